@@ -41,6 +41,10 @@ class View {
   whole() {
     [this.from, this.to] = this.limits();
   }
+  showAll() {
+    this.whole();
+    this.changed();
+  }
   show(from, to) {
     const [begin, end] = this.limits();
     const least = Math.min(this.axis === "time" ? 20 : 4, end - begin);
@@ -63,8 +67,8 @@ class View {
 }
 
 class MemoryChart {
-  constructor(parent, view, memory, figures, replay, replayFigures, shared) {
-    Object.assign(this, { view, memory, figures, replay, replayFigures, shared });
+  constructor(parent, view, memory, figures, replay, shared) {
+    Object.assign(this, { view, memory, figures, replay, shared });
     this.columns = [];
     const { canvas, redraw } = canvasIn(parent, 320, (context, width, height) => this.draw(context, width, height));
     this.canvas = canvas;
@@ -77,7 +81,7 @@ class MemoryChart {
   }
 
   get groups() {
-    return this.memory.groups.find((groups) => groups.name === this.view.group);
+    return groupsOf(this.memory, this.view.group);
   }
 
   x(value) {
@@ -280,11 +284,10 @@ class MemoryChart {
     }
   }
 
-  tellColumn(event, x) {
+  linesAt(x) {
     const column = this.columns[Math.floor(x - margin.left)];
     if (!column) {
-      tip.hide();
-      return;
+      return null;
     }
     const { labels, high, end } = this.groups, { buckets } = this.memory, i = column.bucket;
     const stack = (column.lasts && end[i]) || high[i];
@@ -305,7 +308,7 @@ class MemoryChart {
     if (!column.lasts && events > 1) {
       lines.push("the most of " + count(events) + " events");
     }
-    tip.show(event, lines);
+    return lines;
   }
 
   listen() {
@@ -316,9 +319,8 @@ class MemoryChart {
         this.selected[1] = Math.max(margin.left, Math.min(at(event), margin.left + this.width));
         this.redraw();
       }
-      this.tellColumn(event, at(event));
     });
-    canvas.addEventListener("pointerleave", () => tip.hide());
+    tipOn(canvas, (event) => this.linesAt(at(event)));
     canvas.addEventListener("pointerdown", (event) => {
       if (event.pointerType !== "touch" && event.button === 0) {
         canvas.setPointerCapture(event.pointerId);
@@ -335,7 +337,7 @@ class MemoryChart {
         this.redraw();
       }
     });
-    canvas.addEventListener("dblclick", () => { view.whole(); view.changed(); });
+    canvas.addEventListener("dblclick", () => view.showAll());
     canvas.addEventListener("wheel", (event) => {
       if (event.ctrlKey || event.shiftKey) {
         event.preventDefault();
@@ -344,7 +346,7 @@ class MemoryChart {
     }, { passive: false });
     const keys = { "+": () => view.zoom(0.5), "=": () => view.zoom(0.5), "-": () => view.zoom(2),
                    ArrowLeft: () => view.move(-0.25), ArrowRight: () => view.move(0.25),
-                   "0": () => { view.whole(); view.changed(); } };
+                   "0": () => view.showAll() };
     canvas.addEventListener("keydown", (event) => {
       if (keys[event.key]) {
         event.preventDefault();
@@ -366,27 +368,38 @@ function drawLegend(parent, groups, peak) {
   });
 }
 
-// Lines that only rise, such as calls so far: [{name, x, y}].
-function lineChart(parent, series, height) {
+// A chart over the steps of a replay, from 0 to `right` and `top`. `paint` draws into it by the places
+// of values, and `tell` has what the pointer is told of a step.
+function stepChart(parent, height, right, { top, base, text }, paint, tell) {
+  const inner = (width) => width - margin.left - margin.right;
   const { canvas } = canvasIn(parent, height, (context, width) => {
-    const inner = { width: width - margin.left - margin.right, height: height - 34 };
-    const right = Math.max(1, ...series.map((one) => one.x[one.x.length - 1]));
-    const top = Math.max(1, ...series.map((one) => one.y[one.y.length - 1])) * 1.05;
-    const x = (value) => margin.left + value / right * inner.width;
-    const y = (value) => 8 + inner.height * (1 - value / top);
-    context.strokeStyle = color("grid");
+    const room = { width: inner(width), height: height - 34 };
+    const x = (value) => margin.left + value / right * room.width;
+    const y = (value) => 8 + room.height * (1 - value / top);
+    const ticks = ticksOf(0, top, 4, base).ticks;
+    paint(context, x, y, ticks);
     context.fillStyle = color("muted");
     context.textBaseline = "middle";
     context.textAlign = "right";
-    for (const value of ticksOf(0, top, 4, 10).ticks) {
-      context.strokeRect(margin.left, Math.round(y(value)) + 0.5, inner.width, 0);
-      context.fillText(count(value), margin.left - 6, y(value));
-    }
+    ticks.forEach((value) => context.fillText(text(value), margin.left - 6, y(value)));
     context.textBaseline = "top";
     context.textAlign = "center";
-    for (const value of ticksOf(0, right, Math.max(2, inner.width / 110), 10).ticks) {
-      context.fillText(count(value), Math.min(x(value), width - 24), inner.height + 14);
-    }
+    ticksOf(0, right, Math.max(2, room.width / 110), 10).ticks
+      .forEach((value) => context.fillText(count(value), Math.min(x(value), width - 24), room.height + 14));
+  });
+  tipOn(canvas, (event) => {
+    const box = canvas.getBoundingClientRect();
+    return tell((event.clientX - box.left - margin.left) / inner(box.width) * right);
+  });
+}
+
+// Lines that only rise, such as calls so far: [{name, x, y}].
+function lineChart(parent, series, height) {
+  const most = (axis) => Math.max(1, ...series.map((one) => one[axis][one[axis].length - 1]));
+  const right = most("x");
+  const paint = (context, x, y, ticks) => {
+    context.strokeStyle = color("grid");
+    ticks.forEach((value) => context.strokeRect(margin.left, Math.round(y(value)) + 0.5, x(right) - margin.left, 0));
     series.forEach((one, i) => {
       context.strokeStyle = color("group" + i % 9);
       context.lineWidth = 2;
@@ -398,59 +411,36 @@ function lineChart(parent, series, height) {
       });
       context.stroke();
     });
-  });
-  canvas.addEventListener("pointermove", (event) => {
-    const box = canvas.getBoundingClientRect();
-    const right = Math.max(1, ...series.map((one) => one.x[one.x.length - 1]));
-    const at = (event.clientX - box.left - margin.left) / (box.width - margin.left - margin.right) * right;
-    const lines = series.map((one) => {
+  };
+  stepChart(parent, height, right, { top: most("y") * 1.05, base: 10, text: count }, paint, (at) =>
+    ["event " + count(Math.max(0, at)), ...series.map((one) => {
       const i = lastNotAbove(one.x, at);
       return shortened(one.name, 60) + ": " + count(i < 0 ? 0 : one.y[i]);
-    });
-    tip.show(event, ["event " + count(Math.max(0, at)), ...lines]);
-  });
-  canvas.addEventListener("pointerleave", () => tip.hide());
+    })]);
 }
 
 // What reserved memory was, at the moments at which the plugin was asked.
 function partsChart(parent, samples, height) {
-  const names = ["live", "pending", "cached", "rest"];
   const shades = { live: "group0", pending: "group3", cached: "cached", rest: "others" };
   const partsAt = (i) => {
     const [live, pending, cached] = [samples.live[i], samples.pending[i], samples.cached[i]];
-    return { live, pending, cached, rest: Math.max(0, samples.reserved[i] - live - pending - cached) };
+    return Object.entries({ live, pending, cached, rest: Math.max(0, samples.reserved[i] - live - pending - cached) });
   };
   const last = samples.step.length - 1, right = Math.max(1, samples.step[last]);
-  const { canvas } = canvasIn(parent, height, (context, width) => {
-    const inner = { width: width - margin.left - margin.right, height: height - 34 };
-    const top = Math.max(1, ...samples.reserved) * 1.05;
-    const x = (value) => margin.left + value / right * inner.width;
-    const y = (value) => 8 + inner.height * (1 - value / top);
-    samples.step.forEach((step, i) => {
-      const parts = partsAt(i), begin = Math.floor(x(step));
-      const end = Math.max(begin + 1, Math.floor(x(i < last ? samples.step[i + 1] : right)));
-      let below = 0;
-      for (const name of names) {
-        context.fillStyle = color(shades[name]);
-        context.fillRect(begin, y(below + parts[name]), end - begin, y(below) - y(below + parts[name]));
-        below += parts[name];
-      }
-    });
-    context.fillStyle = color("muted");
-    context.textBaseline = "middle";
-    context.textAlign = "right";
-    ticksOf(0, top, 4, 2).ticks.forEach((value) => context.fillText(tickBytes(value), margin.left - 6, y(value)));
-    context.textBaseline = "top";
-    context.textAlign = "center";
-    ticksOf(0, right, Math.max(2, inner.width / 110), 10).ticks
-      .forEach((value) => context.fillText(count(value), Math.min(x(value), width - 24), inner.height + 14));
+  const paint = (context, x, y) => samples.step.forEach((step, i) => {
+    const begin = Math.floor(x(step));
+    const end = Math.max(begin + 1, Math.floor(x(i < last ? samples.step[i + 1] : right)));
+    let below = 0;
+    for (const [name, part] of partsAt(i)) {
+      context.fillStyle = color(shades[name]);
+      context.fillRect(begin, y(below + part), end - begin, y(below) - y(below + part));
+      below += part;
+    }
   });
-  canvas.addEventListener("pointermove", (event) => {
-    const box = canvas.getBoundingClientRect();
-    const at = (event.clientX - box.left - margin.left) / (box.width - margin.left - margin.right) * right;
-    const i = Math.max(0, lastNotAbove(samples.step, at)), parts = partsAt(i);
-    tip.show(event, ["event " + count(samples.step[i]), "reserved: " + bytes(samples.reserved[i]),
-                     ...names.map((name) => "  " + name + ": " + bytes(parts[name]))]);
+  const top = Math.max(1, ...samples.reserved) * 1.05;
+  stepChart(parent, height, right, { top, base: 2, text: tickBytes }, paint, (at) => {
+    const i = Math.max(0, lastNotAbove(samples.step, at));
+    return ["event " + count(samples.step[i]), "reserved: " + bytes(samples.reserved[i]),
+            ...partsAt(i).map(([name, part]) => "  " + name + ": " + bytes(part))];
   });
-  canvas.addEventListener("pointerleave", () => tip.hide());
 }

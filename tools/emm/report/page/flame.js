@@ -33,12 +33,12 @@ class Flame {
     if (!this.ofCalls) {
       return around || this.colorOf(node.name, index);
     }
-    const callers = this.memory.groups.find((one) => one.name === "caller");
+    const callers = groupsOf(this.memory, "caller");
     const group = callers ? callers.labels.indexOf(node.name) : -1;
     return group >= 0 ? groupColor(group, callers) : around;
   }
   colorOf(name, index) {
-    const groups = this.memory.groups.find((one) => one.name === this.flame.levels[0]);
+    const groups = groupsOf(this.memory, this.flame.levels[0]);
     const group = groups ? groups.labels.indexOf(name) : index;
     return group >= 0 ? groups ? groupColor(group, groups) : color("group" + group % 9) : color("others");
   }
@@ -53,10 +53,9 @@ class Flame {
     const { chain } = this;
     this.path.replaceChildren();
     chain.forEach((node, i) => {
-      const button = add(this.path, "button", "", i === 0 ? "all" : plainName(node.name));
-      button.type = "button";
+      const button = addButton(this.path, "", i === 0 ? "all" : plainName(node.name),
+                               () => this.zoom(chain.slice(0, i + 1)));
       button.disabled = i + 1 === chain.length;
-      button.addEventListener("click", () => this.zoom(chain.slice(0, i + 1)));
     });
     this.box.replaceChildren();
     const depth = (node) => 1 + Math.max(0, ...(node.children || []).map(depth));
@@ -75,8 +74,7 @@ class Flame {
 
   place(node, chain, left, width, shade) {
     const depth = chain.length - 1;
-    const button = add(this.box, "button", "node");
-    button.type = "button";
+    const button = addButton(this.box, "node", undefined, () => this.zoom(chain));
     button.style.left = 100 * left + "%";
     button.style.width = "calc(" + 100 * width + "% - 1px)";
     button.style.top = (depth - this.chain.length + 1) * 30 + "px";
@@ -88,13 +86,11 @@ class Flame {
       add(button, "span", "", " " + this.titleOf(node, depth));
     }
     button.setAttribute("aria-label", this.titleOf(node, depth) + ", " + bytes(node.bytes));
-    button.addEventListener("click", () => this.zoom(chain));
-    button.addEventListener("pointermove", (event) => tip.show(event, [
+    tipOn(button, () => [
       depth === 0 ? "all that was live at the peak" : this.kindOf(node, depth) + ": " + shortened(node.name, 400),
       bytes(node.bytes) + " (" + count(node.bytes) + " bytes) in " + count(node.blocks) + " blocks",
       percent(node.bytes, this.flame.root.bytes) + " of the peak",
-    ]));
-    button.addEventListener("pointerleave", () => tip.hide());
+    ]);
     let from = left;
     (node.children || []).forEach((child, i) => {
       const part = node.bytes > 0 ? width * child.bytes / node.bytes : 0;

@@ -110,18 +110,36 @@ const tip = {
   },
 };
 
+// What the tip says while the pointer is over an element; null: nothing.
+function tipOn(target, linesAt) {
+  target.addEventListener("pointermove", (event) => {
+    const lines = linesAt(event);
+    lines ? tip.show(event, lines) : tip.hide();
+  });
+  target.addEventListener("pointerleave", () => tip.hide());
+}
+
+function addButton(parent, className, text, action) {
+  const button = add(parent, "button", className, text);
+  button.type = "button";
+  button.addEventListener("click", action);
+  return button;
+}
+
+function groupsOf(memory, name) {
+  return memory.groups.find((groups) => groups.name === name);
+}
+
 // Buttons of which one is chosen.
 function choices(parent, label, names, chosen, choose) {
   const row = add(parent, "div", "choices");
   add(row, "span", "label", label);
   const buttons = names.map((name) => {
-    const button = add(row, "button", "", name);
-    button.type = "button";
-    button.setAttribute("aria-pressed", String(name === chosen));
-    button.addEventListener("click", () => {
+    const button = addButton(row, "", name, () => {
       buttons.forEach((other) => other.setAttribute("aria-pressed", String(other === button)));
       choose(name);
     });
+    button.setAttribute("aria-pressed", String(name === chosen));
     return button;
   });
   return row;

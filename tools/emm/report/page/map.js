@@ -16,8 +16,7 @@ class AddressMap {
     add(box, "p", "about", count(map.starts.length) + " cells of " + bytes(map.cell_bytes) +
         ", row by row in the order of addresses; the stronger the colour, the fuller." +
         (map.cuts.length > 0 ? " Wide unused gaps are left out: a bar stands for each." : ""));
-    canvas.addEventListener("pointermove", (event) => this.tell(event));
-    canvas.addEventListener("pointerleave", () => tip.hide());
+    tipOn(canvas, (event) => this.linesAt(event));
   }
 
   show(moment) {
@@ -47,21 +46,20 @@ class AddressMap {
     }
   }
 
-  tell(event) {
+  linesAt(event) {
     const box = this.canvas.getBoundingClientRect(), { map } = this;
     const column = Math.floor((event.clientX - box.left) / box.width * 64);
     const row = Math.floor((event.clientY - box.top) / box.height * this.rows);
     const cell = row * 64 + column;
     if (!map.starts[cell]) {
-      tip.hide();
-      return;
+      return null;
     }
     const byte = this.cells[this.moment][cell];
-    tip.show(event, [
+    return [
       "from " + map.starts[cell],
       byte >> 4 === 0 ? "nothing live" : "about " + percent(byte >> 4, 15) + " live",
       ...(byte >> 4 === 0 ? [] : ["most of it: " + plainName(map.labels[byte & 15])]),
-    ]);
+    ];
   }
 }
 
@@ -88,13 +86,11 @@ function mapSlider(parent, view, maps, peak) {
     view.changed();
   };
   slider.addEventListener("input", () => show(Number(slider.value)));
-  const button = add(row, "button", "", "to the peak");
-  button.type = "button";
   const toPeak = () => {
     slider.value = nearest(peak)(maps[0][1]);
     show(Number(slider.value));
   };
-  button.addEventListener("click", toPeak);
+  addButton(row, "", "to the peak", toPeak);
   toPeak();
   drawLegend(add(parent, "div", "legends"), maps[0][1], null);
 }

@@ -52,14 +52,14 @@ function linkTo(groups, label) {
 
 // Lifetimes tell more about what has one caller, but that is told too.
 function onlyCaller(memory) {
-  const callers = memory.groups.find((one) => one.name === "caller");
+  const callers = groupsOf(memory, "caller");
   return memory.group === "lifetime" && callers && callers.labels.length === 1
     ? "all by " + plainName(callers.labels[0]) + "; " : "";
 }
 
 // The peak in words: the largest answers to the question that tells most.
 function peakSentence(memory, figures) {
-  const groups = memory.groups.find((one) => one.name === memory.group);
+  const groups = groupsOf(memory, memory.group);
   const order = groups.labels.map((_, i) => i).filter((i) => groups.bytes[i] > 0)
     .sort((one, other) => groups.bytes[other] - groups.bytes[one]).slice(0, 3);
   const parts = order.map((i) => percent(groups.bytes[i], figures.peak_live_bytes) + " " +
@@ -75,24 +75,21 @@ function chartSection(memory, figures, replays, view) {
   const legend = element("div", "legends");
   choices(tools, "axis", ["time", "events"], "time", (name) => {
     view.axis = name === "time" ? "time" : "event";
-    view.whole();
-    view.changed();
+    view.showAll();
   });
   choices(tools, "colour by", memory.groups.map((groups) => groups.name), view.group, (name) => {
     view.group = name;
-    drawLegend(legend, memory.groups.find((groups) => groups.name === name), figures.peak_live_bytes);
+    drawLegend(legend, groupsOf(memory, name), figures.peak_live_bytes);
     view.changed();
   });
   const zoom = add(tools, "div", "choices");
   for (const [text, name, action] of [
     ["+", "zoom in", () => view.zoom(0.5)], ["-", "zoom out", () => view.zoom(2)],
     ["<", "move left", () => view.move(-0.25)], [">", "move right", () => view.move(0.25)],
-    ["all", "show all", () => { view.whole(); view.changed(); }]]) {
-    const button = add(zoom, "button", "", text);
-    button.type = "button";
+    ["all", "show all", () => view.showAll()]]) {
+    const button = addButton(zoom, "", text, action);
     button.title = name;
     button.setAttribute("aria-label", name);
-    button.addEventListener("click", action);
   }
   const drawn = replays.filter((one) => one.drawn);
   const grid = add(made, "div", drawn.length > 1 ? "grid" : "");
@@ -110,10 +107,10 @@ function chartSection(memory, figures, replays, view) {
     if (replay) {
       add(box, "figcaption", "", "replayed on " + shortened(replay.figures.plugin, 100));
     }
-    new MemoryChart(box, view, memory, figures, replay && replay.drawn, replay && replay.figures, shared);
+    new MemoryChart(box, view, memory, figures, replay && replay.drawn, shared);
   }
   made.append(legend);
-  drawLegend(legend, memory.groups.find((groups) => groups.name === view.group), figures.peak_live_bytes);
+  drawLegend(legend, groupsOf(memory, view.group), figures.peak_live_bytes);
   if (drawn.length > 0) {
     const item = add(legend.parentElement, "p", "about");
     add(item, "i", "hatched");
