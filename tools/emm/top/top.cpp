@@ -1,5 +1,6 @@
 #include "top/top.h"
 
+#include "clock.h"
 #include "exchange/output.h"
 #include "print.h"
 #include "problem.h"
@@ -85,15 +86,9 @@ std::string page_of(const std::vector<Process> &processes, Column by, Size size,
            table_text(processes, by, {size.width, size.height > 2 ? size.height - 1 : 1}, styled);
 }
 
-double monotonic() {
-    timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) / 1e9;
-}
-
 // Waits until the next table is due and shows again what changes meanwhile. False: it is to end.
 bool stay(Screen &screen, const Watch &watch, double until, Column &by, bool styled) {
-    for (double left = until - monotonic(); left > 0; left = until - monotonic()) {
+    for (double left = until - seconds_now(); left > 0; left = until - seconds_now()) {
         const Event event = screen.wait(left);
         if (event == Event::ended || (event == Event::key && screen.key() == 'q')) {
             return false;
@@ -119,7 +114,7 @@ int run_screen(const Plan &plan, Column by) {
         const double interval =
             shown == 0 ? std::min(plan.interval, first_interval) : plan.interval;
         const bool goes_on = screen.show(page_of(watch.processes(), by, screen.size(), styled)) &&
-                             stay(screen, watch, monotonic() + interval, by, styled);
+                             stay(screen, watch, seconds_now() + interval, by, styled);
         if (!goes_on || ++shown == plan.count) {
             return screen.signal();
         }

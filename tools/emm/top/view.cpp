@@ -10,54 +10,18 @@
 namespace emm::tool::top {
 namespace {
 
-struct Description {
-    Column column;
-    std::string_view name, title;
-    size_t narrowest; // of text, which gives way; 0: a number, which does not
-    int rank;         // 0 is the last one to be left out
-};
-
-constexpr Description descriptions[] = {
-    {Column::pid, "pid", "PID", 0, 0},
-    {Column::program, "program", "PROGRAM", 16, 1},
-    {Column::plugin, "plugin", "PLUGIN", 8, 4},
-    {Column::device, "device", "DEV", 0, 3},
-    {Column::live, "live", "LIVE", 0, 2},
-    {Column::cached, "cached", "CACHED", 0, 6},
-    {Column::reserved, "reserved", "RESERVED", 0, 1},
-    {Column::peak, "peak", "PEAK", 0, 5},
-    {Column::rate, "rate", "ALLOC/S", 0, 7},
-    {Column::oldest, "oldest", "OLDEST", 24, 8},
-};
-
-constexpr size_t narrowest_text = 8, widest_text = 200;
-constexpr int first_extra_rank = 5; // from there on columns go before text is narrower than said
-constexpr size_t gap = 2;
-
-const Description &describe(Column column) {
-    return *std::find_if(std::begin(descriptions), std::end(descriptions),
-                         [&](const Description &each) { return each.column == column; });
+// A row without figures is sorted as if they were 0.
+template <uint64_t emm_stats::*member> uint64_t figure_of(const Row &row) {
+    return row.context && row.context->stats ? (*row.context->stats).*member : 0;
 }
 
-uint64_t number_of(const Row &row, Column column) {
-    if (!row.context || !row.context->stats) {
-        return 0;
-    }
-    const emm_stats &stats = *row.context->stats;
-    switch (column) {
-    case Column::live:
-        return stats.live_bytes;
-    case Column::cached:
-        return stats.cached_bytes;
-    case Column::reserved:
-        return stats.reserved_bytes;
-    default:
-        return stats.peak_reserved_bytes;
-    }
+template <uint64_t emm_stats::*member> std::string figure_text(const Row &row) {
+    return row.context && row.context->stats ? in_bytes(figure_of<member>(row)) : "-";
 }
 
 // Without the folders of the executable file.
-std::string program_text(const Process &process) {
+std::string program_text(const Row &row) {
+    const Process &process = *row.process;
     const std::string &command = process.command.empty() ? process.program : process.command;
     const size_t end = std::min(command.find(' '), command.size());
     const size_t slash = command.rfind('/', end);
@@ -94,23 +58,77 @@ std::string rate_text(const Row &row) {
                : "-";
 }
 
-std::string text_of(const Row &row, Column column) {
-    switch (column) {
-    case Column::pid:
-        return fmt::format("{}", row.process->pid);
-    case Column::program:
-        return program_text(*row.process);
-    case Column::plugin:
-        return row.process->plugin.empty() ? "-" : row.process->plugin;
-    case Column::device:
-        return row.context ? fmt::format("{}", row.context->device) : "-";
-    case Column::rate:
-        return rate_text(row);
-    case Column::oldest:
-        return oldest_text(row);
-    default:
-        return row.context && row.context->stats ? in_bytes(number_of(row, column)) : "-";
-    }
+std::string plugin_text(const Row &row) {
+    return row.process->plugin.empty() ? "-" : row.process->plugin;
+}
+
+std::string device_text(const Row &row) {
+    return row.context ? fmt::format("{}", row.context->device) : "-";
+}
+
+std::string pid_text(const Row &row) {
+    return fmt::format("{}", row.process->pid);
+}
+
+int64_t pid_of(const Row &row) {
+    return row.process->pid;
+}
+
+int64_t device_of(const Row &row) {
+    return row.context ? row.context->device : -1;
+}
+
+double rate_of(const Row &row) {
+    return row.context ? row.context->allocations_rate.value_or(-1) : -1;
+}
+
+int64_t age_of(const Row &row) {
+    return row.context && !row.context->oldest.empty() ? row.context->oldest.front().age : -1;
+}
+
+// Below 0: `one` comes first.
+template <auto key> int from_smallest(const Row &one, const Row &other) {
+    const auto a = key(one), b = key(other);
+    return (a > b) - (a < b);
+}
+
+template <auto key> int from_largest(const Row &one, const Row &other) {
+    return from_smallest<key>(other, one);
+}
+
+struct Description {
+    std::string_view name, title;
+    size_t narrowest; // of text, which gives way; 0: a number, which does not
+    int rank;         // 0 is the last one to be left out
+    std::string (*text)(const Row &row);
+    int (*order)(const Row &one, const Row &other);
+};
+
+template <uint64_t emm_stats::*member>
+constexpr Description figure(std::string_view name, std::string_view title, int rank) {
+    return {name, title, 0, rank, figure_text<member>, from_largest<figure_of<member>>};
+}
+
+// By the column's number.
+constexpr Description descriptions[] = {
+    {"pid", "PID", 0, 0, pid_text, from_smallest<pid_of>},
+    {"program", "PROGRAM", 16, 1, program_text, from_smallest<program_text>},
+    {"plugin", "PLUGIN", 8, 4, plugin_text, from_smallest<plugin_text>},
+    {"device", "DEV", 0, 3, device_text, from_smallest<device_of>},
+    figure<&emm_stats::live_bytes>("live", "LIVE", 2),
+    figure<&emm_stats::cached_bytes>("cached", "CACHED", 6),
+    figure<&emm_stats::reserved_bytes>("reserved", "RESERVED", 1),
+    figure<&emm_stats::peak_reserved_bytes>("peak", "PEAK", 5),
+    {"rate", "ALLOC/S", 0, 7, rate_text, from_largest<rate_of>},
+    {"oldest", "OLDEST", 24, 8, oldest_text, from_largest<age_of>},
+};
+
+constexpr size_t narrowest_text = 8, widest_text = 200;
+constexpr int first_extra_rank = 5; // from there on columns go before text is narrower than said
+constexpr size_t gap = 2;
+
+const Description &describe(Column column) {
+    return descriptions[static_cast<size_t>(column)];
 }
 
 // What is to be said about a row beside its figures.
@@ -137,36 +155,7 @@ bool is_before(const Row &one, const Row &other, Column by) {
         return std::make_tuple(row.process->pid, std::string_view(row.process->name),
                                row.context ? row.context->id : 0);
     };
-    const auto rate = [](const Row &row) {
-        return row.context ? row.context->allocations_rate.value_or(-1) : -1;
-    };
-    const auto age = [](const Row &row) {
-        return row.context && !row.context->oldest.empty() ? row.context->oldest.front().age : -1;
-    };
-    int order = 0; // below 0: `one` comes first
-    switch (by) {
-    case Column::pid:
-        break;
-    case Column::program:
-    case Column::plugin:
-        order = text_of(one, by).compare(text_of(other, by));
-        break;
-    case Column::device: {
-        const int64_t a = one.context ? one.context->device : -1;
-        const int64_t b = other.context ? other.context->device : -1;
-        order = (a > b) - (a < b);
-        break;
-    }
-    case Column::rate:
-        order = (rate(one) < rate(other)) - (rate(one) > rate(other));
-        break;
-    case Column::oldest:
-        order = (age(one) < age(other)) - (age(one) > age(other));
-        break;
-    default:
-        order = (number_of(one, by) < number_of(other, by)) -
-                (number_of(one, by) > number_of(other, by));
-    }
+    const int order = describe(by).order(one, other);
     return order != 0 ? order < 0 : id(one) < id(other);
 }
 
@@ -188,12 +177,12 @@ std::vector<Laid> natural_columns(const std::vector<Row> &rows) {
     const bool has_oldest = std::any_of(rows.begin(), rows.end(),
                                         [](const Row &row) { return !oldest_text(row).empty(); });
     for (const Description &each : descriptions) {
-        if (each.column == Column::oldest && !has_oldest) {
+        if (&each == &describe(Column::oldest) && !has_oldest) {
             continue;
         }
         size_t width = each.title.size();
         for (const Row &row : rows) {
-            width = std::max(width, width_of(text_of(row, each.column)));
+            width = std::max(width, width_of(each.text(row)));
         }
         columns.push_back({&each, each.narrowest != 0 ? std::min(width, widest_text) : width});
     }
@@ -270,8 +259,7 @@ std::vector<std::string> lines_of(const std::vector<Row> &rows, const std::vecto
     std::vector<std::string> lines;
     for (const Row &row : rows) {
         std::string line =
-            line_of(columns, [&](const Description &each) { return text_of(row, each.column); }) +
-            "\n";
+            line_of(columns, [&](const Description &each) { return each.text(row); }) + "\n";
         if (const std::string problem = problem_of(row); !problem.empty()) {
             line += in_style(problem_line(problem, width), "31", styled);
         }
@@ -305,13 +293,14 @@ std::string within(const std::vector<std::string> &lines, Size size) {
 } // namespace
 
 bool find_column(std::string_view name, Column &ret_column) {
-    for (const Description &each : descriptions) {
-        if (each.name == name) {
-            ret_column = each.column;
-            return true;
-        }
+    const auto *const found =
+        std::find_if(std::begin(descriptions), std::end(descriptions),
+                     [&](const Description &each) { return each.name == name; });
+    if (found == std::end(descriptions)) {
+        return false;
     }
-    return false;
+    ret_column = static_cast<Column>(found - descriptions);
+    return true;
 }
 
 std::string_view name_of(Column column) {
@@ -319,8 +308,7 @@ std::string_view name_of(Column column) {
 }
 
 Column next_column(Column column) {
-    const auto *const found = &describe(column) + 1;
-    return found == std::end(descriptions) ? Column::pid : found->column;
+    return static_cast<Column>((static_cast<size_t>(column) + 1) % std::size(descriptions));
 }
 
 std::vector<Row> sorted_rows(const std::vector<Process> &processes, Column by) {
