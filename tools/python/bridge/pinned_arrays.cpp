@@ -44,14 +44,6 @@ void PinnedArrays::survive_forks() {
                    [] { the.arrays.mutex_.unlock(); });
 }
 
-namespace {
-
-[[gnu::constructor]] void survive_forks() {
-    PinnedArrays::survive_forks();
-}
-
-} // namespace
-
 emm_status PinnedArrays::make_slab(emm_context *context, size_t size, Slab **ret_slab) noexcept {
     auto *slab = new (std::nothrow) Slab{};
     void *begin = slab ? std::aligned_alloc(page, size) : nullptr;

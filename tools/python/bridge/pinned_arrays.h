@@ -19,7 +19,7 @@ class PinnedArrays {
 public:
     // The one of this process. A forked child has a copy that it can use.
     static PinnedArrays &of_process();
-    static void survive_forks();
+    [[gnu::constructor]] static void survive_forks();
 
     // An array of `size` bytes, at most `largest`, aligned to 64.
     emm_status make(emm_context *context, size_t size, void **ret_array) noexcept;

@@ -33,18 +33,10 @@ constexpr const char *constructors[] = {
     "EES3_S3_",
 };
 
-// The functions and objects of a library and of what it depends on.
-class Library {
-public:
-    explicit Library(void *handle) : handle_(handle) {}
-    template <class T> T find(const std::string &name) const {
-        return reinterpret_cast<T>(dlsym(handle_, name.c_str()));
-    }
-    void *handle() const { return handle_; }
-
-private:
-    void *handle_;
-};
+// A function or object of a library, or of what it depends on.
+template <class T> T find(void *library, const std::string &name) {
+    return reinterpret_cast<T>(dlsym(library, name.c_str()));
+}
 
 // One of RMM's exceptions. `type` is NULL if the library lacks it.
 struct Exception {
@@ -53,11 +45,11 @@ struct Exception {
     std::type_info *type;
 };
 
-Exception find_exception(const Library &library, const std::string &name) {
+Exception find_exception(void *library, const std::string &name) {
     const Exception found = {
-        library.find<void (*)(void *, const char *)>("_ZN" + name + "C1EPKc"),
-        library.find<void (*)(void *)>("_ZN" + name + "D1Ev"),
-        library.find<std::type_info *>("_ZTIN" + name + "E"),
+        find<void (*)(void *, const char *)>(library, "_ZN" + name + "C1EPKc"),
+        find<void (*)(void *)>(library, "_ZN" + name + "D1Ev"),
+        find<std::type_info *>(library, "_ZTIN" + name + "E"),
     };
     return found.construct && found.destroy ? found : Exception{};
 }
@@ -73,21 +65,21 @@ struct Rmm {
     }
 };
 
-Rmm find_in_namespace(const Library &library, const std::string &scope) {
+Rmm find_in_namespace(void *library, const std::string &scope) {
     Rmm rmm;
     for (const char *const constructor : constructors) {
         if (!rmm.construct) {
-            rmm.construct = library.find<Constructor>("_ZN" + scope + constructor);
+            rmm.construct = find<Constructor>(library, "_ZN" + scope + constructor);
         }
     }
     rmm.out_of_memory = find_exception(library, scope + "13out_of_memory");
     rmm.bad_alloc = find_exception(library, scope + "9bad_alloc");
-    rmm.runtime = bridge::find_exception_runtime(library.handle());
+    rmm.runtime = bridge::find_exception_runtime(library);
     return rmm;
 }
 
 // RMM 26.08 has begun to put its version into its namespace: rmm::_RMM_26_8.
-Rmm find_rmm(const Library &library, int major, int minor) {
+Rmm find_rmm(void *library, int major, int minor) {
     const std::string version = "_RMM_" + std::to_string(major) + "_" + std::to_string(minor);
     const Rmm rmm = find_in_namespace(library, "3rmm" + std::to_string(version.size()) + version);
     return rmm.complete() ? rmm : find_in_namespace(library, "3rmm");
@@ -136,7 +128,7 @@ emm_status emm_rmm_serve(void *resource, emm_context *context, void *library, in
         return status;
     }
     try {
-        const Rmm rmm = find_rmm(Library(library), major, minor);
+        const Rmm rmm = find_rmm(library, major, minor);
         if (!rmm.complete()) {
             return EMM_E_NOT_SUPPORTED;
         }

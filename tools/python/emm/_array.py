@@ -5,7 +5,6 @@ import weakref
 from ctypes import (
     CFUNCTYPE,
     byref,
-    c_char_p,
     c_int32,
     c_int64,
     c_void_p,
@@ -23,8 +22,8 @@ from ._constants import (
 )
 from ._error import Error, check
 
-_new_capsule = pythonapi.PyCapsule_New
-_new_capsule.argtypes, _new_capsule.restype = [c_void_p, c_char_p, c_void_p], py_object
+new_capsule = pythonapi.PyCapsule_New
+new_capsule.argtypes, new_capsule.restype = [c_void_p, c_void_p, c_void_p], py_object
 _owners, _keys = {}, itertools.count(1)  # what imported memory keeps
 
 
@@ -151,7 +150,7 @@ class Array:
         kind = _VERSIONED if max_version and max_version[0] >= 1 else _UNVERSIONED
         if stream != -1:
             self._order_behind(EMM_ARRAY_STREAM_LEGACY if stream is None else stream)
-        return _new_capsule(kind.make(self), kind.name, _capsule_end())
+        return new_capsule(kind.make(self), kind.name, _capsule_end())
 
     def _order_behind(self, stream):
         """What is put on `stream` next runs behind what the array's stream holds."""

@@ -17,34 +17,30 @@ class Host(Structure):
                 ("serve_ipc", c_void_p), ("withdraw_ipc", c_void_p)]
 
 
-def slot(inputs, outputs=()):
-    """(arguments after self that a manager's method takes, types of what it returns)"""
-    return inputs, outputs
-
-
 # Pointers are integers, also when they are 0: a c_void_p would be None.
 SIZE, PTR, FLAGS, HOST, STREAM = c_size_t, c_ulonglong, c_uint32, c_size_t, c_size_t
+# The arguments after self that a manager's method takes, and the types of what it returns.
 SLOTS = {
-    "initialize": slot([]),
-    "memalloc": slot([SIZE, STREAM], [PTR]),
-    "memfree": slot([PTR, SIZE, STREAM]),
-    "memhostalloc": slot([SIZE, FLAGS], [HOST, PTR]),
-    "memhostfree": slot([HOST, SIZE, FLAGS, STREAM]),
-    "mempin": slot([HOST, SIZE, FLAGS], [PTR]),
-    "memunpin": slot([HOST, SIZE]),
-    "memallocmanaged": slot([SIZE, FLAGS], [PTR]),
-    "memfreemanaged": slot([PTR, SIZE, STREAM]),
-    "get_memory_info": slot([], [SIZE, SIZE]),
-    "get_ipc_handle": slot([PTR, SIZE], [IpcHandle]),
-    "release_ipc_handle": slot([POINTER(IpcHandle)]),
-    "reset": slot([]),
-    "defer_cleanup": slot([FLAGS]),
-    "trim": slot([SIZE], [SIZE]),
-    "query": slot([PTR], [BlockInfo]),
-    "record_use": slot([PTR, SIZE, STREAM]),
-    "stream_notice": slot([STREAM, FLAGS]),
-    "set_access": slot([c_int32, FLAGS]),
-    "get_stats": slot([], [Stats]),
+    "initialize": ([], []),
+    "memalloc": ([SIZE, STREAM], [PTR]),
+    "memfree": ([PTR, SIZE, STREAM], []),
+    "memhostalloc": ([SIZE, FLAGS], [HOST, PTR]),
+    "memhostfree": ([HOST, SIZE, FLAGS, STREAM], []),
+    "mempin": ([HOST, SIZE, FLAGS], [PTR]),
+    "memunpin": ([HOST, SIZE], []),
+    "memallocmanaged": ([SIZE, FLAGS], [PTR]),
+    "memfreemanaged": ([PTR, SIZE, STREAM], []),
+    "get_memory_info": ([], [SIZE, SIZE]),
+    "get_ipc_handle": ([PTR, SIZE], [IpcHandle]),
+    "release_ipc_handle": ([POINTER(IpcHandle)], []),
+    "reset": ([], []),
+    "defer_cleanup": ([FLAGS], []),
+    "trim": ([SIZE], [SIZE]),
+    "query": ([PTR], [BlockInfo]),
+    "record_use": ([PTR, SIZE, STREAM], []),
+    "stream_notice": ([STREAM, FLAGS], []),
+    "set_access": ([c_int32, FLAGS], []),
+    "get_stats": ([], [Stats]),
 }
 TYPES = {name: CFUNCTYPE(c_int32, c_void_p, *inputs, *map(POINTER, outputs))
          for name, (inputs, outputs) in SLOTS.items()}

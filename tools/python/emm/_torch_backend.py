@@ -20,10 +20,10 @@ import tempfile
 import torch
 
 from ._api import lib, library_path
+from ._constants import EMM_LOG_INFO
 
 PACKAGE = pathlib.Path(__file__).resolve().parent
 SOURCE = PACKAGE / "torch_backend/backend.cpp"
-EMM_LOG_INFO = 3
 COMPILE_SECONDS = 600
 
 

@@ -18,6 +18,7 @@ import ctypes
 import numpy
 
 from ._api import lib
+from ._array import new_capsule
 from ._bridge import bridge
 from ._error import Error
 
@@ -30,9 +31,6 @@ if tuple(int(part) for part in numpy.__version__.split(".")[:2]) < (1, 22):
     raise ImportError(f"emm.numpy needs NumPy 1.22 or later, found {numpy.__version__}")
 
 _SET_HANDLER = 304  # PyDataMem_SetHandler's place in NumPy's table of C functions
-_new_capsule = ctypes.pythonapi.PyCapsule_New
-_new_capsule.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
-_new_capsule.restype = ctypes.py_object
 
 
 def _from_numpy(index, prototype):
@@ -53,7 +51,7 @@ def _handler(device):
     handler = bridge.emm_numpy_handler(device)
     if not handler:
         raise Error(lib.emm_last_error().contents.code)
-    return _new_capsule(handler, bridge.emm_numpy_capsule_name(), None)
+    return new_capsule(handler, bridge.emm_numpy_capsule_name(), None)
 
 
 @contextlib.contextmanager

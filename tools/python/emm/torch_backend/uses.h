@@ -29,20 +29,6 @@ private:
 // What some streams held when it was recorded. Made and asked in any thread, while others capture.
 class Uses {
 public:
-    Uses() = default;
-    Uses(Uses &&other) noexcept { events_.swap(other.events_); }
-
-    Uses &operator=(Uses &&other) noexcept {
-        events_.swap(other.events_);
-        return *this;
-    }
-
-    ~Uses() {
-        for (cudaEvent_t event : events_) {
-            (void)cudaEventDestroy(event);
-        }
-    }
-
     // False: a stream captures, or cannot be asked.
     bool record(const std::vector<Stream> &streams) {
         for (Stream stream : streams) {
@@ -53,7 +39,7 @@ public:
                 cudaEventCreateWithFlags(&event, cudaEventDisableTiming) != cudaSuccess) {
                 return failed();
             }
-            events_.push_back(event);
+            events_.emplace_back(event);
             if (cudaEventRecord(event, stream) != cudaSuccess) {
                 return failed();
             }
@@ -62,8 +48,8 @@ public:
     }
 
     bool are_over() const {
-        for (cudaEvent_t event : events_) {
-            if (cudaEventQuery(event) != cudaSuccess) {
+        for (const Event &event : events_) {
+            if (cudaEventQuery(event.get()) != cudaSuccess) {
                 return failed();
             }
         }
@@ -71,13 +57,18 @@ public:
     }
 
 private:
+    struct Destroy {
+        void operator()(cudaEvent_t event) const { (void)cudaEventDestroy(event); }
+    };
+    using Event = std::unique_ptr<std::remove_pointer_t<cudaEvent_t>, Destroy>;
+
     // The runtime's error is not PyTorch's business.
     static bool failed() {
         (void)cudaGetLastError();
         return false;
     }
 
-    std::vector<cudaEvent_t> events_;
+    std::vector<Event> events_;
 };
 
 } // namespace emm::torch_backend
