@@ -5,15 +5,7 @@ and RMM.
 constants keep their C names. `check` turns a status into an exception. Importing this loads libemm and touches no CUDA.
 """
 from ._api import (
-    UNORDERED,
-    ContextInfo,
-    Counters,
-    DriverInfo,
-    IpcHandle,
-    MemoryInfo,
-    PluginInfo,
-    Stats,
-    lib,
+    UNORDERED, ContextInfo, Counters, DriverInfo, IpcHandle, MemoryInfo, PluginInfo, Stats, lib,
     library_path,
 )
 from ._array import Array
@@ -21,14 +13,8 @@ from ._constants import *  # noqa: F403
 from ._constants import __all__ as _constants
 from ._error import Error, OutOfMemoryError, check
 from ._process import (
-    context_for_device,
-    current_context,
-    driver_info,
-    memory_info,
-    plugin_info,
-    set_plugin,
-    shutdown,
-    stats,
+    context_for_device, current_context, driver_info, memory_info, plugin_info, set_plugin,
+    shutdown, stats,
 )
 from ._register import register
 

@@ -1,20 +1,7 @@
 """emm/emm.h, emm/array.h and emm/status.h for ctypes: structs, and each function's prototype."""
 from ctypes import (
-    CFUNCTYPE,
-    POINTER,
-    Structure,
-    c_char_p,
-    c_int,
-    c_int32,
-    c_int64,
-    c_size_t,
-    c_uint8,
-    c_uint16,
-    c_uint32,
-    c_uint64,
-    c_ulonglong,
-    c_void_p,
-    sizeof,
+    CFUNCTYPE, POINTER, Structure, c_char_p, c_int, c_int32, c_int64, c_size_t, c_uint8, c_uint16,
+    c_uint32, c_uint64, c_ulonglong, c_void_p, sizeof,
 )
 
 from . import _library

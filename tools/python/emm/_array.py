@@ -2,23 +2,11 @@
 import functools
 import itertools
 import weakref
-from ctypes import (
-    CFUNCTYPE,
-    byref,
-    c_int32,
-    c_int64,
-    c_void_p,
-    cast,
-    py_object,
-    pythonapi,
-)
+from ctypes import CFUNCTYPE, byref, c_int32, c_int64, c_void_p, cast, py_object, pythonapi
 
 from ._api import ArrayInfo, ArrayLayout, Finalizer, lib
 from ._constants import (
-    EMM_ARRAY_NO_STREAM,
-    EMM_ARRAY_STREAM_LEGACY,
-    EMM_E_NOT_SUPPORTED,
-    EMM_STREAM_UNORDERED,
+    EMM_ARRAY_NO_STREAM, EMM_ARRAY_STREAM_LEGACY, EMM_E_NOT_SUPPORTED, EMM_STREAM_UNORDERED,
 )
 from ._error import Error, check
 

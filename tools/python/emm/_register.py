@@ -11,15 +11,7 @@ from ctypes import addressof, memmove, sizeof, string_at
 from . import _api
 from ._api import Sized, lib
 from ._error import Error, check
-from ._plugin_api import (
-    ABI_MINOR,
-    SLOTS,
-    TYPES,
-    Create,
-    Destroy,
-    Entry,
-    Plugin,
-)
+from ._plugin_api import ABI_MINOR, SLOTS, TYPES, Create, Destroy, Entry, Plugin
 
 _registered = []  # emm keeps what it is given as long as the process lives
 

@@ -9,9 +9,8 @@ Memory is allocated and freed on the streams that RMM names. Out of memory is th
 RMM's own resources, with the words of emm_last_error. emm.stats(emm.context_for_device(0)) has the
 figures.
 
-From RMM 26.06 on, no Python runs in an allocation or a free: RMM calls functions of libemm-bridge.
-RMM 25.12 to 26.04, and a later one whose constructor has changed, calls Python functions; a
-RuntimeWarning says so.
+From RMM 26.06 on, RMM calls functions of libemm-bridge; an earlier one, or one whose constructor has changed,
+calls Python functions, and a RuntimeWarning says so.
 """
 import sys
 import warnings

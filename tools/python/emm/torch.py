@@ -7,13 +7,10 @@
     with torch.cuda.use_mem_pool(pool):
         ...
 
-use() compiles a small library for the PyTorch that is installed, once for each version. Then PyTorch's
-figures, snapshots, torch.OutOfMemoryError, sharing of tensors and graphs work as with its own allocator,
-and use() may come at any time: tensors from before stay where they are. Where that library cannot be
-compiled, a warning says why and torch.cuda.memory.CUDAPluggableAllocator serves: use() must then come
-before PyTorch initializes CUDA, torch.cuda.memory_allocated() and its like raise, and out of memory is a
-RuntimeError. A stream that PyTorch has not made (torch.cuda.ExternalStream) must outlive the tensors that
-were allocated on it.
+use() compiles a small library for the PyTorch that is installed, once for each version, and may come at any
+time. Where that fails, a warning says why and torch.cuda.memory.CUDAPluggableAllocator serves, which has no
+figures: use() must then come before PyTorch initializes CUDA. A stream that PyTorch has not made
+(torch.cuda.ExternalStream) must outlive the tensors that were allocated on it.
 
 With mem_pool() alone PyTorch's own caching allocator stays and asks emm for its segments.
 """
