@@ -119,6 +119,67 @@ TEST_CASE(
     CHECK(world.depot.all_idle());
 }
 
+TEST_CASE("blocks that wait and complete ones count together, in number and in bytes") {
+    World world, tight(4 * mib);
+    uint64_t tag = 0;
+    for (int i = 0; i < 256; i++) {
+        tag = world.put(*world.take(granule));
+    }
+    world.depot.complete(tag, true);
+    for (int i = 0; i < 256; i++) {
+        world.put(*world.take(granule));
+    }
+    CHECK_FALSE(world.depot.put(*world.take(granule)));
+    tight.depot.complete(tight.put(*tight.take(mib)), true);
+    tight.put(*tight.take(2 * mib));
+    CHECK_FALSE(tight.depot.put(*tight.take(2 * mib)));
+    CHECK(tight.depot.put(*tight.take(mib)));
+}
+
+TEST_CASE("the heap has back what is complete of every size, were it one block alone") {
+    World world;
+    world.depot.complete(world.put(*world.take(mib)), true);
+    CHECK(world.depot.give_complete());
+    world.put(*world.take(mib));
+    world.depot.complete(world.put(*world.take(2 * mib)), true);
+    CHECK(world.depot.give_complete());
+    CHECK(world.heap.largest_complete() == 32 * mib);
+    CHECK(world.depot.take(2 * mib) == nullptr);
+}
+
+TEST_CASE("a depot whose memory has gone elsewhere counts nothing") {
+    World world;
+    world.depot.complete(world.put(*world.take(mib)), true);
+    world.put(*world.take(mib));
+    world.depot.forget_memory();
+    CHECK((world.depot.waiting_bytes() == 0 && world.depot.waiting_count() == 0));
+    CHECK_FALSE(world.depot.give_complete());
+    CHECK(world.depot.largest_complete() == 0);
+}
+
+TEST_CASE("a block in the depot that is in use, or of another size than was counted, is found") {
+    World world;
+    Block &block = *world.take(mib);
+    world.put(block);
+    REQUIRE(world.depot.all_idle());
+    block.state = State::live;
+    CHECK_FALSE(world.depot.all_idle());
+    block.state = State::waiting;
+    block.loan.begin(1);
+    CHECK_FALSE(world.depot.all_idle());
+    block.loan.end();
+    block.uses = reinterpret_cast<UseRecord *>(&world);
+    CHECK_FALSE(world.depot.all_idle());
+    block.uses = nullptr;
+    block.capture = reinterpret_cast<Capture *>(&world);
+    CHECK_FALSE(world.depot.all_idle());
+    block.capture = nullptr;
+    block.size += granule;
+    CHECK_FALSE(world.depot.all_idle());
+    block.size -= granule;
+    CHECK(world.depot.all_idle());
+}
+
 TEST_CASE("a size that is missed twice in a while has its blocks taken back, up to a batch") {
     World world;
     UnorderedBlocks kept(4 * mib, 3 * mib);
