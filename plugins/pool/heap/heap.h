@@ -143,7 +143,8 @@ private:
     bool remnants_apart_ = false;
 };
 
-inline Place Heap::found_at(uint64_t address) const {
+// Always inlined: a free that hits needs no frame then.
+[[gnu::always_inline]] inline Place Heap::found_at(uint64_t address) const {
     const Page *page = map_.page(address);
     if (!page || address % granule != 0) {
         return {};
