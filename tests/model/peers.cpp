@@ -132,9 +132,9 @@ void ask_for_export(World &world) {
     auto offer = std::make_shared<Offer>();
     offer->size = world.chance.size();
     offer->pattern = world.next_pattern();
-    const Answer answer = peer_of(world).ask({Request::to_export, offer->size, offer->pattern, {}});
-    if (answer.status != EMM_E_NOT_SUPPORTED) {
-        check(answer.status, "the peer's emm_memory_export");
+    const Answer answer = peer_of(world).ask({Request::to_export, offer->size, offer->pattern, {}},
+                                             EMM_E_NOT_SUPPORTED);
+    if (answer.status >= EMM_OK) {
         offer->handle = answer.handle;
         world.offers.push_back(offer);
     }
