@@ -6,6 +6,7 @@
 #include "fuzz.h"
 #include "sharing/exporter/exports.h"
 #include "sharing/exporter/served_exports.h"
+#include "sharing/handle/stamp.h"
 #include "sharing/handle/wire.h"
 
 #include <algorithm>
