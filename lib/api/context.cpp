@@ -3,17 +3,13 @@
 #include "api/check.h"
 #include "core/account/tracking.h"
 #include "core/account/watch.h"
-#include "core/lifecycle/announce.h"
-#include "core/lifecycle/registry.h"
-#include "core/lifecycle/reset.h"
-#include "core/lifecycle/retire.h"
+#include "core/lifecycle/lifecycle.h"
 #include "core/memory/call.h"
 #include "core/memory/recovery.h"
 #include "monitor/server.h"
 #include "observe/events/log_writer.h"
-#include "sharing/exporter/exports.h"
-#include "sharing/exporter/served_exports.h"
-#include "sharing/importer/imports.h"
+#include "sharing/exporter/exporter.h"
+#include "sharing/importer/importer.h"
 
 using namespace emm;
 

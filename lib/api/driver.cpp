@@ -1,7 +1,7 @@
 #include "driver/driver.h"
 
 #include "api/check.h"
-#include "core/lifecycle/registry.h"
+#include "core/lifecycle/lifecycle.h"
 #include "driver/meter.h"
 
 using namespace emm;

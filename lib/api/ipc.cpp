@@ -1,9 +1,9 @@
 #include "api/check.h"
 #include "core/handles/handle.h"
-#include "sharing/exporter/exports.h"
+#include "sharing/exporter/exporter.h"
 #include "sharing/handle/stamp.h"
 #include "sharing/importer/connection.h"
-#include "sharing/importer/open.h"
+#include "sharing/importer/importer.h"
 
 using namespace emm;
 

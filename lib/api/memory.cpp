@@ -1,7 +1,7 @@
 #include "core/memory/memory.h"
 
 #include "api/check.h"
-#include "core/lifecycle/announce.h"
+#include "core/lifecycle/lifecycle.h"
 
 using namespace emm;
 

@@ -1,6 +1,5 @@
 #include "api/check.h"
-#include "core/lifecycle/registry.h"
-#include "core/lifecycle/selection.h"
+#include "core/lifecycle/lifecycle.h"
 #include "loader/search.h"
 #include "observe/text.h"
 

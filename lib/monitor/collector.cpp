@@ -1,7 +1,7 @@
 #include "monitor/collector.h"
 
 #include "core/account/tracking.h"
-#include "core/lifecycle/registry.h"
+#include "core/lifecycle/lifecycle.h"
 #include "core/memory/memory.h"
 #include "core/reports/holders.h"
 #include "observe/callers/python_frames.h"

@@ -4,8 +4,7 @@
 // knows.
 #include "core/record/context.h"
 #include "fuzz.h"
-#include "sharing/exporter/exports.h"
-#include "sharing/exporter/served_exports.h"
+#include "sharing/exporter/exporter.h"
 #include "sharing/handle/stamp.h"
 #include "sharing/handle/wire.h"
 

@@ -1,7 +1,6 @@
-#include "core/lifecycle/announce.h"
 
 #include "core/account/watch.h"
-#include "core/lifecycle/manager.h"
+#include "core/lifecycle/lifecycle.h"
 #include "core/memory/call.h"
 #include "core/record/context.h"
 #include "observe/error.h"

@@ -1,4 +1,4 @@
-#include "core/lifecycle/manager.h"
+#include "core/lifecycle/lifecycle.h"
 
 #include "core/memory/call.h"
 #include "core/memory/default_memory.h"

@@ -1,8 +1,6 @@
-#include "core/lifecycle/registry.h"
 
 #include "core/account/watch.h"
-#include "core/lifecycle/retire.h"
-#include "core/lifecycle/selection.h"
+#include "core/lifecycle/lifecycle.h"
 #include "core/record/context.h"
 #include "core/reports/exit_statistics.h"
 #include "observe/error.h"

@@ -1,8 +1,7 @@
-#include "core/lifecycle/retire.h"
 
 #include "core/account/watch.h"
 #include "core/handles/handle.h"
-#include "core/lifecycle/manager.h"
+#include "core/lifecycle/lifecycle.h"
 #include "core/memory/default_memory.h"
 #include "core/memory/recovery.h"
 #include "core/record/context.h"
@@ -116,6 +115,31 @@ emm_status shut_down(const void *caller) {
         context->state.fetch_or(state_shut_down, std::memory_order_release);
     }
     return EMM_OK;
+}
+
+namespace {
+
+emm_status reset_unwatched(emm_context &context) {
+    EMM_TRY(expect_outside("reset"));
+    const OwnerGuard guard(context.manager_lock);
+    if (!guard.owns()) {
+        return observe::fail(EMM_E_REENTERED, 0, "the plugin reset the context that it serves");
+    }
+    if (is_unserved(context)) {
+        return begin_serving(context); // an earlier reset could not; there is nothing to drop
+    }
+    EMM_TRY(admit_alive(context));
+    const Closed closed(context.epoch);
+    return reset_manager(context);
+}
+
+} // namespace
+
+emm_status reset(emm_context &context, const void *caller) {
+    const emm_status status = watched(context, observe::EventType::reset, caller,
+                                      [&] { return reset_unwatched(context); });
+    finalize_dropped(context);
+    return status;
 }
 
 } // namespace emm::core

@@ -1,6 +1,5 @@
-#include "core/lifecycle/selection.h"
+#include "core/lifecycle/lifecycle.h"
 
-#include "core/lifecycle/manager.h"
 #include "core/memory/call.h"
 #include "core/memory/default_memory.h"
 #include "core/record/deferred.h"

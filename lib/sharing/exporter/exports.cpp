@@ -1,10 +1,9 @@
-#include "sharing/exporter/exports.h"
+#include "sharing/exporter/exporter.h"
 
 #include "core/handles/handle.h"
 #include "core/memory/call.h"
 #include "observe/error.h"
 #include "observe/process.h"
-#include "sharing/exporter/served_exports.h"
 #include "sharing/handle/stamp.h"
 #include "sharing/handle/wire.h"
 

@@ -1,4 +1,4 @@
-#include "sharing/exporter/served_exports.h"
+#include "sharing/exporter/exporter.h"
 
 #include "observe/descriptors.h"
 #include "observe/error.h"

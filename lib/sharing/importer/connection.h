@@ -4,7 +4,7 @@
 // be using the address for something else. So a process that exports listens at a socket whose name
 // its handles tell. The kernel closes it with the process. An importer that can connect to it, and
 // finds a process of its own user there, asks by an export's name whether that goes on. The thread
-// of exporter/served_exports.h answers, and hands out descriptors. One socket is enough for a
+// of exporter/served_exports.cpp answers, and hands out descriptors. One socket is enough for a
 // process, because an export must not cost a descriptor.
 //
 // An importer in another network namespace (a container with a network of its own) cannot connect:

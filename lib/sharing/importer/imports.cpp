@@ -1,4 +1,4 @@
-#include "sharing/importer/imports.h"
+#include "sharing/importer/importer.h"
 
 #include "observe/error.h"
 #include "observe/process.h"

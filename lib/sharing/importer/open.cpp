@@ -1,14 +1,13 @@
-#include "sharing/importer/open.h"
+#include "sharing/importer/importer.h"
 
 #include "core/handles/handle.h"
-#include "core/lifecycle/registry.h"
+#include "core/lifecycle/lifecycle.h"
 #include "driver/driver.h"
 #include "observe/environment.h"
 #include "observe/error.h"
 #include "observe/process.h"
 #include "sharing/handle/stamp.h"
 #include "sharing/importer/connection.h"
-#include "sharing/importer/imports.h"
 
 #include <cstring>
 #include <fmt/ranges.h>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "core/record/context.h"
+#include "core/handles/handle.h"
 
 #include <emm/emm.h>
 
@@ -25,5 +25,16 @@ emm_status context_to_copy_from(const driver::Driver &driver, int32_t device,
 // device. No other thread can change `handle`.
 emm_status open_handle(emm_context &context, const emm_ipc_handle &handle, emm_memory **ret_memory,
                        const void *caller) noexcept;
+
+// Opens what a checked handle names, or counts one opening more: what another process exported is
+// opened once in a context, and there is one Import for it. Every opening is closed once.
+emm_status open_import(emm_context &context, const emm_ipc_handle &handle,
+                       core::Import **ret_import, emm_deviceptr *ret_base);
+
+// Sharing::set_access of core/record/context.h.
+void set_imports_access(const emm_context &context, int32_t device, uint32_t flags);
+
+// Closes whatever the context has open.
+void close_imports(emm_context &context) noexcept;
 
 } // namespace emm::sharing
