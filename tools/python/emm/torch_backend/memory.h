@@ -29,7 +29,7 @@ public:
             refuse(status, block);
         }
         record(TraceEntry::ALLOC, ptr, block, block.context);
-        report_taken(ptr, block);
+        report(ptr, block, true);
         enter(ptr, std::move(block));
         return ptr;
     }
@@ -44,7 +44,7 @@ public:
         devices_[block->device].counters.remove(block->size);
         record(TraceEntry::FREE_REQUESTED, ptr, *block, history_.gather(RecordContext::ALL));
         record(TraceEntry::FREE_COMPLETED, ptr, *block, nullptr);
-        report_given(ptr, *block);
+        report(ptr, *block, false);
         emm_context *context = devices_.known_context(block->device);
         if (block->exported) {
             exports_.end(context, ptr);
@@ -220,28 +220,17 @@ private:
                         std::move(context));
     }
 
-    void report_taken(void *ptr, const Block &block) {
+    void report(void *ptr, const Block &block, bool taken) {
         if (const c10::impl::PyInterpreter *trace = c10::impl::GPUTrace::get_trace()) {
-            (*trace)->trace_gpu_memory_allocation(c10::kCUDA, address_of(ptr));
+            taken ? (*trace)->trace_gpu_memory_allocation(c10::kCUDA, address_of(ptr))
+                  : (*trace)->trace_gpu_memory_deallocation(c10::kCUDA, address_of(ptr));
         }
         if (C10_UNLIKELY(c10::memoryProfilingEnabled())) {
-            profile(ptr, int64_t(block_size(block.size)), block.device);
+            const auto bytes = int64_t(block_size(block.size));
+            Device &on = devices_[block.device];
+            c10::reportMemoryUsageToProfiler(ptr, taken ? bytes : -bytes, on.counters.allocated(),
+                                             on.stats().reserved_bytes, cuda_device(block.device));
         }
-    }
-
-    void report_given(void *ptr, const Block &block) {
-        if (const c10::impl::PyInterpreter *trace = c10::impl::GPUTrace::get_trace()) {
-            (*trace)->trace_gpu_memory_deallocation(c10::kCUDA, address_of(ptr));
-        }
-        if (C10_UNLIKELY(c10::memoryProfilingEnabled())) {
-            profile(ptr, -int64_t(block_size(block.size)), block.device);
-        }
-    }
-
-    void profile(void *ptr, int64_t change, DeviceIndex device) {
-        Device &on = devices_[device];
-        c10::reportMemoryUsageToProfiler(ptr, change, on.counters.allocated(),
-                                         on.stats().reserved_bytes, cuda_device(device));
     }
 
     // emm's words are read first: the questions and the observers may call emm.
