@@ -1,11 +1,169 @@
 // The plugin's file: read, not run.
-#include "check/elf_file.h"
+#include "check/case.h"
 #include "check/plan.h"
 
 #include <emm/plugin.h>
 
+#include <cstdio>
+#include <cstring>
+#include <elf.h>
+
 namespace emm::tool::check {
 namespace {
+
+// What a shared library shows to a dynamic linker. Throws Violation if it cannot be read.
+class ElfFile {
+public:
+    explicit ElfFile(const std::string &path);
+
+    struct Symbol {
+        std::string name;
+        unsigned char type, binding;
+    };
+    std::vector<Symbol> exported() const;     // defined symbols that it shows
+    std::vector<std::string> missing() const; // undefined symbols that are not weak
+    std::vector<std::string> needed() const;  // DT_NEEDED
+    bool has_flag(Elf64_Xword flag) const;    // of DT_FLAGS
+    bool has_entry(Elf64_Sxword tag) const;   // in the dynamic section
+    uint64_t thread_bytes() const;            // of thread-local storage
+    bool wants_executable_stack() const;
+
+private:
+    const Elf64_Ehdr &header() const;
+    const Elf64_Shdr *section(Elf64_Word type) const;
+    const Elf64_Phdr *segment(Elf64_Word type) const;
+    template <class Entry> std::vector<Entry> entries(const Elf64_Shdr *section) const;
+    std::string string_at(const Elf64_Shdr &owner, uint64_t offset) const;
+
+    std::string bytes_;
+};
+
+std::string read(const std::string &path) {
+    std::string bytes;
+    if (FILE *const file = fopen(path.c_str(), "rbe")) {
+        char part[16384];
+        for (size_t got = 0; (got = fread(part, 1, sizeof part, file)) > 0;) {
+            bytes.append(part, got);
+        }
+        fclose(file);
+    }
+    return bytes;
+}
+
+// emm has loaded it before, so it is a library for this machine.
+ElfFile::ElfFile(const std::string &path) : bytes_(read(path)) {
+    expect(bytes_.size() >= sizeof(Elf64_Ehdr), "{} cannot be read", path);
+    if (!section(SHT_DYNSYM) || !section(SHT_DYNAMIC)) {
+        throw Skipped("the library has no section headers to read");
+    }
+}
+
+const Elf64_Ehdr &ElfFile::header() const {
+    return *reinterpret_cast<const Elf64_Ehdr *>(bytes_.data());
+}
+
+const Elf64_Shdr *ElfFile::section(Elf64_Word type) const {
+    const uint64_t end = header().e_shoff + uint64_t(header().e_shnum) * sizeof(Elf64_Shdr);
+    if (header().e_shoff == 0 || end > bytes_.size()) {
+        return nullptr;
+    }
+    const auto *first = reinterpret_cast<const Elf64_Shdr *>(bytes_.data() + header().e_shoff);
+    for (const auto *at = first; at != first + header().e_shnum; at++) {
+        if (at->sh_type == type && at->sh_offset + at->sh_size <= bytes_.size()) {
+            return at;
+        }
+    }
+    return nullptr;
+}
+
+template <class Entry> std::vector<Entry> ElfFile::entries(const Elf64_Shdr *section) const {
+    std::vector<Entry> found(section->sh_size / sizeof(Entry));
+    std::memcpy(found.data(), bytes_.data() + section->sh_offset, found.size() * sizeof(Entry));
+    return found;
+}
+
+std::string ElfFile::string_at(const Elf64_Shdr &owner, uint64_t offset) const {
+    const auto *strings =
+        reinterpret_cast<const Elf64_Shdr *>(bytes_.data() + header().e_shoff) + owner.sh_link;
+    const uint64_t at = strings->sh_offset + offset;
+    return at < bytes_.size() ? bytes_.c_str() + at : "";
+}
+
+std::vector<ElfFile::Symbol> ElfFile::exported() const {
+    std::vector<Symbol> found;
+    const Elf64_Shdr *table = section(SHT_DYNSYM);
+    for (const auto &symbol : entries<Elf64_Sym>(table)) {
+        const unsigned char binding = ELF64_ST_BIND(symbol.st_info);
+        const unsigned char visibility = ELF64_ST_VISIBILITY(symbol.st_other);
+        const bool seen = visibility == STV_DEFAULT || visibility == STV_PROTECTED;
+        if (symbol.st_shndx != SHN_UNDEF && binding != STB_LOCAL && seen) {
+            found.push_back({string_at(*table, symbol.st_name),
+                             static_cast<unsigned char>(ELF64_ST_TYPE(symbol.st_info)), binding});
+        }
+    }
+    return found;
+}
+
+std::vector<std::string> ElfFile::missing() const {
+    std::vector<std::string> found;
+    const Elf64_Shdr *table = section(SHT_DYNSYM);
+    for (const auto &symbol : entries<Elf64_Sym>(table)) {
+        if (symbol.st_shndx == SHN_UNDEF && ELF64_ST_BIND(symbol.st_info) == STB_GLOBAL) {
+            found.push_back(string_at(*table, symbol.st_name));
+        }
+    }
+    return found;
+}
+
+std::vector<std::string> ElfFile::needed() const {
+    std::vector<std::string> found;
+    const Elf64_Shdr *dynamic = section(SHT_DYNAMIC);
+    for (const auto &entry : entries<Elf64_Dyn>(dynamic)) {
+        if (entry.d_tag == DT_NEEDED) {
+            found.push_back(string_at(*dynamic, entry.d_un.d_val));
+        }
+    }
+    return found;
+}
+
+bool ElfFile::has_flag(Elf64_Xword flag) const {
+    for (const auto &entry : entries<Elf64_Dyn>(section(SHT_DYNAMIC))) {
+        if (entry.d_tag == DT_FLAGS && (entry.d_un.d_val & flag)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool ElfFile::has_entry(Elf64_Sxword tag) const {
+    for (const auto &entry : entries<Elf64_Dyn>(section(SHT_DYNAMIC))) {
+        if (entry.d_tag == tag) {
+            return true;
+        }
+    }
+    return false;
+}
+
+const Elf64_Phdr *ElfFile::segment(Elf64_Word type) const {
+    const auto *first = reinterpret_cast<const Elf64_Phdr *>(bytes_.data() + header().e_phoff);
+    for (const auto *at = first; at != first + header().e_phnum; at++) {
+        if (at->p_type == type) {
+            return at;
+        }
+    }
+    return nullptr;
+}
+
+uint64_t ElfFile::thread_bytes() const {
+    const Elf64_Phdr *storage = segment(PT_TLS);
+    return storage ? storage->p_memsz : 0;
+}
+
+// Without this header the loader assumes an executable stack.
+bool ElfFile::wants_executable_stack() const {
+    const Elf64_Phdr *stack = segment(PT_GNU_STACK);
+    return !stack || (stack->p_flags & PF_X) != 0;
+}
 
 bool begins(const std::string &text, const char *with) {
     return text.rfind(with, 0) == 0;
