@@ -1,5 +1,3 @@
-#include "array.h"
-
 #include "call.h"
 #include "simulator.h"
 

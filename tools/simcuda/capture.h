@@ -1,6 +1,5 @@
 #pragma once
 
-#include "event.h"
 #include "stream.h"
 
 #include <cuda.h>

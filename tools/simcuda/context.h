@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <string>
 #include <vector>
 
 namespace simcuda {
@@ -38,6 +39,23 @@ struct Context {
     Clock barrier_clock;
 };
 
+// A CUDA array, with or without mipmaps: memory of the device without an address. Nothing here
+// copies to it or from it.
+struct Array {
+    Context *context = nullptr;
+    CUDA_ARRAY3D_DESCRIPTOR descriptor = {};
+    uint64_t offset = 0, size = 0; // in the device's store
+};
+
+// What was loaded: into a context, or as a library, which needs none. It has each function that it
+// is asked for.
+struct Module {
+    Context *context = nullptr; // NULL: a library
+    std::map<std::string, CUfunction> functions;
+};
+
+struct Function {};
+
 // The calling thread's context, or why there is none. And that which has the memory: the same, or
 // the primary one of a green one.
 CUresult current_context(Context *&ret_context);
@@ -51,6 +69,9 @@ inline Context &root_of(Context &context) {
 Context *make_context(Device &device, unsigned flags, CUcontext handle);
 // Waits for its work and frees all it holds.
 void end_context(Context *context);
+void end_arrays(Context &context);
+void end_events(Context &context); // no handle is used again, so a later use is reported
+void end_modules(const Context &context);
 
 // All pending work of the context, with that of its green ones.
 std::vector<OpRef> work_of(const Context &context);

@@ -1,7 +1,6 @@
 #include "call.h"
 #include "simcuda.h"
 #include "simulator.h"
-#include "vmm.h"
 
 #include <algorithm>
 #include <cstdio>

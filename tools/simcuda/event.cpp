@@ -1,5 +1,3 @@
-#include "event.h"
-
 #include "call.h"
 #include "capture.h"
 #include "simulator.h"

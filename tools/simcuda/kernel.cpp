@@ -1,7 +1,5 @@
 // Kernels that do nothing, with kernels=none: modules load, have every function, and a launch takes
 // its place in the order of its stream.
-#include "kernel.h"
-
 #include "call.h"
 #include "simulator.h"
 

@@ -1,5 +1,4 @@
 #include "call.h"
-#include "kernel.h"
 #include "simcuda.h"
 #include "simulator.h"
 

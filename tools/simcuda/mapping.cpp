@@ -2,7 +2,6 @@
 #include "race.h"
 #include "share.h"
 #include "simulator.h"
-#include "vmm.h"
 
 #include <algorithm>
 #include <cstring>

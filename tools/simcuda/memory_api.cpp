@@ -2,7 +2,6 @@
 #include "capture.h"
 #include "graph_memory.h"
 #include "simulator.h"
-#include "vmm.h"
 
 #include <cstdio>
 #include <unistd.h>

@@ -1,7 +1,6 @@
 #include "call.h"
 #include "pool.h"
 #include "simulator.h"
-#include "vmm.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,21 +1,17 @@
 #pragma once
 
-#include "array.h"
 #include "capture.h"
 #include "clock.h"
 #include "context.h"
 #include "device.h"
 #include "entries.h"
-#include "event.h"
 #include "graph.h"
 #include "handles.h"
-#include "kernel.h"
 #include "memory.h"
 #include "options.h"
 #include "pool.h"
 #include "schedule.h"
 #include "stream.h"
-#include "vmm.h"
 
 #include <atomic>
 #include <functional>

@@ -84,4 +84,18 @@ void check_uses(const std::vector<Use> &uses, const Stream &stream, uint32_t lin
 // Waits until the stream's work of now is done, and knows it.
 void wait_for(Stream &stream);
 
+struct Event {
+    CUevent handle = nullptr;
+    Context *context = nullptr;
+    unsigned flags = 0;
+    OpRef op; // of the latest record
+    Clock clock;
+    std::shared_ptr<Capture> capture; // recorded in a capture: then it stands for these nodes
+    std::vector<Node *> nodes;
+};
+
+CUresult find_event(CUevent handle, Event *&ret_event);
+
+CUresult enqueue_nothing(CUstream stream); // which takes its place in the order
+
 } // namespace simcuda

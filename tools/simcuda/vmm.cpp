@@ -1,5 +1,3 @@
-#include "vmm.h"
-
 #include "call.h"
 #include "share.h"
 #include "simulator.h"
