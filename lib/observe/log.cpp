@@ -197,32 +197,27 @@ private:
     spdlog::logger logger_{"emm"};
 };
 
-} // namespace
-
-void log(int32_t level, std::string_view text) noexcept {
+template <class Function> void with_log(Function function) noexcept {
     const ProcessCall call;
     if (!call.entered()) {
         return; // the log's lock may be held for ever
     }
     const WriteSignalsBlocked blocked; // a log never ends the program
     try {
-        Log::process().write(level, text);
+        function(Log::process());
     } catch (...) {
         return;
     }
 }
 
+} // namespace
+
+void log(int32_t level, std::string_view text) noexcept {
+    with_log([&](Log &log) { log.write(level, text); });
+}
+
 void report(std::string_view text) noexcept {
-    const ProcessCall call;
-    if (!call.entered()) {
-        return;
-    }
-    const WriteSignalsBlocked blocked;
-    try {
-        Log::process().report(text);
-    } catch (...) {
-        return;
-    }
+    with_log([&](Log &log) { log.report(text); });
 }
 
 emm_status set_log_callback(const emm_log_callback_info &next,

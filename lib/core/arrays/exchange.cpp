@@ -2,7 +2,10 @@
 #include "driver/driver.h"
 #include "observe/error.h"
 
+#include <algorithm>
 #include <bit>
+#include <iterator>
+#include <utility>
 
 namespace emm::core {
 namespace {
@@ -109,35 +112,22 @@ namespace {
 
 emm_status type_of(const ElementType &element, const char *typestr, dlpack::DataType &ret_type) {
     static_assert(std::endian::native == std::endian::little);
-    uint8_t code = 0;
-    uint64_t largest = 8;
-    switch (element.kind) {
-    case 'b':
-        code = dlpack::boolean;
-        break;
-    case 'i':
-        code = dlpack::integer;
-        break;
-    case 'u':
-        code = dlpack::unsigned_integer;
-        break;
-    case 'f':
-        code = dlpack::real;
-        break;
-    case 'c':
-        code = dlpack::complex;
-        largest = 16;
-        break;
-    default:
-        largest = 0;
-    }
+    constexpr std::pair<char, uint8_t> codes[] = {{'b', dlpack::boolean},
+                                                  {'i', dlpack::integer},
+                                                  {'u', dlpack::unsigned_integer},
+                                                  {'f', dlpack::real},
+                                                  {'c', dlpack::complex}};
+    const auto known = std::find_if(std::begin(codes), std::end(codes),
+                                    [&](const auto &code) { return code.first == element.kind; });
+    const bool is_number = known != std::end(codes);
+    const uint64_t largest = !is_number ? 0 : element.kind == 'c' ? 16 : 8;
     if (element.size > largest || (element.order == '>' && element.size > 1)) {
         return observe::fail(EMM_E_NOT_SUPPORTED, 0,
                              "DLPack: typestr \"{}\": expected a number of this machine's byte "
                              "order and at most {} bytes",
                              typestr, largest == 16 ? 16 : 8);
     }
-    ret_type = {code, static_cast<uint8_t>(element.size * 8), 1};
+    ret_type = {is_number ? known->second : uint8_t{0}, static_cast<uint8_t>(element.size * 8), 1};
     return EMM_OK;
 }
 

@@ -43,10 +43,7 @@ emm_stream stream_of(const emm_memory &memory) noexcept {
     }
     const Uncancelled uncancelled;
     const OwnerGuard guard(context.manager_lock);
-    if (!guard.owns()) {
-        return observe::fail(EMM_E_REENTERED, 0,
-                             "the plugin asked for memory of the context that it is resetting");
-    }
+    EMM_TRY(guard.expect_owned("the plugin asked for memory of the context that it is resetting"));
     return admit(context);
 }
 

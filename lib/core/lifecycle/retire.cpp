@@ -46,9 +46,7 @@ emm_status retire_unwatched(emm_context &context) {
     EMM_TRY(expect_outside("retired"));
     keep_statistics(context);
     const OwnerGuard guard(context.manager_lock);
-    if (!guard.owns()) {
-        return observe::fail(EMM_E_REENTERED, 0, "the plugin retired the context that it serves");
-    }
+    EMM_TRY(guard.expect_owned("the plugin retired the context that it serves"));
     if ((context.state.load(std::memory_order_acquire) & state_forked) != 0) {
         return admit(context);
     }
@@ -122,9 +120,7 @@ namespace {
 emm_status reset_unwatched(emm_context &context) {
     EMM_TRY(expect_outside("reset"));
     const OwnerGuard guard(context.manager_lock);
-    if (!guard.owns()) {
-        return observe::fail(EMM_E_REENTERED, 0, "the plugin reset the context that it serves");
-    }
+    EMM_TRY(guard.expect_owned("the plugin reset the context that it serves"));
     if (is_unserved(context)) {
         return begin_serving(context); // an earlier reset could not; there is nothing to drop
     }

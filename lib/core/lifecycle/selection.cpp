@@ -42,10 +42,8 @@ Choice *the_choice = nullptr; // behind the manager_lock
 // Set once, by the first manager that was made; what serves is fixed from then on.
 std::atomic<const loader::Selection *> settled{nullptr};
 
-emm_status reentered() {
-    return observe::fail(EMM_E_REENTERED, 0,
-                         "the plugin called emm while emm was calling its entry point or create");
-}
+constexpr const char *reentered =
+    "the plugin called emm while emm was calling its entry point or create";
 
 emm_status busy() {
     return observe::fail(EMM_E_BUSY, 0,
@@ -189,7 +187,8 @@ emm_status choose(const char *spec) {
     choice->selected_by = "emm_set_plugin";
     EMM_TRY(loader::parse_specs(spec, choice->specs));
     const OwnerGuard guard(choice_lock());
-    return guard.owns() ? replace_choice(std::move(choice)) : reentered();
+    EMM_TRY(guard.expect_owned(reentered));
+    return replace_choice(std::move(choice));
 }
 
 emm_status choose_entry(emm_plugin_entry entry, const char *options) {
@@ -199,9 +198,7 @@ emm_status choose_entry(emm_plugin_entry entry, const char *options) {
     std::vector<loader::Setting> settings;
     EMM_TRY(loader::parse_settings(options ? options : "", settings));
     const OwnerGuard guard(choice_lock());
-    if (!guard.owns()) {
-        return reentered();
-    }
+    EMM_TRY(guard.expect_owned(reentered));
     if (settled.load()) {
         return busy();
     }
@@ -221,9 +218,7 @@ emm_status current_selection(const loader::Selection *&ret_selection) {
     }
     observe::check_settings(); // warns now, not first when one is used
     const OwnerGuard guard(choice_lock());
-    if (!guard.owns()) {
-        return reentered();
-    }
+    EMM_TRY(guard.expect_owned(reentered));
     Choice *choice = nullptr;
     EMM_TRY(reach(choice));
     ret_selection = choice->reached;
@@ -235,9 +230,7 @@ emm_status probe(const char *spec, const loader::Selection *&ret_selection) {
     std::vector<loader::Spec> specs;
     EMM_TRY(loader::parse_specs(spec, specs));
     const OwnerGuard guard(choice_lock());
-    if (!guard.owns()) {
-        return reentered();
-    }
+    EMM_TRY(guard.expect_owned(reentered));
     auto selection = std::make_unique<loader::Selection>();
     selection->selected_by = "emm_probe_plugin";
     EMM_TRY(loader::load(specs.front(), host(), default_slots(), *selection));
@@ -272,9 +265,7 @@ emm_status make_manager(emm_context &context) {
     }
     observe::check_settings();
     const OwnerGuard guard(choice_lock());
-    if (!guard.owns()) {
-        return reentered();
-    }
+    EMM_TRY(guard.expect_owned(reentered));
     if (const loader::Selection *selection = settled.load(std::memory_order_acquire)) {
         return create_manager(context, *selection);
     }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "observe/error.h"
 #include "observe/process.h"
 
 #include <condition_variable>
@@ -64,6 +65,10 @@ public:
     OwnerGuard(const OwnerGuard &) = delete;
     OwnerGuard &operator=(const OwnerGuard &) = delete;
     bool owns() const { return owns_; }
+    // EMM_OK if it owns the lock, else `sentence` says whose second try it was.
+    emm_status expect_owned(const char *sentence) const noexcept {
+        return owns_ ? EMM_OK : observe::fail(EMM_E_REENTERED, 0, sentence);
+    }
 
 private:
     OwnerLock &lock_;
