@@ -5,6 +5,7 @@
 // device memory
 void alloc_case();
 void reuse_case();
+void zeroed_case();
 void wrong_frees_case();
 void pitch_case();
 void managed_case();

@@ -1,7 +1,7 @@
 // client HOW CASE[,CASE...]: a program on the driver API, which prints what it finds. HOW it finds
 // the driver is said in driver.h; `client list` names the cases, and `all` is every one but
-// `wrong-frees`. The exit status is 0 if all is as CUDA's documentation says, 1 if not, 2 for wrong
-// usage and 3 if a case could not go on.
+// `wrong-frees` and `zeroed`. The exit status is 0 if all is as CUDA's documentation says, 1 if
+// not, 2 for wrong usage and 3 if a case could not go on.
 #include "cases.h"
 #include "facts.h"
 
@@ -52,6 +52,7 @@ const Case *find_cases(const std::string &how, size_t &ret_count) {
                                  {"passed-on", passed_on_case},
                                  {"fork", fork_case},
                                  {"exec", [how] { exec_case(how); }},
+                                 {"zeroed", zeroed_case},
                                  {"wrong-frees", wrong_frees_case}};
     ret_count = std::size(cases);
     return cases;
@@ -59,7 +60,7 @@ const Case *find_cases(const std::string &how, size_t &ret_count) {
 
 // `wanted` is `all`, or names separated by commas.
 bool is_wanted(const std::string &name, const std::string &wanted) {
-    return wanted == "all" ? name != "wrong-frees"
+    return wanted == "all" ? name != "wrong-frees" && name != "zeroed"
                            : ("," + wanted + ",").find("," + name + ",") != std::string::npos;
 }
 

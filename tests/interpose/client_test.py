@@ -19,6 +19,7 @@ INTERPOSER, PLUGIN, TOOL = (sys.argv[4:] + [None] * 3)[:3]
 SIM = "memory=8GiB,devices=2"
 SANITIZED = os.environ.get("EMM_TEST_SANITIZERS", "none") != "none"
 WRONG = "wrong-frees"  # the case that does what no program may do
+ZEROED = "zeroed"      # the case that asks for what no driver promises
 TIMEOUT = 120
 # When work runs makes no difference to how the driver is found.
 MODES = ("random",) if SANITIZED or HOW != "dlsym" else ("eager", "lazy", "random")
@@ -38,7 +39,7 @@ def run(case, folder, progress="eager", how=HOW, fail="", by=(), **variables):
 def cases():
     listing = subprocess.run([PROGRAM, "list"], text=True, stdout=subprocess.PIPE, check=True,
                              env=dict(os.environ, LD_LIBRARY_PATH=DRIVER))
-    return listing.stdout.split()
+    return [case for case in listing.stdout.split() if case != ZEROED]
 
 
 def differences(native, interposed):
@@ -120,6 +121,13 @@ class Interposed(Client):
         cases_that_wait = "while-capturing,host-functions"
         done = self.interposed(cases_that_wait, "lazy", EMM_RUN="sync-free,zero")
         self.assertEqual(differences(self.native(cases_that_wait, "lazy"), done.stdout), "", done.stderr[-2000:])
+
+    @unittest.skipUnless(HOW == "dlsym", "it is as with the other ways")
+    def test_memory_is_zero_where_that_is_asked_for(self):
+        for progress in MODES:
+            self.check(self.interposed(ZEROED, progress, EMM_RUN="zero"), ZEROED)
+        if PLUGIN.startswith("pool"):
+            self.assertEqual(self.interposed(ZEROED).stdout.count("bytes of cuMemAllocAsync: zero: no"), 3)
 
     @unittest.skipUnless(HOW == "dlsym", "it is as with the other ways")
     def test_a_program_that_opens_the_driver_by_its_path_is_told_at_its_end(self):

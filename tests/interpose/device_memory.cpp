@@ -82,6 +82,26 @@ void reuse_case() {
     fact(had == 1000, "1000 blocks of 64 MiB, one after the other");
 }
 
+// What no driver promises, and EMM_RUN=zero does: the bytes of the memory's former owner are gone.
+void zeroed_case() {
+    const Primary primary;
+    const Stream stream;
+    for (const size_t size : {size_t(4096), mib, 64 * mib}) {
+        CUdeviceptr block = allocate(size);
+        NEED(fill(block, size, 0xAAAAAAAA, stream));
+        NEED(cu.cuMemFree(block));
+        block = allocate(size);
+        fact(holds(block, size, 0, stream), "%zu bytes of cuMemAlloc: zero", size);
+        NEED(cu.cuMemFree(block));
+        block = allocate_async(size, stream);
+        NEED(fill(block, size, 0xAAAAAAAA, stream));
+        NEED(cu.cuMemFreeAsync(block, stream));
+        block = allocate_async(size, stream);
+        fact(holds(block, size, 0, stream), "%zu bytes of cuMemAllocAsync: zero", size);
+        NEED(cu.cuMemFreeAsync(block, stream));
+    }
+}
+
 // What a launch has left is freed once, and once more after the next launch.
 static void freed_twice_of_a_graph(CUstream stream) {
     CUgraph graph = nullptr;

@@ -25,7 +25,7 @@ namespace emm::core {
 namespace {
 
 // A way of choosing: the specs in order, and the plugin that has been reached. Immutable texts; the
-// manager_lock guards the rest while plugins are being called.
+// choice_lock guards the rest while plugins are being called.
 struct Choice {
     std::vector<loader::Spec> specs; // empty: linked in, and loaded already
     std::string selected_by;
@@ -38,7 +38,7 @@ struct Choice {
 
 constexpr auto &choice_lock = observe::immortal<OwnerLock>;
 
-Choice *the_choice = nullptr; // behind the manager_lock
+Choice *the_choice = nullptr; // behind the choice_lock
 // Set once, by the first manager that was made; what serves is fixed from then on.
 std::atomic<const loader::Selection *> settled{nullptr};
 

@@ -40,7 +40,7 @@ emm_status measure(const emm_context &context, Mapping &mapping);
 // Waits for the context's work first. After a failure `mapping` is what is still to be unmapped.
 emm_status unmap_export(const emm_context &context, Mapping &mapping) noexcept;
 
-// The two kinds that need the exporter's descriptors (parts.cpp, pooled.cpp), with the context
+// The two kinds that need the exporter's descriptors (served.cpp), with the context
 // current. To map leaves nothing behind if it fails; to unmap leaves what is still there.
 emm_status map_parts(const emm_context &context, const emm_ipc_handle &handle, Mapping &mapping);
 CUresult unmap_parts(const driver::Driver &driver, Mapping &mapping) noexcept;
