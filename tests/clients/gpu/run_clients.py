@@ -82,7 +82,7 @@ def driver_client(specs):
     return [Program(f"driver client {case}", (str(client), "dlsym", case),
                     plugins(*(spec for spec in specs if not why_different(case, spec))), statuses=(0, 1),
                     left_out={spec: why_different(case, spec) for spec in specs if why_different(case, spec)})
-            for case in listing.stdout.split()]
+            for case in listing.stdout.split() if case != "zeroed"]  # which asks for more than CUDA promises
 
 
 NO_CACHE = (("PYTORCH_NO_CUDA_MEMORY_CACHING", "1"),)
