@@ -91,6 +91,24 @@ void add_openings(const char *name, uint64_t calls, void *sum) {
     }
 }
 
+// With work on it that is not done. False: a capture meanwhile has become invalid.
+bool close_beside_a_capture(const Slot &slot) {
+    const auto create = entry<decltype(&cuStreamCreate)>("cuStreamCreate");
+    const auto set =
+        entry<CUresult (*)(CUdeviceptr, unsigned char, size_t, CUstream)>("cuMemsetD8Async");
+    const auto begin = entry<CUresult (*)(CUstream, CUstreamCaptureMode)>("cuStreamBeginCapture");
+    const auto end = entry<decltype(&cuStreamEndCapture)>("cuStreamEndCapture");
+    CUstream captured = nullptr, busy = nullptr;
+    CUgraph graph = nullptr;
+    make_current(slot.context);
+    CHECK(create(&captured, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
+    CHECK(create(&busy, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
+    CHECK(set(address_of(slot.memory), 5, slot.size, busy) == CUDA_SUCCESS);
+    CHECK(begin(captured, CU_STREAM_CAPTURE_MODE_GLOBAL) == CUDA_SUCCESS);
+    CHECK(emm_memory_release(slot.memory) == EMM_OK);
+    return end(captured, &graph) == CUDA_SUCCESS;
+}
+
 Answer do_as_told(int device, const Request &request) {
     Answer answer;
     if (request.what == 'o' || request.what == 'N') {
@@ -111,6 +129,9 @@ Answer do_as_told(int device, const Request &request) {
         answer.number = holds(slot.context, address, slot.size, request.value);
     } else if (request.what == 'f') {
         fill(slot.context, address, slot.size, request.value);
+    } else if (request.what == 'k') {
+        answer.number = close_beside_a_capture(slot);
+        slots.erase(request.slot);
     } else {
         CHECK(emm_memory_release(slot.memory) == EMM_OK);
         slots.erase(request.slot);

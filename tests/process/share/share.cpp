@@ -298,6 +298,19 @@ bool no_more_descriptors_than(uint64_t most) {
     return open_descriptors() <= most;
 }
 
+// The close waits for the work on it.
+Outcome close_beside_a_capture() {
+    const Exported exported(5 * MiB);
+    if (exported.status != EMM_OK) {
+        return exported.refusal;
+    }
+    const Peer peer;
+    CHECK(peer.open(0, exported.handle).status == EMM_OK);
+    CHECK(peer.ask({'k', 0, 0, 0, {}}).number);
+    CHECK(exported.holds(5));
+    return "";
+}
+
 // Whatever sharing takes of a process it gives back; a thread that serves may stay for the next.
 Outcome leave_nothing() {
     const Peer peer;
@@ -415,6 +428,7 @@ const Case cases[] = {
     {"second-context", open_in_second_context},
     {"own-process", refuse_own},
     {"container", share_with_container},
+    {"beside-capture", close_beside_a_capture},
     {"nothing-left", leave_nothing},
     {"peer-device", open_on_peer_device},
     {"staged", copy_when_forced},
