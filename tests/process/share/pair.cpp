@@ -118,6 +118,13 @@ Answer do_as_told(int device, const Request &request) {
         CHECK(emm_foreach_driver_call(&add_openings, &answer.number) == EMM_OK);
         return answer;
     }
+    if (request.what == 'd') {
+        emm_context_info info = {};
+        info.struct_size = sizeof info;
+        CHECK(emm_context_get_info(context_on(device, request.which), &info) == EMM_OK);
+        CHECK(entry<decltype(&cuCtxDestroy)>("cuCtxDestroy")(info.cuda_context) == CUDA_SUCCESS);
+        return answer;
+    }
     if (request.what == 's') {
         answer.number = open_descriptors();
         answer.threads = live_threads();

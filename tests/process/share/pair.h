@@ -22,7 +22,8 @@ namespace share {
 
 // 'o' open as `slot`, in the context `which` of its device; 'N' the same by its name; 'h' holds
 // `value`?; 'f' fill with `value`; 'c' close; 'k' close beside a capture, which stays valid?; 'n'
-// how often the driver was asked to open; 's' what the process holds
+// how often the driver was asked to open; 's' what the process holds; 'd'
+// destroy the context
 struct Request {
     char what = 0;
     uint32_t slot = 0;

@@ -311,6 +311,22 @@ Outcome close_beside_a_capture() {
     return "";
 }
 
+// What was open in a context that died is closed, and no more in the way.
+Outcome open_after_a_death() {
+    const Exported exported(5 * MiB), other(5 * MiB);
+    if (exported.status != EMM_OK) {
+        return exported.refusal;
+    }
+    const Peer peer;
+    CHECK(peer.open(0, exported.handle, 1).status == EMM_OK);
+    peer.ask({'d', 0, 1, 0, {}});
+    CHECK(peer.open(1, other.handle, 2).status == EMM_OK);
+    peer.close(1);
+    CHECK(peer.open(1, exported.handle, 2).status == EMM_OK);
+    peer.close(1);
+    return "";
+}
+
 // Whatever sharing takes of a process it gives back; a thread that serves may stay for the next.
 Outcome leave_nothing() {
     const Peer peer;
@@ -429,6 +445,7 @@ const Case cases[] = {
     {"own-process", refuse_own},
     {"container", share_with_container},
     {"beside-capture", close_beside_a_capture},
+    {"after-death", open_after_a_death},
     {"nothing-left", leave_nothing},
     {"peer-device", open_on_peer_device},
     {"staged", copy_when_forced},
