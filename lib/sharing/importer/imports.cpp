@@ -251,14 +251,16 @@ void set_imports_access(const emm_context &context, int32_t device, uint32_t fla
     }
 }
 
-// Each once.
+// Each once; also what is left of contexts that have ended.
 void close_imports(emm_context &context) noexcept {
     std::unique_lock lock(imports().mutex);
     const uint64_t pass = ++imports().passes;
     for (;;) {
         Import *found = nullptr;
         for (Import &each : imports().all) {
-            const bool is_next = each.context == &context && each.settled && each.pass != pass;
+            const bool is_due =
+                each.context == &context || (each.ended && !core::is_served(*each.context));
+            const bool is_next = is_due && each.settled && each.pass != pass;
             found = is_next ? &each : found;
         }
         if (!found) {
