@@ -6,7 +6,8 @@
 //   cached    everything else: what one stream or all may have at once, and what rounding and half
 //             empty slabs cost
 //   largest   one piece of what is cached; slots, and remnants of up to 1 MiB, do not count
-//   reserved  what the driver has given for device memory: live (rounded) + pending + cached, always
+//   reserved  what the driver has given for device memory: live (rounded) + pending + cached,
+//   always
 #include "manager.h"
 
 #include <algorithm>
