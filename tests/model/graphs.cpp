@@ -142,7 +142,8 @@ void copy(World &world) {
             ::check(world.driver.cuGraphClone(&clone, from), "cuGraphClone");
             graph->graphs.push_back(clone);
             world.model.life_begins(graph->number);
-        } else if (graph->execs.size() < most_copies) {
+        } else if (graph->launchable && graph->execs.size() < most_copies) {
+            // A GPU's driver refuses to instantiate what writes to memory that has gone back to it.
             ::check(world.driver.cuGraphInstantiateWithFlags(&exec, from, 0),
                     "cuGraphInstantiateWithFlags");
             graph->execs.push_back(exec);
