@@ -57,6 +57,8 @@ TEST_CASE("reclaim: memory known to be complete comes before waiting") {
     const CUstream a = sim.stream(), b = sim.stream();
     const CUdeviceptr ptr = sim.alloc(20 * MiB, a);
     sim.free(ptr, a);
+    size_t released = 0;
+    CHECK(pool().trim(sim.manager, 20 * MiB, &released) == EMM_OK); // records an event behind it
     cuda().cuStreamSynchronize(a);
     const uint64_t waits = cuda().call_count("cuStreamWaitEvent");
     CHECK(sim.alloc(20 * MiB, b) == ptr);
