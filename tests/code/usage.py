@@ -76,7 +76,7 @@ echo "$*" >>asked
 case $* in
 *--tests) cat tests.json ;;
 *--targets) echo '[]' ;;
-*--list*) echo "emm:unit+pool / $name" ;;
+*--list*) [ -n "$name" ] && echo "emm:unit+pool / $name" || echo "No suitable tests defined." ;;
 *) mkdir -p build/meson-logs; echo "{\\"name\\": \\"emm:unit+pool / $name\\", \\"result\\": \\"OK\\"}" >build/meson-logs/testlog.json ;;
 esac
 """
@@ -89,14 +89,20 @@ esac
                     stub.write(text)
             os.chmod(os.path.join(root, "meson"), 0o755)
             shutil.copy(os.path.join(TOOLS, "test"), os.path.join(root, "tools"))
-            done = subprocess.run([os.path.join(root, "tools/test"), *words], check=True, timeout=60, capture_output=True, text=True,
+            done = subprocess.run([os.path.join(root, "tools/test"), *words], check=name != "", timeout=60, capture_output=True, text=True,
                                   env={**os.environ, "name": name, "PATH": root + ":" + os.environ["PATH"]})
             with open(os.path.join(root, "asked"), encoding="utf-8") as file:
-                return done.stdout.splitlines(), file.read().splitlines()
+                return done.stdout.splitlines(), file.read().splitlines(), done.returncode
 
     def test_a_test_may_be_named_as_it_is_printed(self):
         for name in ("pool-eager", "emm:unit+pool / pool-eager"):
             self.assertRegex(self.answer("pool-eager", name)[1][-1], r"--print-errorlogs pool-eager$")
+
+    def test_a_name_that_no_test_has_ends_it(self):
+        said, asked, status = self.answer("", "nosuch")
+        self.assertNotEqual(status, 0)
+        self.assertFalse([line for line in said if line.startswith("testing")])
+        self.assertRegex(asked[-1], "--list")
 
     def test_a_list_of_tests_has_nothing_but_their_names(self):
         self.assertEqual(self.answer("pool-eager", "--list")[0], ["emm:unit+pool / pool-eager"])
