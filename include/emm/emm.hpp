@@ -81,7 +81,7 @@ inline emm_status check(emm_status status) {
 
 namespace detail {
 
-// What a function of the C interface gives by its last argument.
+// Calls a function of the C interface, and returns the value of its last argument.
 template <class Out, class Function, class... Arguments>
 Out made_by(Function function, Arguments... arguments) {
     Out out = {};
@@ -89,7 +89,7 @@ Out made_by(Function function, Arguments... arguments) {
     return out;
 }
 
-// The same of a struct that tells its size.
+// The same for a struct that begins with its size.
 template <class Struct, class Function, class... Arguments>
 Struct told_by(Function function, Arguments... arguments) {
     Struct told = {};

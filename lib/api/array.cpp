@@ -81,7 +81,7 @@ emm_status emm_array_export(emm_memory *memory, uint64_t offset, emm_stream stre
 
 namespace {
 
-// What a consumer gets, and all that it keeps alive.
+// A consumer gets `managed`; the rest lives as long as it does.
 template <class Managed> struct Shared {
     Managed managed = {};
     core::Tensor described;

@@ -7,7 +7,7 @@
 
 namespace emm::core {
 
-// What a typestr of the array interface says: "<f4".
+// The parts of a typestr of the array interface, such as "<f4".
 struct ElementType {
     char order = '|'; // '<', '>', or '|' where it does not matter
     char kind = 'V';

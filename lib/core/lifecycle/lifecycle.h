@@ -5,7 +5,7 @@
 #include <emm/emm.h>
 #include <emm/plugin.h>
 
-// What the room offers, file by file.
+// The functions of this folder, by file.
 
 namespace emm::core {
 
@@ -95,7 +95,7 @@ emm_status shut_down(const void *caller);
 void retire_the_dead();
 
 // A plugin's call below this one is to finish first: a reset that waited for it here would wait for
-// ever. EMM_OK: there is none. `what` is the participle of the refusal: "reset".
+// ever. EMM_OK: there is none. `what` ends the refusal's sentence: "reset" or "retired".
 emm_status expect_outside(const char *what);
 
 } // namespace emm::core

@@ -128,7 +128,7 @@ emm_status create_manager(emm_context &context, const loader::Selection &selecti
     return EMM_OK;
 }
 
-// What was freed goes back first. What the program still has goes with the manager
+// Pending frees run first. The manager takes the program's live memory with it
 // (emm_context_retire).
 void destroy_manager(emm_context &context) noexcept {
     sharing->end(context);

@@ -234,7 +234,7 @@ emm_status probe(const char *spec, const loader::Selection *&ret_selection) {
     auto selection = std::make_unique<loader::Selection>();
     selection->selected_by = "emm_probe_plugin";
     EMM_TRY(loader::load(specs.front(), host(), default_slots(), *selection));
-    // What the caller is told lives as long as the process.
+    // The caller keeps pointers into each selection, so all live as long as the process.
     static auto *const told = new std::vector<std::unique_ptr<loader::Selection>>;
     told->push_back(std::move(selection));
     ret_selection = told->back().get();

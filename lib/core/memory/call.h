@@ -92,7 +92,7 @@ public:
     }
     Struct *out() { return &value_; }
 
-    // What the slot answered, unless it succeeded and wrote too much.
+    // The slot's status, or a refusal if the slot wrote behind the struct.
     emm_status conclude(emm_context &context, emm_status status, const char *slot) {
         if constexpr (requires(Struct & any) { any.struct_size; }) {
             value_.struct_size = sizeof(Struct); // what is copied from here ends with it

@@ -32,8 +32,8 @@ CUresult wait_for_work(const emm_context &context) noexcept {
     return driver::is_late(result) ? CUDA_SUCCESS : result;
 }
 
-// Of all but `own`. What is just being reset or retired is not waited for: two such threads might
-// wait for each other.
+// Waits for the work of all contexts but `own`. A context that is being reset or retired is left
+// out: two such threads might wait for each other.
 CUresult wait_for_others(const emm_context &own) noexcept {
     CUresult result = CUDA_SUCCESS;
     emm_context *other = first_context();

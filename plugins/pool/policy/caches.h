@@ -42,7 +42,8 @@ constexpr uint64_t largest_block_of_any_size = segment_granule;
 // magazine then waits for the next event on the context.
 constexpr uint32_t calls_before_a_magazine = 64;
 
-// Magazines that a thread has for such streams, which end without a word: the oldest makes room.
+// Magazines of a thread for such streams. The program does not announce their end, so a new
+// magazine takes the place of the oldest.
 constexpr size_t most_unregistered_magazines = 16;
 
 // Sizes of blocks that a thread keeps for calls without a stream, and the depot for all threads:
