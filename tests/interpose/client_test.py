@@ -25,13 +25,13 @@ TIMEOUT = 120
 MODES = ("random",) if SANITIZED or HOW != "dlsym" else ("eager", "lazy", "random")
 
 
-def run(case, folder, progress="eager", how=HOW, fail="", by=(), **variables):
-    """Runs a case; in `folder` lies the libcuda that it finds, and in the simulated driver the call `fail` fails. `by`
-    are the words that start the program, before its own."""
+def run(case, folder, progress="eager", how=HOW, sim="", by=(), **variables):
+    """Runs a case; in `folder` lies the libcuda that it finds, and the simulated driver has the options `sim` too.
+    `by` are the words that start the program, before its own."""
     how = how.replace("DRIVER", os.path.join(DRIVER, "libcuda.so.1"))
     misuse = "error" if case == WRONG else "abort"
     environment = dict(os.environ, LD_LIBRARY_PATH=folder, **variables,
-                       EMM_SIM=f"{SIM},progress={progress},misuse={misuse}" + (f",fail={fail}" if fail else ""))
+                       EMM_SIM=f"{SIM},progress={progress},misuse={misuse}" + (f",{sim}" if sim else ""))
     return subprocess.run([*by, PROGRAM, how, case], env=environment, text=True, timeout=TIMEOUT,
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
 
@@ -123,6 +123,11 @@ class Interposed(Client):
         self.assertEqual(differences(self.native(cases_that_wait, "lazy"), done.stdout), "", done.stderr[-2000:])
 
     @unittest.skipUnless(HOW == "dlsym", "it is as with the other ways")
+    def test_a_stream_joins_a_capture_beside_another_threads_frees(self):
+        # What the interposer asks between the driver's answer and its own takes long.
+        self.check(self.interposed("own-streams", sim="latency=cuStreamGetCaptureInfo:1000"), "own-streams")
+
+    @unittest.skipUnless(HOW == "dlsym", "it is as with the other ways")
     def test_memory_is_zero_where_that_is_asked_for(self):
         for progress in MODES:
             self.check(self.interposed(ZEROED, progress, EMM_RUN="zero"), ZEROED)
@@ -138,7 +143,7 @@ class Interposed(Client):
 
     @unittest.skipUnless(HOW == "dlsym", "it is as with the other ways")
     def test_a_context_that_the_driver_does_not_end_is_told_of(self):
-        done = self.interposed("contexts", fail="cuCtxDestroy@1:999")
+        done = self.interposed("contexts", sim="fail=cuCtxDestroy@1:999")
         self.assertEqual(done.returncode, 3)  # the case needs that call
         self.assertEqual(done.stderr.count("the driver has refused to end a context (CUDA error 999)"), 1, done.stderr)
 

@@ -3,12 +3,14 @@
 #include "cases.h"
 #include "objects.h"
 
+#include <atomic>
 #include <thread>
 
 namespace {
 
 constexpr size_t large = 64 * mib;
 constexpr int more_than_there_is = 200; // of 8 GiB
+constexpr int captures = 50;
 
 const CUstream own = CU_STREAM_PER_THREAD;
 
@@ -98,6 +100,35 @@ void joined_across(CUcontext here, CUcontext there, const char *name) {
     enter(here);
 }
 
+// What another thread does may take an event of the whole context.
+void free_and_trim(CUcontext context, const std::atomic<bool> &is_over) {
+    CUmemoryPool pool = nullptr;
+    enter(context);
+    NEED(cu.cuDeviceGetDefaultMemPool(&pool, 0));
+    while (!is_over) {
+        NEED(cu.cuMemFree(allocate(512)));
+        NEED(cu.cuMemPoolTrimTo(pool, 0));
+    }
+}
+
+void joined_beside_frees(CUcontext here, CUcontext there) {
+    std::atomic<bool> is_over{false};
+    std::thread other([&] { free_and_trim(there, is_over); });
+    int good = 0;
+    for (int i = 0; i < captures; ++i) {
+        CUgraph graph = nullptr;
+        enter(here);
+        NEED(cu.cuStreamBeginCapture(own, CU_STREAM_CAPTURE_MODE_RELAXED));
+        join(here, there);
+        join(there, here);
+        good += cu.cuStreamEndCapture(own, &graph) == CUDA_SUCCESS &&
+                cu.cuGraphDestroy(graph) == CUDA_SUCCESS;
+    }
+    is_over = true;
+    other.join();
+    fact(good == captures, "own streams join captures beside another thread's frees");
+}
+
 // Memory for which there is no stream is there at once.
 void allocated_meanwhile() {
     CUdeviceptr address = 0;
@@ -137,6 +168,7 @@ void own_streams_case() {
     {
         const User user;
         joined_across(primary.context, user.context, "own streams of two contexts");
+        joined_beside_frees(primary.context, user.context);
     }
     {
         const User user(1);

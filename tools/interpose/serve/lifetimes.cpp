@@ -225,27 +225,31 @@ CUresult green_stream_create(CUstream *ret_stream, CUgreenCtx_st *green, unsigne
 
 template <Served entry> CUresult stream_destroy(CUstream stream) {
     const Turn turn;
-    if (turn.is_programs()) {
-        server().streams.ending(stream);
-    }
-    return ask_driver<&stream_destroy<entry>>(entry, stream);
+    const uint64_t capture = turn.is_programs() ? server().streams.ending(stream) : 0;
+    const CUresult result = ask_driver<&stream_destroy<entry>>(entry, stream);
+    server().streams.capture_over(capture);
+    return result;
 }
 
 // --- captures ----------------------------------------------------------------------------------
 
+// What the driver does while the stream is announced to capture.
+template <class Call>
+CUresult enter_capture(CUstream stream, Streams::Part part, Call driver_does) {
+    const bool announced = server().streams.capture_begins(stream, part);
+    const CUresult result = driver_does();
+    if (announced) {
+        server().streams.capture_begun(stream, part, result);
+    }
+    return result;
+}
+
 // What begins a capture, with the arguments that follow the stream.
 template <bool per_thread, class Begin> CUresult begin_capture(CUstream stream, Begin begin) {
     const Turn turn;
-    if (!turn.is_programs()) {
-        return begin();
-    }
-    const CUstream origin = meant<per_thread>(stream);
-    const bool announced = server().streams.capture_begins(origin);
-    const CUresult result = begin();
-    if (announced) {
-        server().streams.capture_begun(origin, result);
-    }
-    return result;
+    return turn.is_programs()
+               ? enter_capture(meant<per_thread>(stream), Streams::Part::origin, begin)
+               : begin();
 }
 
 template <Served entry, bool per_thread> CUresult begin_capture_v1(CUstream stream) {
@@ -296,15 +300,16 @@ template <Served entry, bool per_thread> CUresult end_capture(CUstream stream, C
     return result;
 }
 
+// Whether the event is of a capture, only the wait itself tells without harm.
 template <Served entry, bool per_thread>
 CUresult stream_wait_event(CUstream stream, CUevent event, unsigned flags) {
     const Turn turn;
-    const CUresult result =
-        ask_driver<&stream_wait_event<entry, per_thread>>(entry, stream, event, flags);
-    if (turn.is_programs() && result == CUDA_SUCCESS && server().streams.any_capture()) {
-        server().streams.waited(meant<per_thread>(stream));
-    }
-    return result;
+    const auto wait = [&] {
+        return ask_driver<&stream_wait_event<entry, per_thread>>(entry, stream, event, flags);
+    };
+    return turn.is_programs() && server().streams.any_capture()
+               ? enter_capture(meant<per_thread>(stream), Streams::Part::other, wait)
+               : wait();
 }
 
 } // namespace

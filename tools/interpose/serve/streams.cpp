@@ -37,23 +37,25 @@ void Streams::made(CUstream stream, CUcontext in) {
     }
 }
 
-// A capture ends with its origin, and goes on without another stream.
-void Streams::ending(CUstream stream) {
-    end_announcements({stream}, true);
+// A capture ends with its origin, and goes on without another stream. As long as it captures, the
+// plugin must not use the stream: so it retires first.
+uint64_t Streams::ending(CUstream stream) {
     Stream ended;
     {
         const std::lock_guard lock(mutex_);
         const auto found = streams_.find(stream);
-        if (found == streams_.end()) {
-            return;
+        if (found != streams_.end()) {
+            ended = found->second;
+            streams_.erase(found);
         }
-        ended = found->second;
-        streams_.erase(found);
     }
-    contexts_.begin_epoch();
+    if (ended.context) {
+        contexts_.begin_epoch();
+    }
     if (ended.registered) {
         emm_stream_retire(ended.context, stream);
     }
+    return end_announcement({stream});
 }
 
 void Streams::green_ending(CUcontext green) {
@@ -67,7 +69,7 @@ void Streams::green_ending(CUcontext green) {
         }
     }
     for (const CUstream stream : its) {
-        ending(stream);
+        capture_over(ending(stream));
     }
 }
 
@@ -200,21 +202,14 @@ bool Streams::announce(const Key &key, const Announced &capture) {
     }
 }
 
-// Of this stream; and `of_all` of its capture, if that is its origin. What the plugin does then may
-// take its time, so no lock is held.
-void Streams::end_announcements(const Key &key, bool of_all) {
+// What the plugin does then may take its time, so no lock is held.
+template <class IsOver> void Streams::end_announcements(IsOver is_over) {
     Captures ended;
     {
         const std::lock_guard lock(mutex_);
-        const auto found = captures_.find(key);
-        if (found == captures_.end()) {
-            return;
-        }
-        const Announced capture = found->second;
-        const bool all = of_all && capture.origin && capture.id != 0;
         for (auto each = captures_.begin(); each != captures_.end();) {
             const auto next = std::next(each);
-            if (each == found || (all && each->second.id == capture.id)) {
+            if (is_over(*each)) {
                 ended.insert(captures_.extract(each));
             }
             each = next;
@@ -226,6 +221,21 @@ void Streams::end_announcements(const Key &key, bool of_all) {
     }
 }
 
+uint64_t Streams::end_announcement(const Key &key) {
+    uint64_t id = 0;
+    end_announcements([&](const auto &each) {
+        id = each.first == key && each.second.origin ? each.second.id : id;
+        return each.first == key;
+    });
+    return id;
+}
+
+void Streams::capture_over(uint64_t id) {
+    if (id != 0) {
+        end_announcements([id](const auto &each) { return each.second.id == id; });
+    }
+}
+
 uint64_t Streams::capture_of(CUstream stream) const {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     cuuint64_t id = 0;
@@ -234,20 +244,25 @@ uint64_t Streams::capture_of(CUstream stream) const {
     return result == CUDA_SUCCESS && status == CU_STREAM_CAPTURE_STATUS_ACTIVE ? id : 0;
 }
 
-// A stream that captures already will be refused by the driver, and its capture goes on.
-bool Streams::capture_begins(CUstream origin) {
+// One that captures already is refused by the driver, and goes on, or stays in its capture. The
+// legacy stream never captures.
+bool Streams::capture_begins(CUstream stream, Part part) {
+    if (!stream || stream == CU_STREAM_LEGACY) {
+        return false;
+    }
     emm_status status = EMM_OK;
-    const Key key = key_of(origin);
-    emm_context *const context = context_of(origin, status);
-    return context && !is_announced(key) && announce(key, {context, 0, true});
+    const Key key = key_of(stream);
+    emm_context *const context = context_of(stream, status);
+    return context && !is_announced(key) && announce(key, {context, 0, part == Part::origin});
 }
 
-void Streams::capture_begun(CUstream origin, CUresult result) {
-    const Key key = key_of(origin);
-    if (result != CUDA_SUCCESS) {
-        return end_announcements(key, false);
+void Streams::capture_begun(CUstream stream, Part part, CUresult result) {
+    const Key key = key_of(stream);
+    const uint64_t id = result == CUDA_SUCCESS ? capture_of(stream) : 0;
+    if (result != CUDA_SUCCESS || (part == Part::other && id == 0)) {
+        end_announcement(key);
+        return;
     }
-    const uint64_t id = capture_of(origin);
     const std::lock_guard lock(mutex_);
     const auto found = captures_.find(key);
     if (found != captures_.end()) {
@@ -255,18 +270,8 @@ void Streams::capture_begun(CUstream origin, CUresult result) {
     }
 }
 
-void Streams::waited(CUstream stream) {
-    const uint64_t id = capture_of(stream);
-    emm_status status = EMM_OK;
-    const Key key = key_of(stream);
-    emm_context *const context = id ? context_of(stream, status) : nullptr;
-    if (context && !is_announced(key)) {
-        announce(key, {context, id});
-    }
-}
-
 void Streams::capture_ended(CUstream origin) {
-    end_announcements(key_of(origin), true);
+    capture_over(end_announcement(key_of(origin)));
 }
 
 } // namespace emm::run

@@ -16,7 +16,8 @@ public:
     Streams(const Driver &driver, Contexts &contexts) : driver_(driver), contexts_(contexts) {}
 
     void made(CUstream stream, CUcontext in);
-    void ending(CUstream stream);       // about to be destroyed
+    // About to be destroyed. The answer is for capture_over once it is.
+    uint64_t ending(CUstream stream);
     void green_ending(CUcontext green); // and its streams
     void forget(const emm_context *context);
 
@@ -50,12 +51,13 @@ public:
     // invalidated. No lock is held meanwhile: a host function may wait for another thread's call.
     void wait_for_work_of(emm_context *context);
 
-    // A capture begins in `origin`: before the driver is told, and, if the answer was true, what it
-    // said. Others join when they wait for an event of it.
-    bool capture_begins(CUstream origin);
-    void capture_begun(CUstream origin, CUresult result);
-    void waited(CUstream stream);
+    // The stream is about to begin a capture, or may be about to join one, because it waits for an
+    // event. Before the driver is told, and, if the answer was true, once it has answered.
+    enum class Part { origin, other };
+    bool capture_begins(CUstream stream, Part part);
+    void capture_begun(CUstream stream, Part part, CUresult result);
     void capture_ended(CUstream origin); // and so has that of all streams in it
+    void capture_over(uint64_t id);      // 0: none
     bool captures(CUstream stream) {     // as far as announced
         return any_capture() && is_announced(key_of(stream));
     }
@@ -97,7 +99,8 @@ private:
     Key key_of(CUstream stream);
     bool is_announced(const Key &key);
     bool announce(const Key &key, const Announced &capture);
-    void end_announcements(const Key &key, bool of_all);
+    uint64_t end_announcement(const Key &key); // the id of the capture whose origin it was, or 0
+    template <class IsOver> void end_announcements(IsOver is_over);
     uint64_t capture_of(CUstream stream) const; // 0: it does not capture
     CUstream make_own(emm_context *context, Own purpose) const;
 
