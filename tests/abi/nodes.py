@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""nodes.py LIBRARY FROZEN PRESENT CC: the version of each symbol of libemm.so (lib/libemm.map).
+"""nodes.py LIBRARY PRESENT CC FROZEN...: the version of each symbol of libemm.so (lib/libemm.map).
 
-FROZEN and PRESENT are folders of headers. What the frozen ones declare is where programs have found it, in EMM_1; what came
-since is in a later node. So a program that uses something new is refused by an older library.
+PRESENT and FROZEN are folders of headers, these of interfaces 1.0, 1.1 and on. What one of them declares first is in its node,
+where programs have found it; what came since is in the node behind them. So a program that uses something new is refused by
+an older library.
 """
 import os
 import pathlib
@@ -12,7 +13,6 @@ import subprocess
 import sys
 import tempfile
 
-FIRST = "EMM_1"
 OLD = 'const char *emm_version(void) { return "an old one"; }\n'
 OLD_MAP = "EMM_1 { global: emm_version; local: *; };\n"
 PLAIN = "#include <emm/emm.h>\n#include <stdio.h>\nint main(void) { puts(emm_version()); return 0; }\n"
@@ -31,12 +31,20 @@ def nodes(library):
     return dict(re.findall(r" T (\w+)@@(\w+)$", listing, re.M))
 
 
-def faults(found, frozen, present):
-    for name in sorted(present & set(found)):
-        if name in frozen and found[name] != FIRST:
-            yield f"{name}: was published in {FIRST}, and is in {found[name]}: programs would not find it"
-        if name not in frozen and found[name] == FIRST:
-            yield f"{name}: is new, and in {FIRST}: an older library would not be refused"
+def expected(present, frozen):
+    """The node of each declared function: that of the first interface which has it."""
+    of = {}
+    for minor, names in enumerate([*frozen, present]):
+        of |= {name: f"EMM_1_{minor}" if minor else "EMM_1" for name in names - of.keys()}
+    return of
+
+
+def faults(found, present, frozen):
+    for name, node in sorted(expected(present, frozen).items()):
+        if name.startswith("emm_plugin_entry"):
+            continue  # a plugin's own
+        if found.get(name) != node:
+            yield f"{name}: expected in {node}, where a program looks for it, found in {found.get(name, 'no node')}"
 
 
 def compiled(cc, folder, name, text, *words):
@@ -64,8 +72,8 @@ def refused_by_an_old_library(library, include, cc, folder):
         yield f"a program of new functions: expected an old library to be refused by its version, found {modern}"
 
 
-def main(library, frozen, present, cc):
-    wrong = list(faults(nodes(library), declared(frozen), declared(present)))
+def main(library, present, cc, *frozen):
+    wrong = list(faults(nodes(library), declared(present), [declared(folder) for folder in frozen]))
     with tempfile.TemporaryDirectory() as folder:
         wrong += refused_by_an_old_library(library, pathlib.Path(present).parent, shlex.split(cc), pathlib.Path(folder))
     print("\n".join(wrong) or f"{library}: each symbol has the version in which it came")
