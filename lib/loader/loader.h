@@ -9,7 +9,8 @@ namespace emm::loader {
 // Loads the plugin that `spec` names, or finds it loaded already, and checks the options. A refusal
 // is one sentence in the thread's last error, with the stage it came from: resolve, permission,
 // elf, dlopen, symbol, negotiate or validate. `host` and `defaults` live as long as the process;
-// NULL slots of the plugin are filled from `defaults`.
+// NULL slots of the plugin are filled from `defaults`. One thread at a time loads: the caller's
+// lock waits for other threads, and refuses a plugin whose entry function comes back.
 emm_status load(const Search &search, const Spec &spec, const emm_host &host,
                 const emm_plugin &defaults, Selection &ret_selection);
 emm_status load(const Spec &spec, const emm_host &host, const emm_plugin &defaults,

@@ -1,14 +1,11 @@
-// Behaviour: plugins are loaded once, also by threads that race.
+// Behaviour: plugins are loaded once.
 #include "support.h"
 
-#include <atomic>
-#include <chrono>
 #include <cstdlib>
 #include <dlfcn.h>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <thread>
 #include <unistd.h>
 
 namespace emm::loader {
@@ -48,33 +45,6 @@ TEST_CASE("each selection of one plugin has its own option texts, which live on"
 }
 
 emm_plugin linked_in_table;
-std::atomic<int> calls_of_slow_entry{0};
-
-const emm_plugin *slow_entry(const emm_host *) {
-    ++calls_of_slow_entry;
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    return &linked_in_table;
-}
-
-TEST_CASE("threads that race for a plugin get the same one, and its entry is called once") {
-    linked_in_table = *loaded(fixture("good")).plugin->own;
-    std::vector<const Plugin *> got(8);
-    std::vector<std::thread> threads;
-    for (const Plugin *&plugin : got) {
-        threads.emplace_back([&plugin] {
-            Selection selection;
-            load_entry(slow_entry, {}, test_host(), test_defaults(), selection);
-            plugin = selection.plugin;
-        });
-    }
-    for (std::thread &thread : threads) {
-        thread.join();
-    }
-    CHECK(calls_of_slow_entry == 1);
-    CHECK(got.front() != nullptr);
-    CHECK(std::count(got.begin(), got.end(), got.front()) == 8);
-}
-
 bool fails_next = true;
 
 const emm_plugin *entry_that_fails_once(const emm_host *host) {
@@ -89,20 +59,6 @@ TEST_CASE("what did not load is tried again the next time") {
     linked_in_table = *loaded(fixture("good")).plugin->own;
     CHECK_THAT(refused_entry(entry_that_fails_once).text, ContainsSubstring("not yet"));
     CHECK(linked_in(entry_that_fails_once).plugin->name == "good");
-}
-
-emm_status status_inside = EMM_OK;
-
-const emm_plugin *entry_that_calls_back(const emm_host *) {
-    Selection selection;
-    status_inside = load_entry(entry_that_calls_back, {}, test_host(), test_defaults(), selection);
-    return &linked_in_table;
-}
-
-TEST_CASE("an entry that asks for its own plugin gets an error, not a deadlock") {
-    linked_in_table = *loaded(fixture("good")).plugin->own;
-    CHECK(linked_in(entry_that_calls_back).plugin != nullptr);
-    CHECK(status_inside == EMM_E_REENTERED);
 }
 
 const emm_plugin *linked_in_entry(const emm_host *) {

@@ -3,10 +3,14 @@
 #include "catch.h"
 #include "fence/asymmetric_fence.h"
 
+#include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <iterator>
 #include <string>
+#include <thread>
+#include <vector>
 
 namespace {
 
@@ -132,6 +136,44 @@ TEST_CASE("an exception out of memalloc is a status, and the program goes on") {
     emm_deviceptr ptr = 7;
     CHECK(emm_memalloc(context, 64, EMM_STREAM_LEGACY, &ptr) == EMM_E_PLUGIN_EXCEPTION);
     CHECK(ptr == 7);
+}
+
+namespace {
+
+std::atomic<int> calls_of_entry{0};
+
+const emm_plugin *slow_entry(const emm_host *host) {
+    ++calls_of_entry;
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    return Recorder::entry(host);
+}
+
+const emm_plugin *entry_that_chooses_itself(const emm_host *host) {
+    ++calls_of_entry;
+    return emm_set_plugin_entry(&entry_that_chooses_itself, nullptr) == EMM_E_REENTERED
+               ? Recorder::entry(host)
+               : nullptr;
+}
+
+} // namespace
+
+TEST_CASE("threads that race for a plugin call its entry once, and all have it") {
+    std::atomic<int> chosen{0};
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 8; ++i) {
+        threads.emplace_back(
+            [&chosen] { chosen += emm_set_plugin_entry(&slow_entry, nullptr) == EMM_OK; });
+    }
+    for (std::thread &thread : threads) {
+        thread.join();
+    }
+    CHECK(chosen == 8);
+    CHECK(calls_of_entry == 1);
+}
+
+TEST_CASE("an entry that asks for its own plugin gets an error, not a deadlock") {
+    CHECK(emm_set_plugin_entry(&entry_that_chooses_itself, nullptr) == EMM_OK);
+    CHECK(calls_of_entry == 1);
 }
 
 TEST_CASE("a choice from code that does not load leaves the one before in force") {
