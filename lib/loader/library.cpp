@@ -3,8 +3,8 @@
 #include "loader/plugin.h"
 
 #include "dl/load.h"
-#include "loader/mapped.h"
 #include "loader/refusal.h"
+#include "observe/callers/modules.h"
 #include "observe/running.h"
 
 #include <dlfcn.h>
@@ -56,7 +56,8 @@ bool is_function(const void *address) {
             RTLD_DL_SYMENT);
     const unsigned type =
         symbol && info.dli_saddr == address ? ELF64_ST_TYPE(symbol->st_info) : STT_NOTYPE;
-    return is_code(address) && type != STT_OBJECT && type != STT_COMMON && type != STT_TLS;
+    return observe::modules().find(reinterpret_cast<uintptr_t>(address)) && type != STT_OBJECT &&
+           type != STT_COMMON && type != STT_TLS;
 }
 
 // dlsym looks through the dependencies too.

@@ -1,7 +1,5 @@
 #include "loader/mapped.h"
 
-#include "observe/events/module.h"
-
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -45,9 +43,12 @@ void read_names(const dl_phdr_info &info, const ElfW(Dyn) * dynamic, Library &re
     }
 }
 
-Library read_library(const dl_phdr_info &info) {
+// The dynamic linker has written the name under a lock that the thread sanitizer does not see.
+__attribute__((no_sanitize("thread"))) Library read_library(const dl_phdr_info &info) {
     Library library;
-    library.path = observe::library_name(info);
+    for (const char *at = info.dlpi_name; at && *at != '\0'; ++at) {
+        library.path += *at;
+    }
     for (size_t i = 0; i < info.dlpi_phnum; ++i) {
         const ElfW(Phdr) &segment = info.dlpi_phdr[i];
         const uintptr_t begin = info.dlpi_addr + segment.p_vaddr;
@@ -169,13 +170,6 @@ std::optional<std::string_view> Mapped::text(const char *from) const {
     const size_t most = range->end - reinterpret_cast<uintptr_t>(from);
     const size_t length = strnlen(from, most);
     return length < most ? std::optional(std::string_view(from, length)) : std::nullopt;
-}
-
-bool is_code(const void *address) {
-    const std::vector<Library> libraries = libraries_of_process();
-    return std::any_of(libraries.begin(), libraries.end(), [address](const Library &library) {
-        return contain(library.executable, address);
-    });
 }
 
 } // namespace emm::loader

@@ -38,9 +38,6 @@ private:
     std::vector<Range> ranges_;
 };
 
-// Whether the address lies in a segment that can be executed.
-bool is_code(const void *address);
-
 // A library of the process, as far as it matters who links whom.
 struct Library {
     std::string path, soname;

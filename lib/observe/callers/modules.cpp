@@ -1,6 +1,5 @@
 #include "observe/callers/modules.h"
 
-#include "observe/events/module.h"
 #include "observe/process.h"
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 #include <mutex>
 #include <new>
 #include <unordered_map>
+#include <utility>
 
 namespace emm::observe {
 namespace {
@@ -53,43 +53,63 @@ Counts counts_now() {
     return counts;
 }
 
-// While the dynamic linker's lock is held, no lock of ours is taken: numbers come afterwards.
-struct Loaded {
-    CodeRange range;
-    std::string path;
-};
+// What is loaded. While the dynamic linker's lock is held no lock of ours is taken, nor memory, for
+// which malloc may have one: what has no room is counted.
 struct Collected {
-    std::vector<Loaded> all;
+    struct Segment {
+        CodeRange range;
+        size_t name; // where it begins in `names`
+    };
+    std::vector<Segment> segments;
+    std::vector<char> names; // each with its NUL
+    size_t segment_count = 0, name_bytes = 0;
     Counts counts;
+
+    bool has_room() const { return segment_count <= segments.size() && name_bytes <= names.size(); }
+    void make_room() {
+        segments.resize(std::exchange(segment_count, 0));
+        names.resize(std::exchange(name_bytes, 0));
+    }
 };
 
-int collect(dl_phdr_info *info, size_t, void *data) {
-    Collected &collected = *static_cast<Collected *>(data);
-    collected.counts = {info->dlpi_adds, info->dlpi_subs};
+// The dynamic linker has written the name under a lock that the thread sanitizer does not see.
+__attribute__((no_sanitize("thread"))) int collect(dl_phdr_info *info, size_t, void *data) {
+    Collected &all = *static_cast<Collected *>(data);
+    all.counts = {info->dlpi_adds, info->dlpi_subs};
+    const size_t name = all.name_bytes;
+    const char *at = info->dlpi_name ? info->dlpi_name : "";
+    do {
+        if (all.name_bytes++ < all.names.size()) {
+            all.names[all.name_bytes - 1] = *at;
+        }
+    } while (*at++ != '\0');
     for (int i = 0; i < info->dlpi_phnum; i++) {
         const ElfW(Phdr) &segment = info->dlpi_phdr[i];
-        if (segment.p_type == PT_LOAD && (segment.p_flags & PF_X) != 0) {
+        if (segment.p_type == PT_LOAD && (segment.p_flags & PF_X) != 0 &&
+            all.segment_count++ < all.segments.size()) {
             const uintptr_t begin = info->dlpi_addr + segment.p_vaddr;
-            collected.all.push_back(
-                {{begin, begin + segment.p_memsz, info->dlpi_addr, 0, false}, library_name(*info)});
+            all.segments[all.segment_count - 1] = {
+                {begin, begin + segment.p_memsz, info->dlpi_addr, 0, false}, name};
         }
     }
     return 0;
 }
 
 std::unique_ptr<CodeMap> map_now() {
-    Collected collected;
-    dl_iterate_phdr(&collect, &collected);
+    Collected all;
+    do {
+        all.make_room();
+        dl_iterate_phdr(&collect, &all);
+    } while (!all.has_room());
     auto map = std::make_unique<CodeMap>();
-    map->loads = collected.counts.loads;
-    map->unloads = collected.counts.unloads;
-    for (Loaded &loaded : collected.all) {
-        if (loaded.path.empty()) {
-            loaded.path = program_path();
-        }
-        loaded.range.module = names().number(loaded.path);
-        loaded.range.is_passing = is_passing_library(loaded.path);
-        map->ranges.push_back(loaded.range);
+    map->loads = all.counts.loads;
+    map->unloads = all.counts.unloads;
+    for (size_t i = 0; i < all.segment_count; i++) {
+        const std::string name = &all.names[all.segments[i].name];
+        const std::string path = name.empty() ? program_path() : name;
+        map->ranges.push_back(all.segments[i].range);
+        map->ranges.back().module = names().number(path);
+        map->ranges.back().is_passing = is_passing_library(path);
     }
     std::sort(map->ranges.begin(), map->ranges.end(),
               [](const CodeRange &one, const CodeRange &other) { return one.begin < other.begin; });

@@ -1,6 +1,7 @@
 #include "observe/events/event_log.h"
 
 #include "fence/asymmetric_fence.h"
+#include "observe/callers/modules.h"
 #include "observe/environment.h"
 #include "observe/events/log_writer.h"
 #include "observe/events/module.h"
@@ -296,14 +297,17 @@ void EventLog::know_module(EventBuffer &buffer, uint64_t caller) {
         }
     }
     constexpr uint64_t page = 4096;
-    const std::optional<Module> module = find_module(caller);
+    modules().notice_unloads(); // another library may lie there by now
+    const CodeRange *const found = modules().find(caller);
     const uint64_t begin = caller & ~(page - 1);
-    buffer.module_ = module ? EventBuffer::Range{module->begin, module->end}
-                            : EventBuffer::Range{begin, begin + page};
+    buffer.module_ = found ? EventBuffer::Range{found->begin, found->end}
+                           : EventBuffer::Range{begin, begin + page};
     buffer.modules_.push_back(buffer.module_);
-    if (module) {
+    if (found) {
+        const std::string line =
+            to_line({found->begin, found->end, found->base, modules().path(found->module)});
         std::lock_guard lock(mutex_);
-        spool_->add_line(to_line(*module));
+        spool_->add_line(line);
     }
 }
 

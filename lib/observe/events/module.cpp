@@ -1,7 +1,6 @@
 #include "observe/events/module.h"
 
 #include "observe/file.h"
-#include "observe/process.h"
 
 #include <algorithm>
 #include <charconv>
@@ -15,25 +14,6 @@
 
 namespace emm::observe {
 namespace {
-
-struct Search {
-    uint64_t address;
-    std::optional<Module> found;
-};
-
-int visit(dl_phdr_info *info, size_t, void *data) {
-    Search &search = *static_cast<Search *>(data);
-    for (int i = 0; i < info->dlpi_phnum; ++i) {
-        const ElfW(Phdr) &segment = info->dlpi_phdr[i];
-        const uint64_t begin = info->dlpi_addr + segment.p_vaddr;
-        if (segment.p_type == PT_LOAD && search.address - begin < segment.p_memsz) {
-            search.found =
-                Module{begin, begin + segment.p_memsz, info->dlpi_addr, library_name(*info)};
-            return 1;
-        }
-    }
-    return 0;
-}
 
 bool take_number(std::string_view &line, uint64_t &ret_number) {
     const auto [stopped, error] =
@@ -65,15 +45,6 @@ std::string unescaped(std::string_view text) {
 }
 
 } // namespace
-
-std::optional<Module> find_module(uint64_t address) {
-    Search search = {address, std::nullopt};
-    dl_iterate_phdr(visit, &search);
-    if (search.found && search.found->path.empty()) {
-        search.found->path = program_path();
-    }
-    return search.found;
-}
 
 std::string to_line(const Module &module) {
     return fmt::format("{:x} {:x} {:x} {}\n", module.begin, module.end, module.base,

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <link.h>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -17,10 +16,6 @@ struct Module {
     bool holds(uint64_t address) const noexcept { return address - begin < end - begin; }
 };
 
-// The module that is loaded around `address`. Takes no lock that is held while libraries
-// initialize themselves.
-std::optional<Module> find_module(uint64_t address);
-
 // One line, and back. The second takes a line from the front of `text`; none if it is malformed.
 std::string to_line(const Module &module);
 std::optional<Module> take_module(std::string_view &text);
@@ -29,16 +24,5 @@ std::optional<Module> take_module(std::string_view &text);
 // that is: "train(Batch const&)+0x42". "" if the file does not tell. Read from the file, not from
 // the process: the loader knows exported functions only, and nothing of a process that has ended.
 std::string symbol_at(const std::string &path, uint64_t address);
-
-// What dl_iterate_phdr tells of a library. The dynamic linker has written the name under a lock of
-// its own, which the thread sanitizer does not see, so this reads it where that does not look.
-__attribute__((noinline, no_sanitize("thread"))) inline std::string
-library_name(const dl_phdr_info &info) {
-    std::string name;
-    for (const char *at = info.dlpi_name; at && *at != '\0'; at++) {
-        name += *at;
-    }
-    return name;
-}
 
 } // namespace emm::observe

@@ -1,14 +1,49 @@
 #include "observe/callers/modules.h"
 
 #include "catch.h"
-#include "observe/events/module.h"
 #include "observe/process.h"
 
+#include <cstdlib>
 #include <dlfcn.h>
 #include <gnu/libc-version.h>
+#include <link.h>
+#include <new>
 #include <thread>
 
 using namespace emm::observe;
+
+namespace {
+
+thread_local bool is_within = false; // dl_iterate_phdr
+thread_local int iterations = 0, taken_within = 0;
+
+} // namespace
+
+extern "C" int dl_iterate_phdr(int (*visit)(dl_phdr_info *, size_t, void *), void *data) {
+    static const auto real =
+        reinterpret_cast<decltype(&dl_iterate_phdr)>(dlsym(RTLD_NEXT, "dl_iterate_phdr"));
+    is_within = true;
+    ++iterations;
+    const int answer = real(visit, data);
+    is_within = false;
+    return answer;
+}
+
+void *operator new(size_t size) {
+    taken_within += is_within;
+    if (void *const memory = std::malloc(size)) {
+        return memory;
+    }
+    throw std::bad_alloc();
+}
+
+void operator delete(void *memory) noexcept {
+    std::free(memory);
+}
+
+void operator delete(void *memory, size_t) noexcept {
+    std::free(memory);
+}
 
 namespace {
 
@@ -68,9 +103,9 @@ TEST_CASE("code of the program and of libraries is told apart") {
 
 TEST_CASE("a place is the same wherever the file is mapped") {
     const CodePlace one = modules().place_of(address_of(&somewhere));
-    const auto found = find_module(address_of(&somewhere));
-    REQUIRE(found);
-    CHECK(one.offset == address_of(&somewhere) - found->base);
+    Dl_info info = {};
+    REQUIRE(dladdr(reinterpret_cast<void *>(&somewhere), &info) != 0);
+    CHECK(one.offset == address_of(&somewhere) - reinterpret_cast<uintptr_t>(info.dli_fbase));
 }
 
 TEST_CASE("a library that is loaded later is found, and one that was unloaded is not") {
@@ -93,6 +128,18 @@ TEST_CASE("a library that is loaded later is found, and one that was unloaded is
     const auto there = reinterpret_cast<uintptr_t>(dlsym(again, "emm_plugin_entry_v1"));
     CHECK(modules().place_of(there).module == number);
     dlclose(again);
+}
+
+TEST_CASE("no memory is taken while the dynamic linker's lock is held") {
+    taken_within = 0;
+    modules().find(16); // what is known does not hold it, so all is looked at
+    void *const library = dlopen(EMM_TEST_FIXTURES "/libemm-good.so", RTLD_NOW | RTLD_LOCAL);
+    REQUIRE(library);
+    iterations = 0;
+    CHECK(modules().find(reinterpret_cast<uintptr_t>(dlsym(library, "emm_plugin_entry_v1"))));
+    CHECK(iterations > 0);
+    CHECK(taken_within == 0);
+    dlclose(library);
 }
 
 TEST_CASE("threads ask while libraries come and go") {
