@@ -78,9 +78,9 @@ unsigned most_levels(const CUDA_ARRAY3D_DESCRIPTOR &descriptor) {
 }
 
 template <class Handle>
-CUresult make(Handles<Array, Handle> &handles, const CUDA_ARRAY3D_DESCRIPTOR *descriptor,
-              unsigned levels, Handle *ret_handle) {
-    Context &context = expect_found(current_root);
+void make(Handles<Array, Handle> &handles, const CUDA_ARRAY3D_DESCRIPTOR *descriptor,
+          unsigned levels, Handle *ret_handle) {
+    Context &context = current_root();
     expect(ret_handle && descriptor && levels != 0);
     expect_success(check(*descriptor));
     auto array = std::make_unique<Array>();
@@ -94,7 +94,6 @@ CUresult make(Handles<Array, Handle> &handles, const CUDA_ARRAY3D_DESCRIPTOR *de
     array->offset = *offset;
     *ret_handle = handles.insert(array.get());
     sim().arrays.emplace(array.release(), uint64_t(reinterpret_cast<uintptr_t>(*ret_handle)));
-    return CUDA_SUCCESS;
 }
 
 template <class Handle> void end(Handles<Array, Handle> &handles, Handle handle, Array *array) {
@@ -105,16 +104,13 @@ template <class Handle> void end(Handles<Array, Handle> &handles, Handle handle,
 }
 
 template <class Handle> Array &array_of(Handles<Array, Handle> &handles, Handle handle) {
-    Array *array;
-    expect_success(find_object(handles, handle, "array", array, CUDA_ERROR_INVALID_HANDLE));
-    return *array;
+    return find_object(handles, handle, "array", CUDA_ERROR_INVALID_HANDLE);
 }
 
 // All work that could use it is waited for.
-template <class Handle> CUresult destroy(Handles<Array, Handle> &handles, Handle handle) {
+template <class Handle> void destroy(Handles<Array, Handle> &handles, Handle handle) {
     wait_for(*array_of(handles, handle).context);
     end(handles, handle, &array_of(handles, handle)); // another thread may have destroyed it
-    return CUDA_SUCCESS;
 }
 
 } // namespace
@@ -134,47 +130,44 @@ void end_arrays(Context &context) {
     }
 }
 
-CUresult api::array_create(CUarray *p_handle, const CUDA_ARRAY_DESCRIPTOR *p_allocate_array) {
+void api::array_create(CUarray *p_handle, const CUDA_ARRAY_DESCRIPTOR *p_allocate_array) {
     expect(p_allocate_array);
     CUDA_ARRAY3D_DESCRIPTOR descriptor = {};
     descriptor.Width = p_allocate_array->Width;
     descriptor.Height = p_allocate_array->Height;
     descriptor.Format = p_allocate_array->Format;
     descriptor.NumChannels = p_allocate_array->NumChannels;
-    return array_3d_create(p_handle, &descriptor);
+    array_3d_create(p_handle, &descriptor);
 }
 
-CUresult api::array_3d_create(CUarray *p_handle, const CUDA_ARRAY3D_DESCRIPTOR *p_allocate_array) {
-    return make(sim().plain_arrays, p_allocate_array, 1, p_handle);
+void api::array_3d_create(CUarray *p_handle, const CUDA_ARRAY3D_DESCRIPTOR *p_allocate_array) {
+    make(sim().plain_arrays, p_allocate_array, 1, p_handle);
 }
 
-CUresult api::array_get_descriptor(CUDA_ARRAY_DESCRIPTOR *p_array_descriptor, CUarray h_array) {
+void api::array_get_descriptor(CUDA_ARRAY_DESCRIPTOR *p_array_descriptor, CUarray h_array) {
     CUDA_ARRAY3D_DESCRIPTOR descriptor = {};
-    expect_success(array_3d_get_descriptor(&descriptor, h_array));
+    array_3d_get_descriptor(&descriptor, h_array);
     expect(p_array_descriptor);
     *p_array_descriptor = {descriptor.Width, descriptor.Height, descriptor.Format,
                            descriptor.NumChannels};
-    return CUDA_SUCCESS;
 }
 
-CUresult api::array_3d_get_descriptor(CUDA_ARRAY3D_DESCRIPTOR *p_array_descriptor,
-                                      CUarray h_array) {
-    Array &array = array_of(sim().plain_arrays, h_array);
-    return tell(p_array_descriptor, array.descriptor);
+void api::array_3d_get_descriptor(CUDA_ARRAY3D_DESCRIPTOR *p_array_descriptor, CUarray h_array) {
+    tell(p_array_descriptor, array_of(sim().plain_arrays, h_array).descriptor);
 }
 
-CUresult api::array_destroy(CUarray h_array) {
-    return destroy(sim().plain_arrays, h_array);
+void api::array_destroy(CUarray h_array) {
+    destroy(sim().plain_arrays, h_array);
 }
 
-CUresult api::mipmapped_array_create(CUmipmappedArray *p_handle,
-                                     const CUDA_ARRAY3D_DESCRIPTOR *p_mipmapped_array_desc,
-                                     unsigned int num_mipmap_levels) {
-    return make(sim().mipmapped_arrays, p_mipmapped_array_desc, num_mipmap_levels, p_handle);
+void api::mipmapped_array_create(CUmipmappedArray *p_handle,
+                                 const CUDA_ARRAY3D_DESCRIPTOR *p_mipmapped_array_desc,
+                                 unsigned int num_mipmap_levels) {
+    make(sim().mipmapped_arrays, p_mipmapped_array_desc, num_mipmap_levels, p_handle);
 }
 
-CUresult api::mipmapped_array_destroy(CUmipmappedArray h_mipmapped_array) {
-    return destroy(sim().mipmapped_arrays, h_mipmapped_array);
+void api::mipmapped_array_destroy(CUmipmappedArray h_mipmapped_array) {
+    destroy(sim().mipmapped_arrays, h_mipmapped_array);
 }
 
 } // namespace simcuda

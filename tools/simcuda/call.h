@@ -49,14 +49,19 @@ uint64_t calls_of_all();
 // Undefined behaviour: reports it and aborts, or with misuse=error returns an error.
 CUresult misuse(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-// Ends an entry with this result; what it holds is given back on the way.
+// An entry that returns has succeeded. This ends it with another result; what it holds is given
+// back on the way.
 struct Refused {
     CUresult result;
 };
 
+[[noreturn]] inline void refuse(CUresult result) {
+    throw Refused{result};
+}
+
 inline void expect_success(CUresult result) {
     if (result != CUDA_SUCCESS) {
-        throw Refused{result};
+        refuse(result);
     }
 }
 
@@ -65,42 +70,29 @@ inline void expect(bool holds, CUresult otherwise = CUDA_ERROR_INVALID_VALUE) {
 }
 
 // The last step of an entry that answers a question.
-template <class Value> CUresult tell(Value *ret_value, std::type_identity_t<Value> value) {
+template <class Value> void tell(Value *ret_value, std::type_identity_t<Value> value) {
     expect(ret_value);
     *ret_value = value;
-    return CUDA_SUCCESS;
-}
-
-// What `find` finds; the entry ends with its result if that is no success.
-template <class Object> Object &expect_found(CUresult (*find)(Object *&)) {
-    Object *object = nullptr;
-    expect_success(find(object));
-    return *object;
-}
-
-template <class Object, class Handle>
-Object &expect_found(CUresult (*find)(Handle, Object *&), Handle handle) {
-    Object *object = nullptr;
-    expect_success(find(handle, object));
-    return *object;
 }
 
 // The object of a handle. What is no handle, or no longer, is misuse, which names its `kind`.
 template <class Object, class Handle>
-CUresult find_object(const Handles<Object, Handle> &all, Handle handle, const char *kind,
-                     Object *&ret_object, CUresult otherwise = CUDA_ERROR_INVALID_VALUE) {
-    ret_object = all.find(handle);
-    if (!ret_object) {
+Object &find_object(const Handles<Object, Handle> &all, Handle handle, const char *kind,
+                    CUresult otherwise = CUDA_ERROR_INVALID_VALUE) {
+    Object *const object = all.find(handle);
+    if (!object) {
         misuse("%s 0x%llx %s", kind, (unsigned long long)handle,
                all.was(handle) ? "was destroyed" : "does not exist");
+        refuse(otherwise);
     }
-    return ret_object ? CUDA_SUCCESS : otherwise;
+    return *object;
 }
 
 // For an entry that tells how another one ends.
 template <class Body> CUresult result_of(const Body &body) {
     try {
-        return body();
+        body();
+        return CUDA_SUCCESS;
     } catch (const Refused &refused) {
         return refused.result;
     }

@@ -8,8 +8,9 @@
 
 namespace simcuda {
 
-void invalidate(Capture &capture) {
+void fail_capture(Capture &capture, CUresult result) {
     capture.invalid = true;
+    refuse(result);
 }
 
 Capture *capture_into(const Graph &graph) {
@@ -22,26 +23,21 @@ Capture *capture_into(const Graph &graph) {
 
 namespace {
 
-CUresult refuse(Capture &capture, CUresult result) {
-    invalidate(capture);
-    return result;
-}
-
-// Whether a stream that synchronizes with the legacy stream captures.
-bool captures_beside(const Stream &legacy) {
-    const auto &streams = legacy.context->streams;
-    return std::any_of(streams.begin(), streams.end(),
-                       [](const Stream *stream) { return stream->capture && stream->blocking(); });
-}
-
-CUresult check_legacy(const Stream &legacy) {
-    CUresult result = CUDA_SUCCESS;
-    for (const Stream *stream : legacy.context->streams) {
-        if (stream->capture && stream->blocking()) {
-            result = refuse(*stream->capture, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+// Refuses if there is any of these captures, and invalidates all of them.
+template <class Owners, class Select>
+void refuse_any(const Owners &owners, Select capture_of, CUresult otherwise) {
+    bool any = false;
+    for (const auto &owner : owners) {
+        if (Capture *const capture = capture_of(*owner)) {
+            capture->invalid = any = true;
         }
     }
-    return result;
+    expect(!any, otherwise);
+}
+
+// Of a stream that synchronizes with the legacy stream.
+Capture *capture_beside_legacy(const Stream &stream) {
+    return stream.blocking() ? stream.capture.get() : nullptr;
 }
 
 // Whether a call of this thread that may disturb this capture is forbidden.
@@ -99,7 +95,7 @@ void add_last_nodes(Stream &stream, const std::vector<Node *> &nodes) {
 }
 
 Stream &find_to_capture(CUstream handle, CUstreamCaptureMode mode) {
-    Stream &stream = expect_found(find_stream, handle);
+    Stream &stream = find_stream(handle);
     expect(mode <= CU_STREAM_CAPTURE_MODE_RELAXED);
     expect(stream.kind != Stream::Kind::legacy, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     expect(!stream.capture, CUDA_ERROR_ILLEGAL_STATE);
@@ -118,16 +114,6 @@ void begin_capture(Stream &stream, CUstreamCaptureMode mode, CUgraph graph) {
     stream.capture = capture;
 }
 
-CUresult may_end(const Capture &capture, const Stream &stream) {
-    if (capture.origin != &stream) {
-        return CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
-    }
-    if (capture.mode != CU_STREAM_CAPTURE_MODE_RELAXED && capture.thread != this_thread.number) {
-        return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
-    }
-    return CUDA_SUCCESS;
-}
-
 } // namespace
 
 void destroy_in_capture(Stream &stream) {
@@ -141,38 +127,33 @@ void destroy_in_capture(Stream &stream) {
     leave_capture(stream);
 }
 
-CUresult check_capture(Stream &stream) {
+void check_capture(Stream &stream) {
     if (stream.capture) {
-        return stream.capture->invalid ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS;
+        expect(!stream.capture->invalid, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    } else if (stream.kind == Stream::Kind::legacy) {
+        refuse_any(stream.context->streams, capture_beside_legacy,
+                   CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
     }
-    return stream.kind == Stream::Kind::legacy ? check_legacy(stream) : CUDA_SUCCESS;
 }
 
-CUresult check_no_capture(Stream &stream) {
-    const CUresult result = check_capture(stream);
-    return result == CUDA_SUCCESS && stream.capture
-               ? refuse(*stream.capture, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
-               : result;
+void check_no_capture(Stream &stream) {
+    check_capture(stream);
+    if (stream.capture) {
+        fail_capture(*stream.capture, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    }
 }
 
-CUresult check_no_captures(Context &context) {
-    CUresult result = CUDA_SUCCESS;
-    for (const Stream *stream : context.streams) {
-        if (stream->capture) {
-            result = refuse(*stream->capture, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
-        }
-    }
-    return result;
+void check_no_captures(Context &context) {
+    refuse_any(
+        context.streams, [](const Stream &stream) { return stream.capture.get(); },
+        CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 }
 
-CUresult check_unsafe_call() {
-    CUresult result = CUDA_SUCCESS;
-    for (const auto &capture : sim().captures) {
-        if (concerns_thread(*capture)) {
-            result = refuse(*capture, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
-        }
-    }
-    return result;
+void check_unsafe_call() {
+    refuse_any(
+        sim().captures,
+        [](Capture &capture) { return concerns_thread(capture) ? &capture : nullptr; },
+        CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 }
 
 void add_node(Stream &stream, const Bind &bind) {
@@ -180,101 +161,96 @@ void add_node(Stream &stream, const Bind &bind) {
     stream.last_nodes = {append_node(graph, this_thread.call, bind, stream.last_nodes)};
 }
 
-CUresult wait_in_capture(Event &event, Stream &stream) {
+void wait_in_capture(Event &event, Stream &stream) {
     if (!event.capture) {
-        return refuse(*stream.capture, CUDA_ERROR_STREAM_CAPTURE_ISOLATION);
+        fail_capture(*stream.capture, CUDA_ERROR_STREAM_CAPTURE_ISOLATION);
     }
-    if (event.capture->invalid || event.capture->streams.empty()) {
-        return event.capture->invalid ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
-                                      : CUDA_ERROR_CAPTURED_EVENT;
-    }
+    expect(!event.capture->invalid, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    expect(!event.capture->streams.empty(), CUDA_ERROR_CAPTURED_EVENT);
     if (stream.kind == Stream::Kind::legacy) {
-        return refuse(*event.capture, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+        fail_capture(*event.capture, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
     }
     if (stream.capture && stream.capture != event.capture) {
-        refuse(*event.capture, CUDA_ERROR_STREAM_CAPTURE_MERGE);
-        return refuse(*stream.capture, CUDA_ERROR_STREAM_CAPTURE_MERGE);
+        event.capture->invalid = true;
+        fail_capture(*stream.capture, CUDA_ERROR_STREAM_CAPTURE_MERGE);
     }
     stream.capture = event.capture;
     stream.capture->streams.insert(&stream);
     add_last_nodes(stream, event.nodes);
-    return CUDA_SUCCESS;
 }
 
-CUresult api::stream_begin_capture_v1(CUstream h_stream) {
-    return stream_begin_capture(h_stream, CU_STREAM_CAPTURE_MODE_RELAXED);
+void api::stream_begin_capture_v1(CUstream h_stream) {
+    stream_begin_capture(h_stream, CU_STREAM_CAPTURE_MODE_RELAXED);
 }
 
-CUresult api::stream_begin_capture(CUstream h_stream, CUstreamCaptureMode mode) {
+void api::stream_begin_capture(CUstream h_stream, CUstreamCaptureMode mode) {
     begin_capture(find_to_capture(h_stream, mode), mode, make_graph()->handle);
-    return CUDA_SUCCESS;
 }
 
-CUresult api::stream_begin_capture_to_graph(CUstream h_stream, CUgraph h_graph,
-                                            const CUgraphNode *dependencies,
-                                            const CUgraphEdgeData *, size_t num_dependencies,
-                                            CUstreamCaptureMode mode) {
+void api::stream_begin_capture_to_graph(CUstream h_stream, CUgraph h_graph,
+                                        const CUgraphNode *dependencies, const CUgraphEdgeData *,
+                                        size_t num_dependencies, CUstreamCaptureMode mode) {
     std::vector<Node *> nodes;
     Stream &stream = find_to_capture(h_stream, mode);
-    const Graph &graph = expect_found(find_graph, h_graph);
+    const Graph &graph = find_graph(h_graph);
     expect(!capture_into(graph) &&
            find_nodes(graph, dependencies, dependencies ? num_dependencies : 0, nodes) &&
            (dependencies || num_dependencies == 0));
     begin_capture(stream, mode, h_graph);
     stream.last_nodes = nodes;
-    return CUDA_SUCCESS;
 }
 
-CUresult api::stream_end_capture(CUstream h_stream, CUgraph *ph_graph) {
-    Stream &stream = expect_found(find_stream, h_stream);
+void api::stream_end_capture(CUstream h_stream, CUgraph *ph_graph) {
+    Stream &stream = find_stream(h_stream);
     expect(ph_graph);
     expect(stream.capture != nullptr, CUDA_ERROR_ILLEGAL_STATE);
     const std::shared_ptr<Capture> capture = stream.capture;
-    CUresult result = may_end(*capture, stream);
-    if (result != CUDA_SUCCESS) {
-        return refuse(*capture, result);
+    if (capture->origin != &stream) {
+        fail_capture(*capture, CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
     }
-    result = capture->invalid        ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
-             : !all_joined(*capture) ? CUDA_ERROR_STREAM_CAPTURE_UNJOINED
-                                     : CUDA_SUCCESS;
+    if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED && capture->thread != this_thread.number) {
+        fail_capture(*capture, CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
+    }
+    const CUresult result = capture->invalid        ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
+                            : !all_joined(*capture) ? CUDA_ERROR_STREAM_CAPTURE_UNJOINED
+                                                    : CUDA_SUCCESS;
     end_capture(capture);
     *ph_graph = result == CUDA_SUCCESS ? capture->graph : nullptr;
     if (result != CUDA_SUCCESS) { // also a graph of the program's
         end_graph(sim().graphs.find(capture->graph));
+        refuse(result);
     }
-    return result;
 }
 
-CUresult api::stream_is_capturing(CUstream h_stream, CUstreamCaptureStatus *capture_status) {
-    Stream &stream = expect_found(find_stream, h_stream);
+void api::stream_is_capturing(CUstream h_stream, CUstreamCaptureStatus *capture_status) {
+    Stream &stream = find_stream(h_stream);
     expect(capture_status);
-    if (stream.kind == Stream::Kind::legacy && captures_beside(stream)) {
-        return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT; // asking does no harm
+    if (stream.kind == Stream::Kind::legacy) { // asking does no harm
+        const auto &beside = stream.context->streams;
+        expect(std::none_of(beside.begin(), beside.end(),
+                            [](const Stream *other) { return capture_beside_legacy(*other); }),
+               CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
     }
     *capture_status = !stream.capture           ? CU_STREAM_CAPTURE_STATUS_NONE
                       : stream.capture->invalid ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
                                                 : CU_STREAM_CAPTURE_STATUS_ACTIVE;
-    return CUDA_SUCCESS;
 }
 
-CUresult api::stream_get_capture_info_v1(CUstream h_stream,
-                                         CUstreamCaptureStatus *capture_status_out,
-                                         cuuint64_t *id_out) {
-    return stream_get_capture_info_v2(h_stream, capture_status_out, id_out, nullptr, nullptr,
-                                      nullptr);
+void api::stream_get_capture_info_v1(CUstream h_stream, CUstreamCaptureStatus *capture_status_out,
+                                     cuuint64_t *id_out) {
+    stream_get_capture_info_v2(h_stream, capture_status_out, id_out, nullptr, nullptr, nullptr);
 }
 
-CUresult api::stream_get_capture_info_v2(CUstream h_stream,
-                                         CUstreamCaptureStatus *capture_status_out,
-                                         cuuint64_t *id_out, CUgraph *graph_out,
-                                         const CUgraphNode **dependencies_out,
-                                         size_t *num_dependencies_out) {
+void api::stream_get_capture_info_v2(CUstream h_stream, CUstreamCaptureStatus *capture_status_out,
+                                     cuuint64_t *id_out, CUgraph *graph_out,
+                                     const CUgraphNode **dependencies_out,
+                                     size_t *num_dependencies_out) {
     static thread_local std::vector<CUgraphNode> dependencies;
-    const CUresult result = stream_is_capturing(h_stream, capture_status_out);
-    if (result != CUDA_SUCCESS || *capture_status_out != CU_STREAM_CAPTURE_STATUS_ACTIVE) {
-        return result;
+    stream_is_capturing(h_stream, capture_status_out);
+    if (*capture_status_out != CU_STREAM_CAPTURE_STATUS_ACTIVE) {
+        return;
     }
-    const Stream &stream = expect_found(find_stream, h_stream);
+    const Stream &stream = find_stream(h_stream);
     dependencies.clear();
     for (const Node *node : stream.last_nodes) {
         dependencies.push_back(node->handle);
@@ -288,50 +264,44 @@ CUresult api::stream_get_capture_info_v2(CUstream h_stream,
     tell(graph_out, stream.capture->graph);
     tell(dependencies_out, static_cast<const CUgraphNode *>(dependencies.data()));
     tell(num_dependencies_out, dependencies.size());
-    return CUDA_SUCCESS;
 }
 
-CUresult api::stream_get_capture_info_v3(CUstream h_stream,
-                                         CUstreamCaptureStatus *capture_status_out,
-                                         cuuint64_t *id_out, CUgraph *graph_out,
-                                         const CUgraphNode **dependencies_out,
-                                         const CUgraphEdgeData **edge_data_out,
-                                         size_t *num_dependencies_out) {
+void api::stream_get_capture_info_v3(CUstream h_stream, CUstreamCaptureStatus *capture_status_out,
+                                     cuuint64_t *id_out, CUgraph *graph_out,
+                                     const CUgraphNode **dependencies_out,
+                                     const CUgraphEdgeData **edge_data_out,
+                                     size_t *num_dependencies_out) {
     if (edge_data_out) {
         *edge_data_out = nullptr;
     }
-    return stream_get_capture_info_v2(h_stream, capture_status_out, id_out, graph_out,
-                                      dependencies_out, num_dependencies_out);
+    stream_get_capture_info_v2(h_stream, capture_status_out, id_out, graph_out, dependencies_out,
+                               num_dependencies_out);
 }
 
-CUresult api::stream_update_capture_dependencies(CUstream h_stream, CUgraphNode *dependencies,
-                                                 size_t num_dependencies, unsigned int flags) {
-    Stream &stream = expect_found(find_stream, h_stream);
+void api::stream_update_capture_dependencies(CUstream h_stream, CUgraphNode *dependencies,
+                                             size_t num_dependencies, unsigned int flags) {
+    Stream &stream = find_stream(h_stream);
     expect(stream.capture && !stream.capture->invalid, CUDA_ERROR_ILLEGAL_STATE);
     std::vector<Node *> nodes;
     for (size_t i = 0; i < num_dependencies; ++i) {
         nodes.push_back(sim().nodes.find(dependencies[i]));
-        if (!nodes.back()) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
+        expect(nodes.back());
     }
     if (flags == CU_STREAM_SET_CAPTURE_DEPENDENCIES) {
         stream.last_nodes.clear();
     }
     add_last_nodes(stream, nodes);
-    return CUDA_SUCCESS;
 }
 
-CUresult api::stream_update_capture_dependencies_v2(CUstream h_stream, CUgraphNode *dependencies,
-                                                    const CUgraphEdgeData *,
-                                                    size_t num_dependencies, unsigned int flags) {
-    return stream_update_capture_dependencies(h_stream, dependencies, num_dependencies, flags);
+void api::stream_update_capture_dependencies_v2(CUstream h_stream, CUgraphNode *dependencies,
+                                                const CUgraphEdgeData *, size_t num_dependencies,
+                                                unsigned int flags) {
+    stream_update_capture_dependencies(h_stream, dependencies, num_dependencies, flags);
 }
 
-CUresult api::thread_exchange_stream_capture_mode(CUstreamCaptureMode *mode) {
+void api::thread_exchange_stream_capture_mode(CUstreamCaptureMode *mode) {
     expect(mode && *mode <= CU_STREAM_CAPTURE_MODE_RELAXED);
     std::swap(*mode, this_thread.mode);
-    return CUDA_SUCCESS;
 }
 
 } // namespace simcuda

@@ -21,7 +21,8 @@ struct Capture {
     std::vector<Node *> left; // the last nodes of streams that were destroyed
 };
 
-void invalidate(Capture &capture);
+// The call fails, and so does the capture.
+[[noreturn]] void fail_capture(Capture &capture, CUresult result);
 
 // A stream that captures is destroyed: its origin, and the capture has ended; another one, and what
 // it did last must be joined already.
@@ -30,15 +31,15 @@ Capture *capture_into(const Graph &graph); // that is in progress, or NULL
 
 // Whether work may be put on the stream: a capture that failed refuses, and so does the legacy
 // stream while a blocking stream captures.
-CUresult check_capture(Stream &stream);
+void check_capture(Stream &stream);
 
 // Refuses a call that is forbidden while a stream captures: any stream, one of the context, or one
 // that the thread's mode protects. Invalidates the captures concerned.
-CUresult check_no_capture(Stream &stream);
-CUresult check_no_captures(Context &context);
-CUresult check_unsafe_call();
+void check_no_capture(Stream &stream);
+void check_no_captures(Context &context);
+void check_unsafe_call();
 
 void add_node(Stream &stream, const Bind &bind);
-CUresult wait_in_capture(Event &event, Stream &stream);
+void wait_in_capture(Event &event, Stream &stream);
 
 } // namespace simcuda

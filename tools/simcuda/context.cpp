@@ -6,31 +6,26 @@
 
 namespace simcuda {
 
-CUresult find_context(CUcontext handle, Context *&ret_context) {
-    Context *context = sim().contexts.find(handle);
+Context &find_context(CUcontext handle) {
+    Context *const context = sim().contexts.find(handle);
     if (!context) {
-        return sim().contexts.was(handle) ? CUDA_ERROR_CONTEXT_IS_DESTROYED
-                                          : CUDA_ERROR_INVALID_CONTEXT;
+        refuse(sim().contexts.was(handle) ? CUDA_ERROR_CONTEXT_IS_DESTROYED
+                                          : CUDA_ERROR_INVALID_CONTEXT);
     }
-    ret_context = context;
-    return CUDA_SUCCESS;
+    return *context;
 }
 
-CUresult current_context(Context *&ret_context) {
-    const CUcontext handle = this_thread.depth ? this_thread.stack[this_thread.depth - 1] : nullptr;
-    return handle ? find_context(handle, ret_context) : CUDA_ERROR_INVALID_CONTEXT;
+Context &current_context() {
+    expect(this_thread.depth, CUDA_ERROR_INVALID_CONTEXT);
+    return find_context(this_thread.stack[this_thread.depth - 1]);
 }
 
-CUresult context_or_current(CUcontext handle, Context *&ret_context) {
-    return handle ? find_context(handle, ret_context) : current_context(ret_context);
+Context &context_or_current(CUcontext handle) {
+    return handle ? find_context(handle) : current_context();
 }
 
-CUresult current_root(Context *&ret_context) {
-    const CUresult result = current_context(ret_context);
-    if (result == CUDA_SUCCESS) {
-        ret_context = &root_of(*ret_context);
-    }
-    return result;
+Context &current_root() {
+    return root_of(current_context());
 }
 
 Context *make_context(Device &device, unsigned flags, CUcontext handle) {

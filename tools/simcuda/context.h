@@ -58,10 +58,10 @@ struct Function {};
 
 // The calling thread's context, or why there is none. And that which has the memory: the same, or
 // the primary one of a green one.
-CUresult current_context(Context *&ret_context);
-CUresult current_root(Context *&ret_context);
-CUresult find_context(CUcontext handle, Context *&ret_context);
-CUresult context_or_current(CUcontext handle, Context *&ret_context); // NULL: the current one
+Context &current_context();
+Context &current_root();
+Context &find_context(CUcontext handle);
+Context &context_or_current(CUcontext handle); // NULL: the current one
 inline Context &root_of(Context &context) {
     return context.root ? *context.root : context;
 }

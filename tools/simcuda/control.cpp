@@ -9,7 +9,7 @@
 namespace simcuda {
 namespace {
 
-int refuse(const std::string &why) {
+int complain_of(const std::string &why) {
     fprintf(stderr, "simcuda: %s\n", why.c_str());
     return CUDA_ERROR_INVALID_VALUE;
 }
@@ -77,10 +77,10 @@ EXPORT int simcuda_configure(const char *options) {
     Simulator &simulator = sim();
     const std::lock_guard lock(simulator.mutex);
     if (simulator.stage.load() != Stage::fresh) {
-        return refuse("simcuda_configure comes before cuInit");
+        return complain_of("simcuda_configure comes before cuInit");
     }
     apply_options(simulator, options);
-    return simulator.bad_options.empty() ? CUDA_SUCCESS : refuse(simulator.bad_options);
+    return simulator.bad_options.empty() ? CUDA_SUCCESS : complain_of(simulator.bad_options);
 }
 
 EXPORT void simcuda_spare(int spared) {
@@ -114,5 +114,5 @@ EXPORT int simcuda_fail(const char *fault) {
     }
     const std::string wrong = simulator.faults.arm(fault);
     simulator.faulty.store(simulator.faults.armed());
-    return wrong.empty() ? CUDA_SUCCESS : refuse(wrong);
+    return wrong.empty() ? CUDA_SUCCESS : complain_of(wrong);
 }

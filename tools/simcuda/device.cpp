@@ -139,13 +139,16 @@ void Device::punch_small() {
     stale_ = 0;
 }
 
-CUresult find_device(CUdevice ordinal, Device *&ret_device) {
+Device *device_at(CUdevice ordinal) {
     const auto &devices = sim().devices;
-    if (ordinal < 0 || static_cast<size_t>(ordinal) >= devices.size()) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
-    ret_device = devices[static_cast<size_t>(ordinal)].get();
-    return CUDA_SUCCESS;
+    const auto index = static_cast<size_t>(ordinal); // a negative one is beyond all
+    return index < devices.size() ? devices[index].get() : nullptr;
+}
+
+Device &find_device(CUdevice ordinal) {
+    Device *const device = device_at(ordinal);
+    expect(device, CUDA_ERROR_INVALID_DEVICE);
+    return *device;
 }
 
 } // namespace simcuda

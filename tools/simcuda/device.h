@@ -73,6 +73,7 @@ private:
     uint64_t stale_ = 0; // bytes freed in small pieces since the last clean-up
 };
 
-CUresult find_device(CUdevice ordinal, Device *&ret_device);
+Device *device_at(CUdevice ordinal); // NULL: there is none
+Device &find_device(CUdevice ordinal);
 
 } // namespace simcuda

@@ -49,56 +49,50 @@ const std::map<int, int> &attributes() {
 
 } // namespace
 
-CUresult api::device_get(CUdevice *device, int ordinal) {
+void api::device_get(CUdevice *device, int ordinal) {
     expect(device);
-    expect_found(find_device, ordinal);
-    *device = ordinal;
-    return CUDA_SUCCESS;
+    *device = find_device(ordinal).ordinal;
 }
 
-CUresult api::device_get_count(int *count) {
-    return tell(count, static_cast<int>(sim().devices.size()));
+void api::device_get_count(int *count) {
+    tell(count, static_cast<int>(sim().devices.size()));
 }
 
-CUresult api::device_get_name(char *name, int len, CUdevice dev) {
-    expect_found(find_device, dev);
+void api::device_get_name(char *name, int len, CUdevice dev) {
+    find_device(dev);
     expect(name && len > 0);
     snprintf(name, static_cast<size_t>(len), "Simulated device");
-    return CUDA_SUCCESS;
 }
 
 // The same in every process, as with real devices.
-CUresult api::device_get_uuid(CUuuid *uuid, CUdevice dev) {
-    expect_found(find_device, dev);
+void api::device_get_uuid(CUuuid *uuid, CUdevice dev) {
+    find_device(dev);
     expect(uuid);
     std::memcpy(uuid->bytes, "simulated CUDA\0", 16);
     uuid->bytes[15] = static_cast<char>(dev + 1);
-    return CUDA_SUCCESS;
 }
 
-CUresult api::device_total_mem(size_t *bytes, CUdevice dev) {
-    return tell(bytes, expect_found(find_device, dev).capacity);
+void api::device_total_mem(size_t *bytes, CUdevice dev) {
+    tell(bytes, find_device(dev).capacity);
 }
 
-CUresult api::device_get_attribute(int *pi, CUdevice_attribute attrib, CUdevice dev) {
-    expect_found(find_device, dev);
+void api::device_get_attribute(int *pi, CUdevice_attribute attrib, CUdevice dev) {
+    find_device(dev);
     expect(pi);
     const auto found = attributes().find(attrib);
     const bool unable = attrib == CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY && !sim().options.mapping;
     *pi = attrib == CU_DEVICE_ATTRIBUTE_PCI_BUS_ID ? dev + 1
           : found == attributes().end() || unable  ? 0
                                                    : found->second;
-    return CUDA_SUCCESS;
 }
 
-CUresult api::device_get_pci_bus_id(char *pci_bus_id, int len, CUdevice dev) {
-    expect_found(find_device, dev);
+void api::device_get_pci_bus_id(char *pci_bus_id, int len, CUdevice dev) {
+    find_device(dev);
     expect(pci_bus_id && len >= 13);
     snprintf(pci_bus_id, static_cast<size_t>(len), "0000:%02X:00.0", dev + 1);
-    return CUDA_SUCCESS;
 }
 
-CUresult api::device_get_by_pci_bus_id(CUdevice *dev, const char *pci_bus_id) {
+void api::device_get_by_pci_bus_id(CUdevice *dev, const char *pci_bus_id) {
     unsigned domain = 0, bus = 0, slot = 0;
     expect(dev && pci_bus_id &&
            (sscanf(pci_bus_id, "%x:%x:%x", &domain, &bus, &slot) == 3 ||
@@ -106,13 +100,12 @@ CUresult api::device_get_by_pci_bus_id(CUdevice *dev, const char *pci_bus_id) {
     expect(domain == 0 && slot == 0 && bus != 0 && bus <= sim().devices.size(),
            CUDA_ERROR_INVALID_DEVICE);
     *dev = static_cast<CUdevice>(bus - 1);
-    return CUDA_SUCCESS;
 }
 
-CUresult api::device_can_access_peer(int *can_access_peer, CUdevice dev, CUdevice peer_dev) {
-    expect_found(find_device, dev);
-    expect_found(find_device, peer_dev);
-    return tell(can_access_peer, dev != peer_dev && sim().options.peers);
+void api::device_can_access_peer(int *can_access_peer, CUdevice dev, CUdevice peer_dev) {
+    find_device(dev);
+    find_device(peer_dev);
+    tell(can_access_peer, dev != peer_dev && sim().options.peers);
 }
 
 } // namespace simcuda

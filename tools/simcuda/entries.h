@@ -35,9 +35,10 @@ using CUgreenCtx = struct CUgreenCtx_st *;
 
 namespace simcuda {
 
-// The entries' implementations. They run with the simulator locked.
+// The entries' implementations. They run with the simulator locked, but for those of FREE_ENTRY.
 namespace api {
-#define ENTRY(name, since, symbol, function, types) CUresult function types;
+#define FREE_ENTRY(name, since, symbol, function, types) CUresult function types;
+#define ENTRY(name, since, symbol, function, types) void function types;
 #include "entries.def"
 } // namespace api
 

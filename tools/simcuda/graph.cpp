@@ -34,8 +34,8 @@ Held::~Held() {
     }
 }
 
-CUresult find_graph(CUgraph handle, Graph *&ret_graph) {
-    return find_object(sim().graphs, handle, "graph", ret_graph);
+Graph &find_graph(CUgraph handle) {
+    return find_object(sim().graphs, handle, "graph");
 }
 
 Graph *make_graph() {
@@ -73,8 +73,8 @@ bool find_nodes(const Graph &graph, const CUgraphNode *handles, size_t count,
     return true;
 }
 
-CUresult find_executable(CUgraphExec handle, Executable *&ret_executable) {
-    return find_object(sim().executables, handle, "executable graph", ret_executable);
+Executable &find_executable(CUgraphExec handle) {
+    return find_object(sim().executables, handle, "executable graph");
 }
 
 std::shared_ptr<Held> hold_too(const Held &held) {
@@ -112,9 +112,9 @@ std::vector<Node *> copy_nodes(const Body &body, const std::vector<Node *> &firs
 }
 
 // A launch that is captured becomes part of the graph that captures it, with what it retains.
-CUresult launch_in_capture(Stream &stream, const Executable &executable) {
+void launch_in_capture(Stream &stream, const Executable &executable) {
     if (has_memory_nodes(*executable.body)) {
-        return check_no_capture(stream);
+        check_no_capture(stream); // refuses
     }
     Graph &graph = *sim().graphs.find(stream.capture->graph);
     for (const auto &[object, count] : executable.held->objects) {
@@ -123,7 +123,6 @@ CUresult launch_in_capture(Stream &stream, const Executable &executable) {
     }
     const std::vector<Node *> last = copy_nodes(*executable.body, stream.last_nodes, graph);
     stream.last_nodes = last.empty() ? stream.last_nodes : last;
-    return CUDA_SUCCESS;
 }
 
 // One launch: every node becomes a piece of work. Nodes that follow one another are one line of
@@ -169,7 +168,9 @@ private:
 
     void add(const Node &node) {
         Task task;
-        expect_success(node.bind ? node.bind(task) : CUDA_SUCCESS);
+        if (node.bind) {
+            node.bind(task);
+        }
         Step step{nullptr, start_, start_, choose_line(node), task.kernel, false};
         std::vector<OpRef> before = before_;
         for (const Node *each : node.before) {
@@ -202,50 +203,44 @@ private:
 
 } // namespace
 
-CUresult api::graph_create(CUgraph *ph_graph, unsigned int flags) {
+void api::graph_create(CUgraph *ph_graph, unsigned int flags) {
     expect(ph_graph && flags == 0);
     *ph_graph = make_graph()->handle;
-    return CUDA_SUCCESS;
 }
 
-CUresult api::graph_destroy(CUgraph h_graph) {
-    Graph &graph = expect_found(find_graph, h_graph);
+void api::graph_destroy(CUgraph h_graph) {
+    Graph &graph = find_graph(h_graph);
     if (capture_into(graph)) {
-        return misuse("a stream still captures into graph %p", static_cast<void *>(h_graph));
+        refuse(misuse("a stream still captures into graph %p", static_cast<void *>(h_graph)));
     }
     end_graph(&graph);
-    return CUDA_SUCCESS;
 }
 
-CUresult api::graph_clone(CUgraph *ph_graph_clone, CUgraph original_graph) {
-    Graph &graph = expect_found(find_graph, original_graph);
+void api::graph_clone(CUgraph *ph_graph_clone, CUgraph original_graph) {
+    Graph &graph = find_graph(original_graph);
     expect(ph_graph_clone);
     expect(!has_memory_nodes(*graph.body), CUDA_ERROR_NOT_SUPPORTED);
     Graph *const clone = make_graph();
     clone->held = hold_too(*graph.held);
     copy_nodes(*graph.body, {}, *clone);
     *ph_graph_clone = clone->handle;
-    return CUDA_SUCCESS;
 }
 
-CUresult api::graph_get_nodes(CUgraph h_graph, CUgraphNode *nodes, size_t *num_nodes) {
-    Graph &graph = expect_found(find_graph, h_graph);
+void api::graph_get_nodes(CUgraph h_graph, CUgraphNode *nodes, size_t *num_nodes) {
+    Graph &graph = find_graph(h_graph);
     expect(num_nodes);
     const auto &all = graph.body->nodes;
     for (size_t i = 0; nodes && i < *num_nodes; ++i) {
         nodes[i] = i < all.size() ? all[i]->handle : nullptr;
     }
     *num_nodes = nodes ? std::min(*num_nodes, all.size()) : all.size();
-    return CUDA_SUCCESS;
 }
 
-CUresult api::graph_instantiate(CUgraphExec *ph_graph_exec, CUgraph h_graph,
-                                unsigned long long flags) {
-    Graph &graph = expect_found(find_graph, h_graph);
+void api::graph_instantiate(CUgraphExec *ph_graph_exec, CUgraph h_graph, unsigned long long flags) {
+    Graph &graph = find_graph(h_graph);
     expect(ph_graph_exec);
     if (Capture *capture = capture_into(graph)) {
-        invalidate(*capture);
-        return CUDA_ERROR_INVALID_VALUE;
+        fail_capture(*capture, CUDA_ERROR_INVALID_VALUE);
     }
     expect(!(has_memory_nodes(*graph.body) && is_executable(*graph.body)),
            CUDA_ERROR_NOT_SUPPORTED);
@@ -254,28 +249,26 @@ CUresult api::graph_instantiate(CUgraphExec *ph_graph_exec, CUgraph h_graph,
     executable->frees_at_launch = (flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH) != 0;
     executable->held = hold_too(*graph.held);
     executable->handle = *ph_graph_exec = sim().executables.insert(executable);
-    return CUDA_SUCCESS;
 }
 
-CUresult api::graph_launch(CUgraphExec h_graph_exec, CUstream h_stream) {
-    Executable &executable = expect_found(find_executable, h_graph_exec);
-    Stream &stream = expect_found(find_stream, h_stream);
-    expect_success(check_capture(stream));
+void api::graph_launch(CUgraphExec h_graph_exec, CUstream h_stream) {
+    Executable &executable = find_executable(h_graph_exec);
+    Stream &stream = find_stream(h_stream);
+    check_capture(stream);
     if (stream.capture) {
-        return launch_in_capture(stream, executable);
+        launch_in_capture(stream, executable);
+        return;
     }
     expect((executable.frees_at_launch || !has_live(*executable.body)) &&
            can_free(*executable.body));
     Launch(executable, stream).run();
     graph_memory_launched(*executable.body, stream);
-    return CUDA_SUCCESS;
 }
 
-CUresult api::graph_exec_destroy(CUgraphExec h_graph_exec) {
-    Executable &executable = expect_found(find_executable, h_graph_exec);
+void api::graph_exec_destroy(CUgraphExec h_graph_exec) {
+    Executable &executable = find_executable(h_graph_exec);
     sim().executables.erase(h_graph_exec);
     delete &executable;
-    return CUDA_SUCCESS;
 }
 
 } // namespace simcuda

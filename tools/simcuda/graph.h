@@ -59,8 +59,8 @@ struct Executable {
     Clock clock;
 };
 
-CUresult find_graph(CUgraph handle, Graph *&ret_graph);
-CUresult find_executable(CUgraphExec handle, Executable *&ret_executable);
+Graph &find_graph(CUgraph handle);
+Executable &find_executable(CUgraphExec handle);
 Graph *make_graph();
 void end_graph(Graph *graph);
 // False: one of the handles is no node of this graph.

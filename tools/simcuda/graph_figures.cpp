@@ -23,8 +23,8 @@ uint64_t GraphFigures::bytes() const {
     return (sum + piece - 1) / piece * piece;
 }
 
-CUresult api::device_get_graph_mem_attribute(CUdevice dev, CUgraphMem_attribute attr, void *value) {
-    Device &device = expect_found(find_device, dev);
+void api::device_get_graph_mem_attribute(CUdevice dev, CUgraphMem_attribute attr, void *value) {
+    Device &device = find_device(dev);
     expect(value);
     const GraphFigures &its = device.graph_figures;
     const std::map<CUgraphMem_attribute, uint64_t> told = {
@@ -35,11 +35,10 @@ CUresult api::device_get_graph_mem_attribute(CUdevice dev, CUgraphMem_attribute 
     const auto found = told.find(attr);
     expect(found != told.end());
     std::memcpy(value, &found->second, sizeof found->second);
-    return CUDA_SUCCESS;
 }
 
-CUresult api::device_set_graph_mem_attribute(CUdevice dev, CUgraphMem_attribute attr, void *value) {
-    Device &device = expect_found(find_device, dev);
+void api::device_set_graph_mem_attribute(CUdevice dev, CUgraphMem_attribute attr, void *value) {
+    Device &device = find_device(dev);
     expect(value);
     uint64_t wanted = 1;
     std::memcpy(&wanted, value, sizeof wanted);
@@ -47,16 +46,14 @@ CUresult api::device_set_graph_mem_attribute(CUdevice dev, CUgraphMem_attribute 
     expect(wanted == 0 && (is_used || attr == CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH));
     GraphFigures &its = device.graph_figures;
     (is_used ? its.used_high : its.reserved_high) = its.bytes();
-    return CUDA_SUCCESS;
 }
 
-CUresult api::device_graph_mem_trim(CUdevice dev) {
-    Device &device = expect_found(find_device, dev);
+void api::device_graph_mem_trim(CUdevice dev) {
+    Device &device = find_device(dev);
     std::erase_if(device.graph_figures.used, [](const auto &each) {
         const Region *const region = sim().regions.at(each.second.start);
         return !region || region->id != each.first || !region->live;
     });
-    return CUDA_SUCCESS;
 }
 
 } // namespace simcuda

@@ -41,10 +41,7 @@ Region *take_for_graph(Graph &graph, Device &device, uint64_t size) {
 
 Bind bind_write(const Region &region) {
     const Span span{region.store, region.offset, region.size, region.start};
-    return [=](Task &ret_task) {
-        ret_task.uses = {{span, true}};
-        return CUDA_SUCCESS;
-    };
+    return [=](Task &ret_task) { ret_task.uses = {{span, true}}; };
 }
 
 bool has_memory_nodes(const Body &body) {
@@ -113,48 +110,45 @@ namespace {
 // The graph, and the nodes of it that are named.
 Graph &find_place(CUgraph handle, const CUgraphNode *dependencies, size_t count,
                   std::vector<Node *> &ret_before) {
-    Graph &graph = expect_found(find_graph, handle);
+    Graph &graph = find_graph(handle);
     expect((dependencies || count == 0) && find_nodes(graph, dependencies, count, ret_before));
     return graph;
 }
 
 } // namespace
 
-CUresult api::graph_add_empty_node(CUgraphNode *ph_graph_node, CUgraph h_graph,
-                                   const CUgraphNode *dependencies, size_t num_dependencies) {
+void api::graph_add_empty_node(CUgraphNode *ph_graph_node, CUgraph h_graph,
+                               const CUgraphNode *dependencies, size_t num_dependencies) {
     std::vector<Node *> before;
     Graph &graph = find_place(h_graph, dependencies, num_dependencies, before);
     expect(ph_graph_node);
     *ph_graph_node = append_node(graph, this_thread.call, nullptr, before)->handle;
-    return CUDA_SUCCESS;
 }
 
-CUresult api::graph_add_mem_alloc_node(CUgraphNode *ph_graph_node, CUgraph h_graph,
-                                       const CUgraphNode *dependencies, size_t num_dependencies,
-                                       CUDA_MEM_ALLOC_NODE_PARAMS *node_params) {
-    Device *device = nullptr;
+void api::graph_add_mem_alloc_node(CUgraphNode *ph_graph_node, CUgraph h_graph,
+                                   const CUgraphNode *dependencies, size_t num_dependencies,
+                                   CUDA_MEM_ALLOC_NODE_PARAMS *node_params) {
     std::vector<Node *> before;
     Graph &graph = find_place(h_graph, dependencies, num_dependencies, before);
     expect(ph_graph_node && node_params && node_params->bytesize != 0 &&
            node_params->poolProps.allocType == CU_MEM_ALLOCATION_TYPE_PINNED &&
-           node_params->poolProps.location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
-           find_device(node_params->poolProps.location.id, device) == CUDA_SUCCESS);
+           node_params->poolProps.location.type == CU_MEM_LOCATION_TYPE_DEVICE);
+    Device *const device = device_at(node_params->poolProps.location.id);
+    expect(device);
     const Region *region = take_for_graph(graph, *device, node_params->bytesize);
     expect(region, CUDA_ERROR_OUT_OF_MEMORY);
     *ph_graph_node = append_node(graph, this_thread.call, bind_write(*region), before)->handle;
     node_params->dptr = region->start;
-    return CUDA_SUCCESS;
 }
 
-CUresult api::graph_add_mem_free_node(CUgraphNode *ph_graph_node, CUgraph h_graph,
-                                      const CUgraphNode *dependencies, size_t num_dependencies,
-                                      CUdeviceptr dptr) {
+void api::graph_add_mem_free_node(CUgraphNode *ph_graph_node, CUgraph h_graph,
+                                  const CUgraphNode *dependencies, size_t num_dependencies,
+                                  CUdeviceptr dptr) {
     std::vector<Node *> before;
     Graph &graph = find_place(h_graph, dependencies, num_dependencies, before);
     Region *const region = graph_region(dptr);
     expect(ph_graph_node && region && free_in_graph(graph, *region));
     *ph_graph_node = append_node(graph, this_thread.call, bind_write(*region), before)->handle;
-    return CUDA_SUCCESS;
 }
 
 void end_graph_memory(const Body &body) {

@@ -79,29 +79,26 @@ CUgraphExecUpdateResultInfo compare(const Body &before, const Body &after) {
 } // namespace
 
 // Releases the user objects of the previous graph once the launches of before are over.
-CUresult api::graph_exec_update(CUgraphExec h_graph_exec, CUgraph h_graph,
-                                CUgraphExecUpdateResultInfo *result_info) {
-    Executable &executable = expect_found(find_executable, h_graph_exec);
-    Graph &graph = expect_found(find_graph, h_graph);
+void api::graph_exec_update(CUgraphExec h_graph_exec, CUgraph h_graph,
+                            CUgraphExecUpdateResultInfo *result_info) {
+    Executable &executable = find_executable(h_graph_exec);
+    Graph &graph = find_graph(h_graph);
     expect(result_info);
     *result_info = compare(*executable.body, *graph.body);
-    if (result_info->result != CU_GRAPH_EXEC_UPDATE_SUCCESS) {
-        return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE; // and the first version tells why
-    }
+    expect(result_info->result == CU_GRAPH_EXEC_UPDATE_SUCCESS,
+           CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE); // and the first version tells why
     executable.body = graph.body;
     executable.held = hold_too(*graph.held);
-    return CUDA_SUCCESS;
 }
 
-CUresult api::graph_exec_update_v1(CUgraphExec h_graph_exec, CUgraph h_graph,
-                                   CUgraphNode *ph_error_node,
-                                   CUgraphExecUpdateResult *update_result) {
+void api::graph_exec_update_v1(CUgraphExec h_graph_exec, CUgraph h_graph,
+                               CUgraphNode *ph_error_node, CUgraphExecUpdateResult *update_result) {
     CUgraphExecUpdateResultInfo info = {};
     expect(ph_error_node && update_result);
-    const CUresult result = graph_exec_update(h_graph_exec, h_graph, &info);
+    const CUresult result = result_of([&] { graph_exec_update(h_graph_exec, h_graph, &info); });
     *ph_error_node = info.errorNode;
     *update_result = info.result;
-    return result;
+    expect_success(result);
 }
 
 } // namespace simcuda

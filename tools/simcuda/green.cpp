@@ -19,34 +19,28 @@ CUdevResource resource_of(unsigned count) {
     return resource;
 }
 
-// Both handles name the same object.
-CUcontext context_of(CUgreenCtx green) {
-    return reinterpret_cast<CUcontext>(green);
-}
-
 CUgreenCtx green_of(const Context &context) {
     return context.root ? reinterpret_cast<CUgreenCtx>(context.handle) : nullptr;
 }
 
-CUresult find_green(CUgreenCtx handle, Context *&ret_context) {
-    const CUresult result = find_context(context_of(handle), ret_context);
-    return result == CUDA_SUCCESS && !ret_context->root ? CUDA_ERROR_INVALID_CONTEXT : result;
+Context &find_green(CUgreenCtx handle) {
+    Context &context = find_context(reinterpret_cast<CUcontext>(handle)); // they name one object
+    expect(context.root, CUDA_ERROR_INVALID_CONTEXT);
+    return context;
 }
 
 } // namespace
 
-CUresult api::device_get_dev_resource(CUdevice dev, CUdevResource *resource,
-                                      CUdevResourceType type) {
-    expect_found(find_device, dev);
+void api::device_get_dev_resource(CUdevice dev, CUdevResource *resource, CUdevResourceType type) {
+    find_device(dev);
     expect(resource);
     expect(type == CU_DEV_RESOURCE_TYPE_SM, CUDA_ERROR_INVALID_RESOURCE_TYPE);
     *resource = resource_of(multiprocessors);
-    return CUDA_SUCCESS;
 }
 
-CUresult api::dev_sm_resource_split_by_count(CUdevResource *groups, unsigned int *nb_groups,
-                                             const CUdevResource *input, CUdevResource *remaining,
-                                             unsigned int, unsigned int min_count) {
+void api::dev_sm_resource_split_by_count(CUdevResource *groups, unsigned int *nb_groups,
+                                         const CUdevResource *input, CUdevResource *remaining,
+                                         unsigned int, unsigned int min_count) {
     expect(nb_groups && input && min_count <= input->sm.smCount);
     expect(input->type == CU_DEV_RESOURCE_TYPE_SM, CUDA_ERROR_INVALID_RESOURCE_TYPE);
     const unsigned each = (std::max(min_count, 1u) + fewest - 1) / fewest * fewest;
@@ -58,58 +52,52 @@ CUresult api::dev_sm_resource_split_by_count(CUdevResource *groups, unsigned int
     if (remaining) {
         *remaining = resource_of(input->sm.smCount - *nb_groups * each);
     }
-    return CUDA_SUCCESS;
 }
 
-CUresult api::dev_resource_generate_desc(CUdevResourceDesc *ph_desc, CUdevResource *resources,
-                                         unsigned int nb_resources) {
+void api::dev_resource_generate_desc(CUdevResourceDesc *ph_desc, CUdevResource *resources,
+                                     unsigned int nb_resources) {
     expect(ph_desc && resources && nb_resources != 0);
     unsigned count = 0;
     for (unsigned i = 0; i < nb_resources; i++) {
-        if (resources[i].type != CU_DEV_RESOURCE_TYPE_SM) {
-            return CUDA_ERROR_INVALID_RESOURCE_TYPE;
-        }
+        expect(resources[i].type == CU_DEV_RESOURCE_TYPE_SM, CUDA_ERROR_INVALID_RESOURCE_TYPE);
         count += resources[i].sm.smCount;
     }
     *ph_desc = reinterpret_cast<CUdevResourceDesc>(uintptr_t(count));
-    return CUDA_SUCCESS;
 }
 
-CUresult api::green_ctx_create(CUgreenCtx *ph_ctx, CUdevResourceDesc desc, CUdevice dev,
-                               unsigned int flags) {
-    Device &device = expect_found(find_device, dev);
+void api::green_ctx_create(CUgreenCtx *ph_ctx, CUdevResourceDesc desc, CUdevice dev,
+                           unsigned int flags) {
+    Device &device = find_device(dev);
     expect(ph_ctx && desc && flags == CU_GREEN_CTX_DEFAULT_STREAM);
     CUcontext primary;
-    expect_success(device_primary_ctx_retain(&primary, dev));
+    device_primary_ctx_retain(&primary, dev);
     Context *const green = make_context(device, device.primary_flags, nullptr);
     green->root = sim().contexts.find(primary);
     green->root->greens.insert(green);
     *ph_ctx = green_of(*green);
-    return CUDA_SUCCESS;
 }
 
-CUresult api::green_ctx_destroy(CUgreenCtx h_ctx) {
-    Context &green = expect_found(find_green, h_ctx);
+void api::green_ctx_destroy(CUgreenCtx h_ctx) {
+    Context &green = find_green(h_ctx);
     const CUdevice device = green.device->ordinal;
     end_context(&green);
-    return device_primary_ctx_release(device);
+    device_primary_ctx_release(device);
 }
 
-CUresult api::ctx_from_green_ctx(CUcontext *p_context, CUgreenCtx h_ctx) {
-    return tell(p_context, expect_found(find_green, h_ctx).handle);
+void api::ctx_from_green_ctx(CUcontext *p_context, CUgreenCtx h_ctx) {
+    tell(p_context, find_green(h_ctx).handle);
 }
 
-CUresult api::green_ctx_stream_create(CUstream *ph_stream, CUgreenCtx green_ctx, unsigned int flags,
-                                      int priority) {
-    Context &green = expect_found(find_green, green_ctx);
+void api::green_ctx_stream_create(CUstream *ph_stream, CUgreenCtx green_ctx, unsigned int flags,
+                                  int priority) {
+    Context &green = find_green(green_ctx);
     expect(ph_stream && flags == CU_STREAM_NON_BLOCKING);
     priority = std::clamp(priority, greatest_stream_priority, 0);
     *ph_stream = make_stream(green, Stream::Kind::user, flags, priority)->handle;
-    return CUDA_SUCCESS;
 }
 
-CUresult api::stream_get_green_ctx(CUstream h_stream, CUgreenCtx *ph_ctx) {
-    return tell(ph_ctx, green_of(*expect_found(find_stream, h_stream).context));
+void api::stream_get_green_ctx(CUstream h_stream, CUgreenCtx *ph_ctx) {
+    tell(ph_ctx, green_of(*find_stream(h_stream).context));
 }
 
 } // namespace simcuda

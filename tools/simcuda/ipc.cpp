@@ -54,22 +54,18 @@ Store *open_store(const Name &name) {
 }
 
 // One context of a device at a time may use what a process exported.
-CUresult open_again(Region &region, Context &context, uint64_t id, CUdeviceptr *ret_address) {
+void open_again(Region &region, Context &context, uint64_t id, CUdeviceptr *ret_address) {
     for (const auto &[opener, count] : region.opens) {
-        if (opener != &context && opener->device == context.device) {
-            return CUDA_ERROR_ALREADY_MAPPED;
-        }
+        expect(opener == &context || opener->device != context.device, CUDA_ERROR_ALREADY_MAPPED);
     }
-    if (region.exporter_id != id) {
-        return CUDA_ERROR_ALREADY_MAPPED; // its exporter has freed what is open here
-    }
+    // If not, its exporter has freed what is open here.
+    expect(region.exporter_id == id, CUDA_ERROR_ALREADY_MAPPED);
     ++region.opens[&context];
     region.access |= uint64_t(1) << context.device->ordinal;
     *ret_address = region.start;
-    return CUDA_SUCCESS;
 }
 
-CUresult open_first(const Name &name, Store *store, Context &context, CUdeviceptr *ret_address) {
+void open_first(const Name &name, Store *store, Context &context, CUdeviceptr *ret_address) {
     Region region;
     region.start = reinterpret_cast<CUdeviceptr>(store->at(name.offset));
     region.size = name.size;
@@ -82,7 +78,6 @@ CUresult open_first(const Name &name, Store *store, Context &context, CUdevicept
     region.opens[&context] = 1;
     region.access = uint64_t(1) << context.device->ordinal;
     *ret_address = sim().regions.add(region).start;
-    return CUDA_SUCCESS;
 }
 
 } // namespace
@@ -102,7 +97,7 @@ void close_import(CUdeviceptr start) {
     }
 }
 
-CUresult api::ipc_get_mem_handle(CUipcMemHandle *p_handle, CUdeviceptr dptr) {
+void api::ipc_get_mem_handle(CUipcMemHandle *p_handle, CUdeviceptr dptr) {
     const Region *region = sim().regions.around(dptr);
     expect(p_handle && region && region->kind == Kind::device);
     const Name name = {handle_magic,
@@ -116,41 +111,37 @@ CUresult api::ipc_get_mem_handle(CUipcMemHandle *p_handle, CUdeviceptr dptr) {
                        region->id};
     memset(p_handle, 0, sizeof *p_handle);
     std::memcpy(p_handle, &name, sizeof name);
-    return CUDA_SUCCESS;
 }
 
-CUresult api::ipc_open_mem_handle(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int flags) {
-    Context &context = expect_found(current_root);
-    expect_success(check_unsafe_call());
+void api::ipc_open_mem_handle(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int flags) {
+    Context &context = current_root();
+    check_unsafe_call();
     Name name;
     std::memcpy(&name, &handle, sizeof name);
     expect(pdptr && flags == CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS && name.magic == handle_magic);
     expect(name.process != getpid(), CUDA_ERROR_INVALID_CONTEXT);
-    Device *device = nullptr;
-    expect(find_device(name.device, device) == CUDA_SUCCESS &&
-           start_of(name.process) == name.started);
+    const Device *const device = device_at(name.device);
+    expect(device && start_of(name.process) == name.started);
     expect(device == context.device || sim().options.peers, CUDA_ERROR_MAP_FAILED);
     Store *store = open_store(name);
     expect(store && name.offset + name.size <= store->size);
     Region *open = sim().regions.around(reinterpret_cast<CUdeviceptr>(store->at(name.offset)));
-    return open ? open_again(*open, context, name.id, pdptr)
-                : open_first(name, store, context, pdptr);
+    open ? open_again(*open, context, name.id, pdptr) : open_first(name, store, context, pdptr);
 }
 
-CUresult api::ipc_close_mem_handle(CUdeviceptr dptr) {
+void api::ipc_close_mem_handle(CUdeviceptr dptr) {
     Region *region = sim().regions.at(dptr);
-    expect_success(check_unsafe_call());
+    check_unsafe_call();
     if (!region || region->kind != Kind::imported || region->pool) {
-        return misuse("%s, which is not what cuIpcOpenMemHandle gave",
-                      sim().regions.describe(dptr).c_str());
+        refuse(misuse("%s, which is not what cuIpcOpenMemHandle gave",
+                      sim().regions.describe(dptr).c_str()));
     }
-    Context *context;
-    const bool known = current_root(context) == CUDA_SUCCESS && region->opens.count(context);
-    context = known ? context : region->opens.begin()->first;
+    Context *context = nullptr;
+    result_of([&] { context = &current_root(); });
+    context = region->opens.count(context) ? context : region->opens.begin()->first;
     if (--region->opens[context] == 0 && !leave_import(*region, context)) {
         close_import(dptr);
     }
-    return CUDA_SUCCESS;
 }
 
 } // namespace simcuda

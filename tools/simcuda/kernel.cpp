@@ -22,7 +22,7 @@ bool is_image(const void *bytes) {
            (text[0] == '/' && (text[1] == '/' || text[1] == '*'));
 }
 
-CUresult load(Context *context, const void *image, CUmodule *ret_module) {
+void load(Context *context, const void *image, CUmodule *ret_module) {
     expect(ret_module && image);
     expect(is_image(image), CUDA_ERROR_INVALID_IMAGE);
     static bool told = false;
@@ -31,17 +31,15 @@ CUresult load(Context *context, const void *image, CUmodule *ret_module) {
         fprintf(stderr, "simcuda: kernels=none: kernels are loaded and launched, and do nothing\n");
     }
     *ret_module = sim().modules.insert(new Module{context, {}});
-    return CUDA_SUCCESS;
 }
 
-CUresult find_module(CUmodule handle, Module *&ret_module) {
-    return find_object(sim().modules, handle, "module or library", ret_module);
+Module &find_module(CUmodule handle) {
+    return find_object(sim().modules, handle, "module or library");
 }
 
-CUresult find_function(CUfunction handle) {
-    Function *function;
-    return handle ? find_object(sim().functions, handle, "function", function)
-                  : CUDA_ERROR_INVALID_HANDLE;
+void check_function(CUfunction handle) {
+    expect(handle, CUDA_ERROR_INVALID_HANDLE);
+    find_object(sim().functions, handle, "function");
 }
 
 void unload(CUmodule handle) {
@@ -54,21 +52,19 @@ void unload(CUmodule handle) {
     delete module;
 }
 
-CUresult get_function(CUmodule handle, const char *name, CUfunction *ret_function) {
-    Module &module = expect_found(find_module, handle);
+void get_function(CUmodule handle, const char *name, CUfunction *ret_function) {
+    Module &module = find_module(handle);
     expect(ret_function && name);
     const auto [entry, fresh] = module.functions.try_emplace(name, nullptr);
     if (fresh) {
         entry->second = sim().functions.insert(new Function);
     }
     *ret_function = entry->second;
-    return CUDA_SUCCESS;
 }
 
-CUresult check_file(const char *name) {
-    return !name                     ? CUDA_ERROR_INVALID_VALUE
-           : access(name, R_OK) == 0 ? CUDA_SUCCESS
-                                     : CUDA_ERROR_FILE_NOT_FOUND;
+void check_file(const char *name) {
+    expect(name);
+    expect(access(name, R_OK) == 0, CUDA_ERROR_FILE_NOT_FOUND);
 }
 
 // What stands for the content of a file.
@@ -83,64 +79,59 @@ void end_modules(const Context &context) {
     }
 }
 
-CUresult api::module_load_data(CUmodule *module, const void *image) {
-    Context &context = expect_found(current_root);
-    return load(&context, image, module);
+void api::module_load_data(CUmodule *module, const void *image) {
+    load(&current_root(), image, module);
 }
 
-CUresult api::module_load_data_ex(CUmodule *module, const void *image, unsigned int, CUjit_option *,
-                                  void **) {
-    return module_load_data(module, image);
+void api::module_load_data_ex(CUmodule *module, const void *image, unsigned int, CUjit_option *,
+                              void **) {
+    module_load_data(module, image);
 }
 
-CUresult api::module_load(CUmodule *module, const char *fname) {
-    expect_success(check_file(fname));
-    return module_load_data(module, some_image);
+void api::module_load(CUmodule *module, const char *fname) {
+    check_file(fname);
+    module_load_data(module, some_image);
 }
 
-CUresult api::module_unload(CUmodule hmod) {
-    expect_found(find_module, hmod);
+void api::module_unload(CUmodule hmod) {
+    find_module(hmod);
     unload(hmod);
-    return CUDA_SUCCESS;
 }
 
-CUresult api::module_get_function(CUfunction *hfunc, CUmodule hmod, const char *name) {
-    return get_function(hmod, name, hfunc);
+void api::module_get_function(CUfunction *hfunc, CUmodule hmod, const char *name) {
+    get_function(hmod, name, hfunc);
 }
 
-CUresult api::library_load_data(CUlibrary *library, const void *code, CUjit_option *, void **,
-                                unsigned int, CUlibraryOption *, void **, unsigned int) {
-    return load(nullptr, code, reinterpret_cast<CUmodule *>(library));
+void api::library_load_data(CUlibrary *library, const void *code, CUjit_option *, void **,
+                            unsigned int, CUlibraryOption *, void **, unsigned int) {
+    load(nullptr, code, reinterpret_cast<CUmodule *>(library));
 }
 
-CUresult api::library_load_from_file(CUlibrary *library, const char *file_name, CUjit_option *,
-                                     void **, unsigned int, CUlibraryOption *, void **,
-                                     unsigned int) {
-    expect_success(check_file(file_name));
-    return load(nullptr, some_image, reinterpret_cast<CUmodule *>(library));
+void api::library_load_from_file(CUlibrary *library, const char *file_name, CUjit_option *, void **,
+                                 unsigned int, CUlibraryOption *, void **, unsigned int) {
+    check_file(file_name);
+    load(nullptr, some_image, reinterpret_cast<CUmodule *>(library));
 }
 
-CUresult api::library_unload(CUlibrary library) {
-    return module_unload(reinterpret_cast<CUmodule>(library));
+void api::library_unload(CUlibrary library) {
+    module_unload(reinterpret_cast<CUmodule>(library));
 }
 
-CUresult api::library_get_kernel(CUkernel *p_kernel, CUlibrary library, const char *name) {
-    return get_function(reinterpret_cast<CUmodule>(library), name,
-                        reinterpret_cast<CUfunction *>(p_kernel));
+void api::library_get_kernel(CUkernel *p_kernel, CUlibrary library, const char *name) {
+    get_function(reinterpret_cast<CUmodule>(library), name,
+                 reinterpret_cast<CUfunction *>(p_kernel));
 }
 
 // A kernel may stand where a function is expected.
-CUresult api::kernel_get_function(CUfunction *p_func, CUkernel kernel) {
-    expect_found(current_root);
-    expect_success(find_function(reinterpret_cast<CUfunction>(kernel)));
-    expect(p_func);
-    *p_func = reinterpret_cast<CUfunction>(kernel);
-    return CUDA_SUCCESS;
+void api::kernel_get_function(CUfunction *p_func, CUkernel kernel) {
+    current_root();
+    check_function(reinterpret_cast<CUfunction>(kernel));
+    tell(p_func, reinterpret_cast<CUfunction>(kernel));
 }
 
 // Of an empty kernel, built for this device: it needs nothing.
-CUresult api::func_get_attribute(int *pi, CUfunction_attribute attrib, CUfunction hfunc) {
-    expect_success(find_function(hfunc));
+void api::func_get_attribute(int *pi, CUfunction_attribute attrib, CUfunction hfunc) {
+    check_function(hfunc);
     expect(pi && attrib >= 0 && attrib < CU_FUNC_ATTRIBUTE_MAX);
     const bool is_version =
         attrib == CU_FUNC_ATTRIBUTE_PTX_VERSION || attrib == CU_FUNC_ATTRIBUTE_BINARY_VERSION;
@@ -150,44 +141,44 @@ CUresult api::func_get_attribute(int *pi, CUfunction_attribute attrib, CUfunctio
         device_get_attribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 0);
     }
     *pi = 10 * major + minor;
-    return attrib == CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK
-               ? device_get_attribute(pi, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, 0)
-               : CUDA_SUCCESS;
+    if (attrib == CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK) {
+        device_get_attribute(pi, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, 0);
+    }
 }
 
-CUresult api::kernel_get_attribute(int *pi, CUfunction_attribute attrib, CUkernel kernel,
-                                   CUdevice dev) {
-    expect_found(find_device, dev);
-    return func_get_attribute(pi, attrib, reinterpret_cast<CUfunction>(kernel));
+void api::kernel_get_attribute(int *pi, CUfunction_attribute attrib, CUkernel kernel,
+                               CUdevice dev) {
+    find_device(dev);
+    func_get_attribute(pi, attrib, reinterpret_cast<CUfunction>(kernel));
 }
 
-CUresult api::launch_kernel(CUfunction f, unsigned int grid_dim_x, unsigned int grid_dim_y,
-                            unsigned int grid_dim_z, unsigned int block_dim_x,
-                            unsigned int block_dim_y, unsigned int block_dim_z, unsigned int,
-                            CUstream h_stream, void **kernel_params, void **extra) {
-    expect_success(find_function(f));
+void api::launch_kernel(CUfunction f, unsigned int grid_dim_x, unsigned int grid_dim_y,
+                        unsigned int grid_dim_z, unsigned int block_dim_x, unsigned int block_dim_y,
+                        unsigned int block_dim_z, unsigned int, CUstream h_stream,
+                        void **kernel_params, void **extra) {
+    check_function(f);
     expect(grid_dim_x && grid_dim_y && grid_dim_z && block_dim_x && block_dim_y && block_dim_z &&
            !(kernel_params && extra));
-    return enqueue_nothing(h_stream);
+    enqueue_nothing(h_stream);
 }
 
-CUresult api::launch_kernel_ex(const CUlaunchConfig *config, CUfunction f, void **kernel_params,
-                               void **extra) {
+void api::launch_kernel_ex(const CUlaunchConfig *config, CUfunction f, void **kernel_params,
+                           void **extra) {
     expect(config);
-    return launch_kernel(f, config->gridDimX, config->gridDimY, config->gridDimZ, config->blockDimX,
-                         config->blockDimY, config->blockDimZ, config->sharedMemBytes,
-                         config->hStream, kernel_params, extra);
+    launch_kernel(f, config->gridDimX, config->gridDimY, config->gridDimZ, config->blockDimX,
+                  config->blockDimY, config->blockDimZ, config->sharedMemBytes, config->hStream,
+                  kernel_params, extra);
 }
 
-CUresult api::graph_instantiate_with_params(CUgraphExec *ph_graph_exec, CUgraph h_graph,
-                                            CUDA_GRAPH_INSTANTIATE_PARAMS *instantiate_params) {
+void api::graph_instantiate_with_params(CUgraphExec *ph_graph_exec, CUgraph h_graph,
+                                        CUDA_GRAPH_INSTANTIATE_PARAMS *instantiate_params) {
     expect(instantiate_params);
-    const CUresult result = result_of(
-        [&] { return graph_instantiate(ph_graph_exec, h_graph, instantiate_params->flags); });
+    const CUresult result =
+        result_of([&] { graph_instantiate(ph_graph_exec, h_graph, instantiate_params->flags); });
     instantiate_params->hErrNode_out = nullptr;
     instantiate_params->result_out =
         result == CUDA_SUCCESS ? CUDA_GRAPH_INSTANTIATE_SUCCESS : CUDA_GRAPH_INSTANTIATE_ERROR;
-    return result;
+    expect_success(result);
 }
 
 } // namespace simcuda

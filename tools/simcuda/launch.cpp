@@ -14,56 +14,53 @@ uint64_t access_of(const Region &region) {
 }
 
 // The driver makes copies and reaches all memory; a kernel reaches what its context may.
-CUresult check_reach(const Context &context, CUdeviceptr address) {
+void check_reach(const Context &context, CUdeviceptr address) {
     const Region *region = sim().regions.around(address);
     const bool mapped = region && region->kind == Kind::mapped;
     if (!region || region->on_host() || region->kind == Kind::managed ||
         (region->device == context.device && !mapped)) {
-        return CUDA_SUCCESS;
+        return;
     }
     const auto enabled = [&](const Context *peer) { return peer->device == region->device; };
     const bool follows_peers = !mapped && !region->pool; // also what cuIpcOpenMemHandle gave
     const bool reaches =
         (access_of(*region) >> context.device->ordinal & 1) != 0 ||
         (follows_peers && std::any_of(context.peers.begin(), context.peers.end(), enabled));
-    return reaches ? CUDA_SUCCESS
-                   : misuse("%s on device %d, which device %d was given no access to",
-                            sim().regions.describe(address).c_str(), region->device->ordinal,
-                            context.device->ordinal);
+    if (!reaches) {
+        refuse(misuse("%s on device %d, which device %d was given no access to",
+                      sim().regions.describe(address).c_str(), region->device->ordinal,
+                      context.device->ordinal));
+    }
 }
 
-CUresult bind_ranges(const Context &context, const std::vector<simcuda_range> &ranges,
-                     Task &ret_task) {
+void bind_ranges(const Context &context, const std::vector<simcuda_range> &ranges, Task &ret_task) {
     for (const simcuda_range &range : ranges) {
-        std::vector<Span> spans;
-        expect_success(resolve("range", range.address, range.size, false, spans));
-        expect_success(check_reach(context, range.address));
+        const std::vector<Span> spans = resolve("range", range.address, range.size, false);
+        check_reach(context, range.address);
         for (const Span &span : spans) {
             ret_task.uses.push_back({span, range.write != 0});
         }
     }
-    return CUDA_SUCCESS;
 }
 
-CUresult launch(CUstream handle, void (*function)(void *), void *argument,
-                const std::vector<simcuda_range> &ranges, bool programmatic) {
-    Stream &stream = expect_found(find_stream, handle);
-    return enqueue(stream, [=, context = &root_of(*stream.context)](Task &ret_task) {
+void launch(CUstream handle, void (*function)(void *), void *argument,
+            const std::vector<simcuda_range> &ranges, bool programmatic) {
+    Stream &stream = find_stream(handle);
+    enqueue(stream, [=, context = &root_of(*stream.context)](Task &ret_task) {
         ret_task.outside = ret_task.kernel = true;
         ret_task.programmatic = programmatic;
         if (function) {
             ret_task.run = [=] { function(argument); };
         }
-        return bind_ranges(*context, ranges, ret_task);
+        bind_ranges(*context, ranges, ret_task);
     });
 }
 
-CUresult put_work(CUstream handle, uint64_t microseconds) {
-    Stream &stream = expect_found(find_stream, handle);
-    return enqueue(stream, [=](Task &ret_task) {
+void put_work(CUstream handle, uint64_t microseconds) {
+    Stream &stream = find_stream(handle);
+    enqueue(stream, [=](Task &ret_task) {
         ret_task.kernel = true;
         ret_task.duration = std::chrono::microseconds(microseconds);
-        return CUDA_SUCCESS;
     });
 }
 
@@ -72,14 +69,14 @@ int enter_launch(const char *call, CUstream stream, void (*function)(void *), vo
                  const std::vector<simcuda_range> &ranges, bool programmatic) {
     return enter(row_cuLaunchHostFunc, false, [&] {
         this_thread.call = call;
-        return launch(stream, function, argument, ranges, programmatic);
+        launch(stream, function, argument, ranges, programmatic);
     });
 }
 
 } // namespace
 
-CUresult enqueue_nothing(CUstream stream) {
-    return launch(stream, nullptr, nullptr, {}, false);
+void enqueue_nothing(CUstream stream) {
+    launch(stream, nullptr, nullptr, {}, false);
 }
 
 } // namespace simcuda
@@ -103,6 +100,6 @@ extern "C" __attribute__((visibility("default"))) int simcuda_work(CUstream stre
     using namespace simcuda;
     return enter(row_cuLaunchHostFunc, false, [&] {
         this_thread.call = "simcuda_work";
-        return put_work(stream, microseconds);
+        put_work(stream, microseconds);
     });
 }

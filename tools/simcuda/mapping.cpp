@@ -78,8 +78,8 @@ void unmap(Region &region) {
 
 } // namespace
 
-CUresult api::mem_address_reserve(CUdeviceptr *ptr, size_t size, size_t alignment, CUdeviceptr,
-                                  unsigned long long flags) {
+void api::mem_address_reserve(CUdeviceptr *ptr, size_t size, size_t alignment, CUdeviceptr,
+                              unsigned long long flags) {
     const uint64_t align = std::max<uint64_t>(alignment, Device::granule);
     expect(ptr && flags == 0 && size != 0 && size % Device::granule == 0 &&
            (alignment & (alignment - 1)) == 0);
@@ -94,28 +94,22 @@ CUresult api::mem_address_reserve(CUdeviceptr *ptr, size_t size, size_t alignmen
     munmap(reinterpret_cast<void *>(start + size), first + align - start);
     sim().reservations[start] = size;
     *ptr = start;
-    return CUDA_SUCCESS;
 }
 
-CUresult api::mem_address_free(CUdeviceptr ptr, size_t size) {
+void api::mem_address_free(CUdeviceptr ptr, size_t size) {
     const auto found = sim().reservations.find(ptr);
     expect(found != sim().reservations.end() && found->second == size);
     if (const Region *mapped = sim().regions.first_in(ptr, size)) {
-        return misuse("%s, still in the range of 0x%llx that is to be freed",
-                      sim().regions.describe(mapped->start).c_str(), ptr);
+        refuse(misuse("%s, still in the range of 0x%llx that is to be freed",
+                      sim().regions.describe(mapped->start).c_str(), ptr));
     }
     munmap(reinterpret_cast<void *>(ptr), size);
     sim().reservations.erase(found);
-    return CUDA_SUCCESS;
 }
 
-CUresult api::mem_map(CUdeviceptr ptr, size_t size, size_t offset,
-                      CUmemGenericAllocationHandle handle, unsigned long long flags) {
-    Physical *physical = sim().physicals.find(handle);
-    if (!physical) {
-        return misuse("allocation handle 0x%llx %s", handle,
-                      sim().physicals.was(handle) ? "was released" : "does not exist");
-    }
+void api::mem_map(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
+                  unsigned long long flags) {
+    Physical *const physical = &find_physical(handle);
     expect(flags == 0 && size != 0 && (ptr | size | offset) % Device::granule == 0 &&
            size <= physical->size && offset <= physical->size - size && is_reserved(ptr, size));
     expect(size == physical->size, CUDA_ERROR_NOT_SUPPORTED); // as on an H100: no parts of handles
@@ -131,70 +125,59 @@ CUresult api::mem_map(CUdeviceptr ptr, size_t size, size_t offset,
     region.physical = physical;
     sim().regions.add(region);
     ++physical->mappings;
-    return CUDA_SUCCESS;
 }
 
 // It does not wait for work: the caller must know that none uses the range. What uses the memory at
 // another address goes on.
-CUresult api::mem_unmap(CUdeviceptr ptr, size_t size) {
+void api::mem_unmap(CUdeviceptr ptr, size_t size) {
     const Region *first = sim().regions.first_in(ptr, size);
     expect(size != 0 && is_reserved(ptr, size) && first);
     const Region *last = sim().regions.around(ptr + size - 1);
     if (first->start < ptr || (last && last->end() > ptr + size)) {
-        return misuse("%s; mappings go as a whole, and [0x%llx, 0x%llx) cuts one",
+        refuse(misuse("%s; mappings go as a whole, and [0x%llx, 0x%llx) cuts one",
                       sim().regions.describe(ptr).c_str(), ptr,
-                      static_cast<unsigned long long>(ptr + size));
+                      static_cast<unsigned long long>(ptr + size)));
     }
     while (Region *region = sim().regions.first_in(ptr, size)) {
         unmap(*region);
     }
-    return CUDA_SUCCESS;
 }
 
-CUresult api::mem_set_access(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc,
-                             size_t count) {
+void api::mem_set_access(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t count) {
     const std::vector<Region *> mappings = mappings_of(ptr, size);
     expect(desc && !mappings.empty() && are_whole(mappings, ptr, size));
     for (size_t i = 0; i < count; ++i) {
-        Device *device;
-        if (desc[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
-            find_device(desc[i].location.id, device) != CUDA_SUCCESS) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
+        const Device *const device = device_at(desc[i].location.id);
+        expect(desc[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE && device);
         const uint64_t bit = uint64_t(1) << device->ordinal;
         for (Region *region : mappings) {
             region->access = desc[i].flags == CU_MEM_ACCESS_FLAGS_PROT_NONE ? region->access & ~bit
                                                                             : region->access | bit;
         }
     }
-    return CUDA_SUCCESS;
 }
 
-CUresult api::mem_get_access(unsigned long long *flags, const CUmemLocation *location,
-                             CUdeviceptr ptr) {
+void api::mem_get_access(unsigned long long *flags, const CUmemLocation *location,
+                         CUdeviceptr ptr) {
     const Region *region = sim().regions.around(ptr);
     expect(flags && location && location->type == CU_MEM_LOCATION_TYPE_DEVICE && region &&
            region->kind == Kind::mapped);
     *flags = region->access >> location->id & 1 ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
                                                 : CU_MEM_ACCESS_FLAGS_PROT_NONE;
-    return CUDA_SUCCESS;
 }
 
 // Instead of a dma-buf the program gets the memory's file, which stands at the range's first byte.
-CUresult api::mem_get_handle_for_address_range(void *handle, CUdeviceptr dptr, size_t size,
-                                               CUmemRangeHandleType handle_type,
-                                               unsigned long long flags) {
+void api::mem_get_handle_for_address_range(void *handle, CUdeviceptr dptr, size_t size,
+                                           CUmemRangeHandleType handle_type,
+                                           unsigned long long flags) {
     constexpr uint64_t page = 4096;
     const Region *region = exportable(dptr, size);
     expect(handle && region && size != 0 && dptr % page == 0 && size % page == 0 &&
            handle_type == CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD);
-    if (flags != 0) {
-        return CUDA_ERROR_NOT_SUPPORTED; // there is no PCIe to map it by
-    }
+    expect(flags == 0, CUDA_ERROR_NOT_SUPPORTED); // there is no PCIe to map it by
     const int descriptor = make_view(*region->store, region->offset + (dptr - region->start));
     expect(descriptor >= 0, CUDA_ERROR_UNKNOWN);
     std::memcpy(handle, &descriptor, sizeof descriptor);
-    return CUDA_SUCCESS;
 }
 
 } // namespace simcuda

@@ -110,30 +110,29 @@ std::string Regions::describe(CUdeviceptr address) {
     return text;
 }
 
-CUresult resolve(const char *what, CUdeviceptr address, uint64_t size, bool pageable,
-                 std::vector<Span> &ret_spans) {
+std::vector<Span> resolve(const char *what, CUdeviceptr address, uint64_t size, bool pageable) {
+    std::vector<Span> spans;
     while (size > 0) {
         const Region *region = sim().regions.around(address);
-        if (!region && pageable && ret_spans.empty()) {
-            ret_spans.push_back({nullptr, address, size, address});
-            return CUDA_SUCCESS;
+        if (!region && pageable && spans.empty()) {
+            return {{nullptr, address, size, address}};
         }
         // Work may run on from one mapping into the next; blocks have nothing behind them.
-        if (!region || (!ret_spans.empty() && region->kind != Kind::mapped)) {
-            return misuse("%s: %s, and %" PRIu64 " bytes from there on are to be used", what,
-                          sim().regions.describe(address).c_str(), size);
+        if (!region || (!spans.empty() && region->kind != Kind::mapped)) {
+            refuse(misuse("%s: %s, and %" PRIu64 " bytes from there on are to be used", what,
+                          sim().regions.describe(address).c_str(), size));
         }
         if (region->kind == Kind::mapped && region->access == 0) {
-            return misuse("%s: %s, to which no device was given access", what,
-                          sim().regions.describe(address).c_str());
+            refuse(misuse("%s: %s, to which no device was given access", what,
+                          sim().regions.describe(address).c_str()));
         }
         const uint64_t skip = address - region->start;
         const uint64_t length = std::min(size, region->size - skip);
-        ret_spans.push_back({region->store, region->offset + skip, length, address});
+        spans.push_back({region->store, region->offset + skip, length, address});
         address += length;
         size -= length;
     }
-    return CUDA_SUCCESS;
+    return spans;
 }
 
 void retire_bytes(Store &store, uint64_t offset, uint64_t size, CUdeviceptr address) {

@@ -86,8 +86,7 @@ struct Span {
 
 // Where the bytes are. `what` names the argument in the message if they are nowhere. Host memory
 // that is not the driver's will do if `pageable`.
-CUresult resolve(const char *what, CUdeviceptr address, uint64_t size, bool pageable,
-                 std::vector<Span> &ret_spans);
+std::vector<Span> resolve(const char *what, CUdeviceptr address, uint64_t size, bool pageable);
 
 // Frees a region of any kind but mapped, without waiting.
 void free_region(CUdeviceptr start);
@@ -102,6 +101,7 @@ void retire_bytes(Store &store, uint64_t offset, uint64_t size, CUdeviceptr addr
 void *map_host(uint64_t size);
 
 unsigned handle_types_of(const Physical &physical);
+Physical &find_physical(CUmemGenericAllocationHandle handle);
 void end_mapping(Physical &physical);
 void collect_unheld(); // whose last descriptor was closed, here or in another process
 

@@ -12,9 +12,9 @@ namespace {
 constexpr uint64_t page = 4096;
 
 // Device memory of the current context.
-CUresult allocate(CUdeviceptr *ret_address, uint64_t size) {
-    Context &context = expect_found(current_root);
-    expect_success(check_unsafe_call());
+void allocate(CUdeviceptr *ret_address, uint64_t size) {
+    Context &context = current_root();
+    check_unsafe_call();
     expect(ret_address && size != 0);
     Device &device = *context.device;
     const auto offset = device.take(size);
@@ -27,7 +27,6 @@ CUresult allocate(CUdeviceptr *ret_address, uint64_t size) {
     region.context = &context;
     region.store = &device.store;
     *ret_address = sim().regions.add(region).start;
-    return CUDA_SUCCESS;
 }
 
 // Whether the process has all of a range, to write to it if `writable`.
@@ -64,8 +63,8 @@ Region host_region(Kind kind, Context &context, CUdeviceptr start, uint64_t size
 
 // Host memory that devices can use, at the same address.
 CUdeviceptr allocate_host(Kind kind, uint64_t bytes, unsigned flags) {
-    Context &context = expect_found(current_root);
-    expect_success(check_unsafe_call());
+    Context &context = current_root();
+    check_unsafe_call();
     expect(bytes != 0);
     const uint64_t size = (bytes + page - 1) / page * page;
     void *memory = size < bytes ? nullptr : map_host(size);
@@ -77,55 +76,45 @@ CUdeviceptr allocate_host(Kind kind, uint64_t bytes, unsigned flags) {
 }
 
 // Of pinned memory and of memory pools there are blocks of 0 bytes. They have no address.
-CUresult allocate_nothing(void **ret_host) {
-    expect_found(current_root);
-    expect_success(check_unsafe_call());
-    *ret_host = nullptr;
-    return CUDA_SUCCESS;
+CUdeviceptr allocate_nothing() {
+    current_root();
+    check_unsafe_call();
+    return 0;
 }
 
 // The driver's answer to a range that it cannot pin.
-CUresult check_range(CUdeviceptr start, size_t size, unsigned flags) {
+void check_range(CUdeviceptr start, size_t size, unsigned flags) {
     constexpr unsigned known =
         CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_READ_ONLY;
-    if (start == 0 || size == 0 || start + size < start || (flags & ~known) != 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (start >> 63 != 0) {
-        return CUDA_ERROR_NOT_SUPPORTED; // the kernel's addresses
-    }
-    if (size / page > static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES))) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    const bool only_read = (flags & CU_MEMHOSTREGISTER_READ_ONLY) != 0;
-    return has_pages(start, size, !only_read) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    expect(start != 0 && size != 0 && start + size >= start && (flags & ~known) == 0);
+    expect(start >> 63 == 0, CUDA_ERROR_NOT_SUPPORTED); // the kernel's addresses
+    expect(size / page <= static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)), CUDA_ERROR_OUT_OF_MEMORY);
+    expect(has_pages(start, size, !(flags & CU_MEMHOSTREGISTER_READ_ONLY)));
 }
 
 // Waits for the work of the region's context, as long as it takes; then it frees the region, if
 // no other thread has done so meanwhile.
-CUresult wait_and_free(CUdeviceptr start, uint64_t id) {
+void wait_and_free(CUdeviceptr start, uint64_t id) {
     const Region *region = sim().regions.at(start);
     if (region->context) {
         wait_for(*region->context);
     }
     region = sim().regions.at(start);
     if (!region || region->id != id) {
-        return misuse("%s while this call was freeing it", sim().regions.describe(start).c_str());
+        refuse(misuse("%s while this call was freeing it", sim().regions.describe(start).c_str()));
     }
     free_region(start);
-    return CUDA_SUCCESS;
 }
 
 // Its uses have to be over, as those of a pool's memory.
-CUresult free_of_graph(CUdeviceptr start) {
+void free_of_graph(CUdeviceptr start) {
     Region &region = *sim().regions.at(start);
     if (!region.live) {
-        return misuse("%s, which a graph has and no launch has left to the program",
-                      sim().regions.describe(start).c_str());
+        refuse(misuse("%s, which a graph has and no launch has left to the program",
+                      sim().regions.describe(start).c_str()));
     }
     retire_bytes(*region.store, region.offset, region.size, start);
     free_graph_memory(region, nullptr);
-    return CUDA_SUCCESS;
 }
 
 } // namespace
@@ -133,8 +122,8 @@ CUresult free_of_graph(CUdeviceptr start) {
 // The first versions have addresses of 32 bits and serve contexts made before CUDA 3.2. Contexts
 // here are newer, and the driver does not mix the two.
 #define OF_32_BITS(function, ...)                                                                  \
-    CUresult api::function(__VA_ARGS__) {                                                          \
-        return CUDA_ERROR_INVALID_CONTEXT;                                                         \
+    void api::function(__VA_ARGS__) {                                                              \
+        refuse(CUDA_ERROR_INVALID_CONTEXT);                                                        \
     }
 OF_32_BITS(mem_get_info_v1, unsigned int *, unsigned int *)
 OF_32_BITS(mem_alloc_v1, unsigned int *, unsigned int)
@@ -146,8 +135,8 @@ OF_32_BITS(mem_alloc_host_v1, void **, unsigned int)
 OF_32_BITS(mem_host_get_device_pointer_v1, unsigned int *, void *, unsigned int)
 #undef OF_32_BITS
 
-CUresult api::mem_get_info(size_t *free, size_t *total) {
-    const Device &device = *expect_found(current_root).device;
+void api::mem_get_info(size_t *free, size_t *total) {
+    const Device &device = *current_root().device;
     collect_unheld();
     if (free) {
         *free = device.capacity - device.used;
@@ -155,99 +144,89 @@ CUresult api::mem_get_info(size_t *free, size_t *total) {
     if (total) {
         *total = device.capacity;
     }
-    return CUDA_SUCCESS;
 }
 
-CUresult api::mem_alloc(CUdeviceptr *dptr, size_t bytesize) {
-    return allocate(dptr, bytesize);
+void api::mem_alloc(CUdeviceptr *dptr, size_t bytesize) {
+    allocate(dptr, bytesize);
 }
 
-CUresult api::mem_alloc_pitch(CUdeviceptr *dptr, size_t *p_pitch, size_t width_in_bytes,
-                              size_t height, unsigned int element_size_bytes) {
+void api::mem_alloc_pitch(CUdeviceptr *dptr, size_t *p_pitch, size_t width_in_bytes, size_t height,
+                          unsigned int element_size_bytes) {
     constexpr size_t pitch = 512;
     expect(p_pitch &&
            (element_size_bytes == 4 || element_size_bytes == 8 || element_size_bytes == 16));
     const size_t row = (width_in_bytes + pitch - 1) / pitch * pitch;
-    expect_success(allocate(dptr, row * height));
+    allocate(dptr, row * height);
     *p_pitch = row;
-    return CUDA_SUCCESS;
 }
 
-CUresult api::mem_free(CUdeviceptr dptr) {
+void api::mem_free(CUdeviceptr dptr) {
     if (dptr == 0) {
-        return CUDA_SUCCESS;
+        return;
     }
-    expect_success(check_unsafe_call());
+    check_unsafe_call();
     const Region *region = sim().regions.at(dptr);
     if (!region || region->on_host() || region->kind == Kind::mapped ||
         (region->kind == Kind::imported && !region->pool)) {
-        return misuse("%s, which is not what cuMemAlloc, cuMemAllocAsync or cuMemAllocManaged gave",
-                      sim().regions.describe(dptr).c_str());
+        refuse(misuse("%s, which is not what cuMemAlloc, cuMemAllocAsync or cuMemAllocManaged gave",
+                      sim().regions.describe(dptr).c_str()));
     }
     if (region->pool) {
         free_region(dptr); // such memory goes back without waiting
-        return CUDA_SUCCESS;
+    } else if (region->kind == Kind::graph) {
+        free_of_graph(dptr);
+    } else {
+        wait_and_free(dptr, region->id);
     }
-    if (region->kind == Kind::graph) {
-        return free_of_graph(dptr);
-    }
-    return wait_and_free(dptr, region->id);
 }
 
-CUresult api::mem_get_address_range(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr) {
+void api::mem_get_address_range(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr) {
     const Region *region = sim().regions.around(dptr);
-    if (!region) {
-        return pbase || psize ? CUDA_ERROR_NOT_FOUND : CUDA_SUCCESS; // as driver 580 does
-    }
+    expect(region || (!pbase && !psize), CUDA_ERROR_NOT_FOUND); // as driver 580 does
     if (pbase) {
         *pbase = region->start;
     }
     if (psize) {
         *psize = region->size;
     }
-    return CUDA_SUCCESS;
 }
 
-CUresult api::mem_host_alloc(void **pp, size_t bytesize, unsigned int flags) {
+void api::mem_host_alloc(void **pp, size_t bytesize, unsigned int flags) {
     constexpr unsigned known =
         CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
     expect(pp && !(flags & ~known));
-    if (bytesize == 0) {
-        return allocate_nothing(pp);
-    }
-    *pp = reinterpret_cast<void *>(allocate_host(Kind::host, bytesize, flags));
-    return CUDA_SUCCESS;
+    *pp = reinterpret_cast<void *>(bytesize == 0 ? allocate_nothing()
+                                                 : allocate_host(Kind::host, bytesize, flags));
 }
 
-CUresult api::mem_alloc_host(void **pp, size_t bytesize) {
-    return mem_host_alloc(pp, bytesize, 0);
+void api::mem_alloc_host(void **pp, size_t bytesize) {
+    mem_host_alloc(pp, bytesize, 0);
 }
 
-CUresult api::mem_free_host(void *p) {
-    const CUresult result = check_unsafe_call();
-    if (result != CUDA_SUCCESS || !p) {
-        return result;
+void api::mem_free_host(void *p) {
+    check_unsafe_call();
+    if (!p) {
+        return;
     }
     const auto start = reinterpret_cast<CUdeviceptr>(p);
     const Region *region = sim().regions.at(start);
     if (!region || region->kind != Kind::host) {
-        return misuse("%s, which is not what cuMemHostAlloc or cuMemAllocHost gave",
-                      sim().regions.describe(start).c_str());
+        refuse(misuse("%s, which is not what cuMemHostAlloc or cuMemAllocHost gave",
+                      sim().regions.describe(start).c_str()));
     }
-    return wait_and_free(start, region->id);
+    wait_and_free(start, region->id);
 }
 
-CUresult api::mem_host_get_device_pointer(CUdeviceptr *pdptr, void *p, unsigned int flags) {
+void api::mem_host_get_device_pointer(CUdeviceptr *pdptr, void *p, unsigned int flags) {
     const auto address = reinterpret_cast<CUdeviceptr>(p);
     const Region *region = sim().regions.around(address);
     expect(pdptr && flags == 0 && region && region->on_host() && sim().options.mapping);
     *pdptr = address;
-    return CUDA_SUCCESS;
 }
 
 // With unified addresses all memory of the host is mapped. Managed memory and what is read-only say
 // no more than that.
-CUresult api::mem_host_get_flags(unsigned int *p_flags, void *p) {
+void api::mem_host_get_flags(unsigned int *p_flags, void *p) {
     const Region *region = sim().regions.around(reinterpret_cast<CUdeviceptr>(p));
     expect(p_flags && region && (region->on_host() || region->kind == Kind::managed));
     const unsigned flags = region->kind == Kind::host ? region->flags
@@ -255,39 +234,36 @@ CUresult api::mem_host_get_flags(unsigned int *p_flags, void *p) {
                                ? region->flags & CU_MEMHOSTREGISTER_PORTABLE
                                : 0;
     *p_flags = flags | CU_MEMHOSTALLOC_DEVICEMAP;
-    return CUDA_SUCCESS;
 }
 
-CUresult api::mem_host_register(void *p, size_t bytesize, unsigned int flags) {
-    Context &context = expect_found(current_root);
+void api::mem_host_register(void *p, size_t bytesize, unsigned int flags) {
+    Context &context = current_root();
     const auto start = reinterpret_cast<CUdeviceptr>(p);
-    expect_success(check_unsafe_call());
-    expect_success(check_range(start, bytesize, flags));
+    check_unsafe_call();
+    check_range(start, bytesize, flags);
     if (const Region *const other = sim().regions.first_in(start, bytesize)) {
-        return other->kind == Kind::registered ? CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED
-                                               : CUDA_ERROR_INVALID_VALUE;
+        refuse(other->kind == Kind::registered ? CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED
+                                               : CUDA_ERROR_INVALID_VALUE);
     }
     sim().regions.add(host_region(Kind::registered, context, start, bytesize, flags));
     sim().host_totals.add(bytesize);
-    return CUDA_SUCCESS;
 }
 
-CUresult api::mem_host_unregister(void *p) {
+void api::mem_host_unregister(void *p) {
     const auto start = reinterpret_cast<CUdeviceptr>(p);
-    expect_success(check_unsafe_call());
+    check_unsafe_call();
     expect(p);
     const Region *region = sim().regions.at(start);
     if (!region || region->kind != Kind::registered) {
-        return sim().regions.around(start) ? CUDA_ERROR_INVALID_VALUE
-                                           : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+        refuse(sim().regions.around(start) ? CUDA_ERROR_INVALID_VALUE
+                                           : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
     }
-    return wait_and_free(start, region->id);
+    wait_and_free(start, region->id);
 }
 
-CUresult api::mem_alloc_managed(CUdeviceptr *dptr, size_t bytesize, unsigned int flags) {
+void api::mem_alloc_managed(CUdeviceptr *dptr, size_t bytesize, unsigned int flags) {
     expect(dptr && (flags == CU_MEM_ATTACH_GLOBAL || flags == CU_MEM_ATTACH_HOST));
     *dptr = allocate_host(Kind::managed, bytesize, flags);
-    return CUDA_SUCCESS;
 }
 
 } // namespace simcuda

@@ -8,9 +8,8 @@
 namespace simcuda {
 namespace {
 
-template <typename Value> CUresult answer(void *data, Value value) {
+template <typename Value> void answer(void *data, Value value) {
     memcpy(data, &value, sizeof value);
-    return CUDA_SUCCESS;
 }
 
 CUcontext context_of(const Region &region) {
@@ -23,8 +22,7 @@ unsigned handle_types_of(const Region &region) {
                                          : 0;
 }
 
-CUresult tell(const Region &region, CUpointer_attribute attribute, CUdeviceptr address,
-              void *data) {
+void tell(const Region &region, CUpointer_attribute attribute, CUdeviceptr address, void *data) {
     const bool host = region.on_host();
     switch (attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
@@ -34,8 +32,8 @@ CUresult tell(const Region &region, CUpointer_attribute attribute, CUdeviceptr a
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
         return answer(data, address);
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-        return host || region.kind == Kind::managed ? answer(data, address)
-                                                    : CUDA_ERROR_INVALID_VALUE;
+        expect(host || region.kind == Kind::managed);
+        return answer(data, address);
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
         return answer<unsigned>(data, region.sync_memops);
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
@@ -59,7 +57,7 @@ CUresult tell(const Region &region, CUpointer_attribute attribute, CUdeviceptr a
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
         return answer<unsigned>(data, CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE);
     default:
-        return CUDA_ERROR_INVALID_VALUE;
+        refuse(CUDA_ERROR_INVALID_VALUE);
     }
 }
 
@@ -80,10 +78,10 @@ size_t size_of(CUpointer_attribute attribute) {
 
 } // namespace
 
-CUresult api::pointer_get_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr) {
+void api::pointer_get_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr) {
     const Region *region = sim().regions.around(ptr);
     expect(data && region);
-    return tell(*region, attribute, ptr, data);
+    tell(*region, attribute, ptr, data);
 }
 
 namespace {
@@ -107,24 +105,22 @@ void tell_unknown(CUpointer_attribute attribute, CUdeviceptr address, void *data
 
 } // namespace
 
-CUresult api::pointer_get_attributes(unsigned int num_attributes, CUpointer_attribute *attributes,
-                                     void **data, CUdeviceptr ptr) {
+void api::pointer_get_attributes(unsigned int num_attributes, CUpointer_attribute *attributes,
+                                 void **data, CUdeviceptr ptr) {
     const Region *region = sim().regions.around(ptr);
     expect(num_attributes != 0 && attributes && data &&
            std::find(data, data + num_attributes, nullptr) == data + num_attributes);
     for (unsigned i = 0; i < num_attributes; ++i) {
         if (!region) {
             tell_unknown(attributes[i], ptr, data[i]);
-        } else if (tell(*region, attributes[i], ptr, data[i]) != CUDA_SUCCESS) {
+        } else if (result_of([&] { tell(*region, attributes[i], ptr, data[i]); }) != CUDA_SUCCESS) {
             memset(data[i], 0, size_of(attributes[i]));
         }
     }
-    return CUDA_SUCCESS;
 }
 
 // Nothing else can be set, and not on a mapping. What is under way has ended when the call returns.
-CUresult api::pointer_set_attribute(const void *value, CUpointer_attribute attribute,
-                                    CUdeviceptr ptr) {
+void api::pointer_set_attribute(const void *value, CUpointer_attribute attribute, CUdeviceptr ptr) {
     const Region *region = sim().regions.around(ptr);
     expect(value && region && attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS);
     expect(region->kind != Kind::mapped, CUDA_ERROR_NOT_SUPPORTED);
@@ -136,11 +132,8 @@ CUresult api::pointer_set_attribute(const void *value, CUpointer_attribute attri
         wait_for(*context);
     }
     Region *still = sim().regions.at(start);
-    if (!still || still->id != id) {
-        return CUDA_ERROR_INVALID_VALUE; // another thread has freed it meanwhile
-    }
+    expect(still && still->id == id); // else another thread has freed it meanwhile
     still->sync_memops = wanted != 0;
-    return CUDA_SUCCESS;
 }
 
 } // namespace simcuda

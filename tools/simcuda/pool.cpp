@@ -156,8 +156,8 @@ void Pool::trim(uint64_t keep) {
     }
 }
 
-CUresult find_pool(CUmemoryPool handle, Pool *&ret_pool) {
-    return find_object(sim().pool_handles, handle, "memory pool", ret_pool);
+Pool &find_pool(CUmemoryPool handle) {
+    return find_object(sim().pool_handles, handle, "memory pool");
 }
 
 Pool *make_pool(Device &device, unsigned handle_types) {

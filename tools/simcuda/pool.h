@@ -69,7 +69,7 @@ private:
     Vacancy erase(uint64_t offset);
 };
 
-CUresult find_pool(CUmemoryPool handle, Pool *&ret_pool);
+Pool &find_pool(CUmemoryPool handle);
 Pool *make_pool(Device &device, unsigned handle_types);
 unsigned handle_types_of(const Pool &pool);
 

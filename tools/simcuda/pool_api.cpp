@@ -12,7 +12,7 @@ namespace simcuda {
 namespace {
 
 // The stream already waits for the work of the memory's earlier owners.
-CUresult give_out(Pool &pool, Stream &stream, uint64_t size, CUdeviceptr *ret_address) {
+void give_out(Pool &pool, Stream &stream, uint64_t size, CUdeviceptr *ret_address) {
     auto part = pool.take(Device::rounded_small(size), stream);
     expect(part.has_value(), CUDA_ERROR_OUT_OF_MEMORY);
     Region region;
@@ -29,63 +29,62 @@ CUresult give_out(Pool &pool, Stream &stream, uint64_t size, CUdeviceptr *ret_ad
     const Span span{pool.store, region.offset, size, region.start};
     enqueue_task(stream, {nullptr, false, {{span, true}}}, part->from.work);
     *ret_address = region.start;
-    return CUDA_SUCCESS;
 }
 
-CUresult give_to_graph(const Pool &pool, Stream &stream, uint64_t size, CUdeviceptr *ret_address) {
+void give_to_graph(const Pool &pool, Stream &stream, uint64_t size, CUdeviceptr *ret_address) {
     Graph &graph = *sim().graphs.find(stream.capture->graph);
     const Region *region = take_for_graph(graph, *pool.device, size);
     expect(region, CUDA_ERROR_OUT_OF_MEMORY);
     add_node(stream, bind_write(*region));
     *ret_address = region->start;
-    return CUDA_SUCCESS;
 }
 
-CUresult allocate(CUdeviceptr *ret_address, size_t size, Pool *pool, CUstream handle) {
-    Stream &stream = expect_found(find_stream, handle);
-    expect_success(check_capture(stream));
+void allocate(CUdeviceptr *ret_address, size_t size, Pool *pool, CUstream handle) {
+    Stream &stream = find_stream(handle);
+    check_capture(stream);
     pool = pool ? pool : stream.context->device->current_pool;
     expect(ret_address && !pool->imported);
     if (size == 0) {
         *ret_address = 0;
-        return CUDA_SUCCESS;
+        return;
     }
     expect(size <= pool->device->capacity, CUDA_ERROR_OUT_OF_MEMORY);
     if (stream.capture) {
-        return give_to_graph(*pool, stream, size, ret_address);
+        give_to_graph(*pool, stream, size, ret_address);
+        return;
     }
-    expect_success(check_unsafe_call());
-    return give_out(*pool, stream, size, ret_address);
+    check_unsafe_call();
+    give_out(*pool, stream, size, ret_address);
 }
 
-CUresult free_of_graph(Stream &stream, CUdeviceptr start) {
+void free_of_graph(Stream &stream, CUdeviceptr start) {
     Region &region = *sim().regions.at(start);
     if (stream.capture && !free_in_graph(*sim().graphs.find(stream.capture->graph), region)) {
-        invalidate(*stream.capture);
-        return CUDA_ERROR_INVALID_VALUE;
+        fail_capture(*stream.capture, CUDA_ERROR_INVALID_VALUE);
     }
     if (!stream.capture && !region.live) {
-        return misuse("%s, which a graph has and no launch has left to the program",
-                      sim().regions.describe(start).c_str());
+        refuse(misuse("%s, which a graph has and no launch has left to the program",
+                      sim().regions.describe(start).c_str()));
     }
-    expect_success(enqueue(stream, bind_write(region)));
+    enqueue(stream, bind_write(region));
     if (!stream.capture) {
         free_graph_memory(region, &stream);
     }
-    return CUDA_SUCCESS;
 }
 
-CUresult free_on(Stream &stream, CUdeviceptr start) {
+void free_on(Stream &stream, CUdeviceptr start) {
     const Region region = *sim().regions.at(start);
     if (stream.capture && region.kind != Kind::graph) {
-        invalidate(*stream.capture);
-        return CUDA_ERROR_INVALID_VALUE;
+        fail_capture(*stream.capture, CUDA_ERROR_INVALID_VALUE);
     }
-    expect_success(stream.capture ? CUDA_SUCCESS : check_unsafe_call());
+    if (!stream.capture) {
+        check_unsafe_call();
+    }
     if (region.kind == Kind::graph) {
-        return free_of_graph(stream, start);
+        free_of_graph(stream, start);
+        return;
     }
-    expect_success(enqueue(stream, bind_write(region)));
+    enqueue(stream, bind_write(region));
     sim().regions.remove(start, this_thread.call);
     if (region.kind == Kind::device) {
         stream.tail = sim().work.add([=] { give_to_device(region); }, false, {stream.tail});
@@ -95,7 +94,6 @@ CUresult free_on(Stream &stream, CUdeviceptr start) {
     } else if (region.kind == Kind::imported) {
         --region.pool->opened;
     }
-    return CUDA_SUCCESS;
 }
 
 struct PointerName {
@@ -117,79 +115,65 @@ Pool *find_imported(const Store *store, uint64_t id) {
 
 static_assert(sizeof(PointerName) <= sizeof(CUmemPoolPtrExportData));
 
-uint64_t *amount_of(Pool &pool, CUmemPool_attribute attribute) {
-    switch (attribute) {
-    case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
-        return &pool.threshold;
-    case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
-        return &pool.reserved;
-    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
-        return &pool.reserved_high;
-    case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
-        return &pool.used;
-    case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
-        return &pool.used_high;
-    default:
-        return nullptr;
-    }
-}
+// What a pool tells of itself, and what a program may set: the threshold to anything, the highest
+// values back to those of now, by 0.
+struct Amount {
+    CUmemPool_attribute attribute;
+    uint64_t Pool::*value;
+    uint64_t Pool::*now = nullptr;
+};
+constexpr Amount amounts[] = {
+    {CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &Pool::threshold},
+    {CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &Pool::reserved},
+    {CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, &Pool::reserved_high, &Pool::reserved},
+    {CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &Pool::used},
+    {CU_MEMPOOL_ATTR_USED_MEM_HIGH, &Pool::used_high, &Pool::used},
+};
 
-CUresult set_amount(Pool &pool, CUmemPool_attribute attribute, uint64_t value) {
-    switch (attribute) {
-    case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
-        pool.threshold = value;
-        return CUDA_SUCCESS;
-    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
-        pool.reserved_high = pool.reserved;
-        break;
-    case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
-        pool.used_high = pool.used;
-        break;
-    default:
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    return value == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+const Amount &find_amount(CUmemPool_attribute attribute) {
+    const auto *const found =
+        std::find_if(std::begin(amounts), std::end(amounts),
+                     [=](const Amount &each) { return each.attribute == attribute; });
+    expect(found != std::end(amounts));
+    return *found;
 }
 
 // CUDA 13 also has pools of host and managed memory; here a location is a device.
-CUresult find_location(const CUmemLocation *location, CUmemAllocationType type) {
-    if (!location) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    return type == CU_MEM_ALLOCATION_TYPE_PINNED && location->type == CU_MEM_LOCATION_TYPE_DEVICE
-               ? CUDA_SUCCESS
-               : CUDA_ERROR_NOT_SUPPORTED;
+void check_location(const CUmemLocation *location, CUmemAllocationType type) {
+    expect(location);
+    expect(type == CU_MEM_ALLOCATION_TYPE_PINNED && location->type == CU_MEM_LOCATION_TYPE_DEVICE,
+           CUDA_ERROR_NOT_SUPPORTED);
 }
 
 } // namespace
 
-CUresult api::mem_alloc_async(CUdeviceptr *dptr, size_t bytesize, CUstream h_stream) {
-    return allocate(dptr, bytesize, nullptr, h_stream);
+void api::mem_alloc_async(CUdeviceptr *dptr, size_t bytesize, CUstream h_stream) {
+    allocate(dptr, bytesize, nullptr, h_stream);
 }
 
-CUresult api::mem_alloc_from_pool_async(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool,
-                                        CUstream h_stream) {
-    Pool &found = expect_found(find_pool, pool);
-    return allocate(dptr, bytesize, &found, h_stream);
+void api::mem_alloc_from_pool_async(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool,
+                                    CUstream h_stream) {
+    Pool &found = find_pool(pool);
+    allocate(dptr, bytesize, &found, h_stream);
 }
 
-CUresult api::mem_free_async(CUdeviceptr dptr, CUstream h_stream) {
-    Stream &stream = expect_found(find_stream, h_stream);
-    expect_success(check_capture(stream));
+void api::mem_free_async(CUdeviceptr dptr, CUstream h_stream) {
+    Stream &stream = find_stream(h_stream);
+    check_capture(stream);
     expect(dptr != 0);
     const Region *region = sim().regions.at(dptr);
     if (!region || (region->kind != Kind::graph && region->kind != Kind::device && !region->pool)) {
-        return misuse("%s, which is not what cuMemAllocAsync or cuMemAlloc gave",
-                      sim().regions.describe(dptr).c_str());
+        refuse(misuse("%s, which is not what cuMemAllocAsync or cuMemAlloc gave",
+                      sim().regions.describe(dptr).c_str()));
     }
-    return free_on(stream, dptr);
+    free_on(stream, dptr);
 }
 
-CUresult api::mem_pool_create(CUmemoryPool *pool, const CUmemPoolProps *pool_props) {
-    Device *device = nullptr;
+void api::mem_pool_create(CUmemoryPool *pool, const CUmemPoolProps *pool_props) {
     expect(pool && pool_props && pool_props->allocType == CU_MEM_ALLOCATION_TYPE_PINNED &&
-           pool_props->location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
-           find_device(pool_props->location.id, device) == CUDA_SUCCESS);
+           pool_props->location.type == CU_MEM_LOCATION_TYPE_DEVICE);
+    Device *const device = device_at(pool_props->location.id);
+    expect(device);
     const auto types = static_cast<unsigned>(pool_props->handleTypes);
     expect(!(types & ~unsigned(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)),
            CUDA_ERROR_NOT_SUPPORTED);
@@ -200,11 +184,10 @@ CUresult api::mem_pool_create(CUmemoryPool *pool, const CUmemPoolProps *pool_pro
     }
 #endif
     *pool = made->handle;
-    return CUDA_SUCCESS;
 }
 
-CUresult api::mem_pool_destroy(CUmemoryPool pool) {
-    Pool &found = expect_found(find_pool, pool);
+void api::mem_pool_destroy(CUmemoryPool pool) {
+    Pool &found = find_pool(pool);
     expect(!found.is_default && found.opened == 0);
     if (found.device->current_pool == &found) {
         found.device->current_pool = found.device->default_pool;
@@ -212,77 +195,69 @@ CUresult api::mem_pool_destroy(CUmemoryPool pool) {
     sim().pool_handles.erase(pool);
     found.dying = true;
     trim_pools();
-    return CUDA_SUCCESS;
 }
 
-CUresult api::mem_pool_set_attribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value) {
-    Pool &found = expect_found(find_pool, pool);
+void api::mem_pool_set_attribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value) {
+    Pool &found = find_pool(pool);
     expect(value);
     if (found.settings.count(attr)) {
         std::memcpy(&found.settings[attr], value, sizeof(int));
-        return CUDA_SUCCESS;
+        return;
     }
-    uint64_t amount;
-    std::memcpy(&amount, value, sizeof amount);
-    return set_amount(found, attr, amount);
+    uint64_t wanted;
+    std::memcpy(&wanted, value, sizeof wanted);
+    const Amount &amount = find_amount(attr);
+    expect(amount.now || attr == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD);
+    found.*amount.value = amount.now ? found.*amount.now : wanted;
+    expect(!amount.now || wanted == 0);
 }
 
-CUresult api::mem_pool_get_attribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value) {
-    Pool &found = expect_found(find_pool, pool);
+void api::mem_pool_get_attribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value) {
+    Pool &found = find_pool(pool);
     expect(value);
     if (found.settings.count(attr)) {
         std::memcpy(value, &found.settings[attr], sizeof(int));
-        return CUDA_SUCCESS;
+        return;
     }
-    const uint64_t *amount = amount_of(found, attr);
-    expect(amount);
-    std::memcpy(value, amount, sizeof *amount);
-    return CUDA_SUCCESS;
+    const uint64_t amount = found.*find_amount(attr).value;
+    std::memcpy(value, &amount, sizeof amount);
 }
 
-CUresult api::mem_pool_trim_to(CUmemoryPool pool, size_t min_bytes_to_keep) {
-    Pool &found = expect_found(find_pool, pool);
-    expect_success(check_unsafe_call());
+void api::mem_pool_trim_to(CUmemoryPool pool, size_t min_bytes_to_keep) {
+    Pool &found = find_pool(pool);
+    check_unsafe_call();
     found.trim(min_bytes_to_keep);
-    return CUDA_SUCCESS;
 }
 
-CUresult api::mem_pool_set_access(CUmemoryPool pool, const CUmemAccessDesc *map, size_t count) {
-    Pool &found = expect_found(find_pool, pool);
+void api::mem_pool_set_access(CUmemoryPool pool, const CUmemAccessDesc *map, size_t count) {
+    Pool &found = find_pool(pool);
     expect(map);
     for (size_t i = 0; i < count; ++i) {
-        Device *device;
+        const Device *const device = device_at(map[i].location.id);
         const bool none = map[i].flags == CU_MEM_ACCESS_FLAGS_PROT_NONE;
-        if (map[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
-            find_device(map[i].location.id, device) != CUDA_SUCCESS ||
-            (device == found.device && none)) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
-        if (device != found.device && !sim().options.peers) {
-            return CUDA_ERROR_INVALID_DEVICE;
-        }
+        expect(map[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE && device &&
+               (device != found.device || !none));
+        expect(device == found.device || sim().options.peers, CUDA_ERROR_INVALID_DEVICE);
         const uint64_t bit = uint64_t(1) << device->ordinal;
         found.access = none ? found.access & ~bit : found.access | bit;
     }
-    return CUDA_SUCCESS;
 }
 
-CUresult api::mem_pool_get_access(CUmemAccess_flags *flags, CUmemoryPool mem_pool,
-                                  CUmemLocation *location) {
-    Device *device = nullptr;
-    Pool &found = expect_found(find_pool, mem_pool);
-    expect(flags && location && location->type == CU_MEM_LOCATION_TYPE_DEVICE &&
-           find_device(location->id, device) == CUDA_SUCCESS);
+void api::mem_pool_get_access(CUmemAccess_flags *flags, CUmemoryPool mem_pool,
+                              CUmemLocation *location) {
+    Pool &found = find_pool(mem_pool);
+    expect(flags && location && location->type == CU_MEM_LOCATION_TYPE_DEVICE);
+    const Device *const device = device_at(location->id);
+    expect(device);
     *flags = device == found.device || (found.access >> device->ordinal & 1)
                  ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
                  : CU_MEM_ACCESS_FLAGS_PROT_NONE;
-    return CUDA_SUCCESS;
 }
 
-CUresult api::mem_pool_export_to_shareable_handle(void *handle_out, CUmemoryPool pool,
-                                                  CUmemAllocationHandleType handle_type,
-                                                  unsigned long long flags) {
-    Pool &found = expect_found(find_pool, pool);
+void api::mem_pool_export_to_shareable_handle(void *handle_out, CUmemoryPool pool,
+                                              CUmemAllocationHandleType handle_type,
+                                              unsigned long long flags) {
+    Pool &found = find_pool(pool);
     expect(handle_out && flags == 0 && !found.imported &&
            handle_type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR &&
            (found.handle_types & handle_type));
@@ -290,29 +265,26 @@ CUresult api::mem_pool_export_to_shareable_handle(void *handle_out, CUmemoryPool
         const Ticket ticket = {0, Ticket::Kind::pool, found.device->ordinal, found.id, 0,
                                0, found.handle_types};
         const uint64_t place = new_ticket_place(*found.store);
-        if (!write_ticket(*found.store, place, ticket)) {
-            return CUDA_ERROR_UNKNOWN;
-        }
+        expect(write_ticket(*found.store, place, ticket), CUDA_ERROR_UNKNOWN);
         found.ticket = place;
     }
     const int descriptor = make_share(*found.store, found.ticket);
     expect(descriptor >= 0, CUDA_ERROR_UNKNOWN);
     std::memcpy(handle_out, &descriptor, sizeof descriptor);
-    return CUDA_SUCCESS;
 }
 
 // A process has one import of a pool, however often it imports; one destroy ends it.
-CUresult api::mem_pool_import_from_shareable_handle(CUmemoryPool *pool_out, void *handle,
-                                                    CUmemAllocationHandleType handle_type,
-                                                    unsigned long long flags) {
+void api::mem_pool_import_from_shareable_handle(CUmemoryPool *pool_out, void *handle,
+                                                CUmemAllocationHandleType handle_type,
+                                                unsigned long long flags) {
     const auto descriptor = static_cast<int>(reinterpret_cast<intptr_t>(handle));
     Ticket ticket;
     Store *store = nullptr;
-    Device *device = nullptr;
     uint64_t place = 0;
     expect(pool_out && flags == 0 && handle_type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR &&
-           open_share(descriptor, Ticket::Kind::pool, ticket, store, place) &&
-           find_device(ticket.device, device) == CUDA_SUCCESS);
+           open_share(descriptor, Ticket::Kind::pool, ticket, store, place));
+    Device *const device = device_at(ticket.device);
+    expect(device);
     Pool *pool = find_imported(store, ticket.id);
     if (!pool) {
         pool = make_pool(*device, static_cast<unsigned>(ticket.handle_types));
@@ -321,37 +293,35 @@ CUresult api::mem_pool_import_from_shareable_handle(CUmemoryPool *pool_out, void
         pool->imported = true;
     }
     *pool_out = pool->handle;
-    return CUDA_SUCCESS;
 }
 
 // A whole allocation, and only once the pool itself has been exported.
-CUresult api::mem_pool_export_pointer(CUmemPoolPtrExportData *share_data_out, CUdeviceptr ptr) {
+void api::mem_pool_export_pointer(CUmemPoolPtrExportData *share_data_out, CUdeviceptr ptr) {
     const Region *region = sim().regions.at(ptr);
     expect(share_data_out && region && region->start == ptr && region->kind == Kind::pooled &&
            region->pool->ticket != 0);
     const PointerName name = {pointer_magic, region->pool->id, region->offset, region->size};
     memset(share_data_out, 0, sizeof *share_data_out);
     std::memcpy(share_data_out, &name, sizeof name);
-    return CUDA_SUCCESS;
 }
 
-CUresult api::mem_pool_import_pointer(CUdeviceptr *ptr_out, CUmemoryPool pool,
-                                      CUmemPoolPtrExportData *share_data) {
-    Pool &found = expect_found(find_pool, pool);
+void api::mem_pool_import_pointer(CUdeviceptr *ptr_out, CUmemoryPool pool,
+                                  CUmemPoolPtrExportData *share_data) {
+    Pool &found = find_pool(pool);
     expect(ptr_out && share_data);
     PointerName name;
     std::memcpy(&name, share_data, sizeof name);
     expect(name.magic == pointer_magic && name.pool == found.id && is_foreign(found.store) &&
            name.offset + name.size <= found.store->size);
     if (name.size > largest_importable) {
-        return misuse("an allocation of %llu bytes: a real driver crashes beyond %llu",
+        refuse(misuse("an allocation of %llu bytes: a real driver crashes beyond %llu",
                       static_cast<unsigned long long>(name.size),
-                      static_cast<unsigned long long>(largest_importable));
+                      static_cast<unsigned long long>(largest_importable)));
     }
     const auto start = reinterpret_cast<CUdeviceptr>(found.store->at(name.offset));
     if (sim().regions.at(start)) { // and the first cuMemFree ends it
         *ptr_out = start;
-        return CUDA_SUCCESS;
+        return;
     }
     Region region;
     region.start = start;
@@ -364,41 +334,37 @@ CUresult api::mem_pool_import_pointer(CUdeviceptr *ptr_out, CUmemoryPool pool,
     expect(!sim().regions.first_in(region.start, region.size), CUDA_ERROR_ALREADY_MAPPED);
     ++found.opened;
     *ptr_out = sim().regions.add(region).start;
-    return CUDA_SUCCESS;
 }
 
-CUresult api::device_get_default_mem_pool(CUmemoryPool *pool_out, CUdevice dev) {
-    return tell(pool_out, expect_found(find_device, dev).default_pool->handle);
+void api::device_get_default_mem_pool(CUmemoryPool *pool_out, CUdevice dev) {
+    tell(pool_out, find_device(dev).default_pool->handle);
 }
 
-CUresult api::device_get_mem_pool(CUmemoryPool *pool, CUdevice dev) {
-    return tell(pool, expect_found(find_device, dev).current_pool->handle);
+void api::device_get_mem_pool(CUmemoryPool *pool, CUdevice dev) {
+    tell(pool, find_device(dev).current_pool->handle);
 }
 
-CUresult api::device_set_mem_pool(CUdevice dev, CUmemoryPool pool) {
-    Device &device = expect_found(find_device, dev);
-    Pool &found = expect_found(find_pool, pool);
+void api::device_set_mem_pool(CUdevice dev, CUmemoryPool pool) {
+    Device &device = find_device(dev);
+    Pool &found = find_pool(pool);
     expect(found.device == &device);
     device.current_pool = &found;
-    return CUDA_SUCCESS;
 }
 
-CUresult api::mem_get_default_mem_pool(CUmemoryPool *pool_out, CUmemLocation *location,
-                                       CUmemAllocationType type) {
-    expect_success(find_location(location, type));
-    return device_get_default_mem_pool(pool_out, location->id);
+void api::mem_get_default_mem_pool(CUmemoryPool *pool_out, CUmemLocation *location,
+                                   CUmemAllocationType type) {
+    check_location(location, type);
+    device_get_default_mem_pool(pool_out, location->id);
 }
 
-CUresult api::mem_get_mem_pool(CUmemoryPool *pool, CUmemLocation *location,
-                               CUmemAllocationType type) {
-    expect_success(find_location(location, type));
-    return device_get_mem_pool(pool, location->id);
+void api::mem_get_mem_pool(CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type) {
+    check_location(location, type);
+    device_get_mem_pool(pool, location->id);
 }
 
-CUresult api::mem_set_mem_pool(CUmemLocation *location, CUmemAllocationType type,
-                               CUmemoryPool pool) {
-    expect_success(find_location(location, type));
-    return device_set_mem_pool(location->id, pool);
+void api::mem_set_mem_pool(CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool) {
+    check_location(location, type);
+    device_set_mem_pool(location->id, pool);
 }
 
 } // namespace simcuda

@@ -8,14 +8,14 @@
 namespace simcuda {
 namespace {
 
-Stream *own_stream() {
-    Context &context = expect_found(current_context);
+Stream &own_stream() {
+    Context &context = current_context();
     expect(!context.root, CUDA_ERROR_INVALID_HANDLE);
     auto &stream = context.per_thread[this_thread.number];
     if (!stream) {
         stream.reset(make_stream(context, Stream::Kind::per_thread, 0, 0));
     }
-    return stream.get();
+    return *stream;
 }
 
 void follow(Stream &stream, const Stream &earlier, std::vector<OpRef> &before) {
@@ -35,16 +35,14 @@ void Stream::follow(const Clock &earlier) {
     ended.join(earlier, sim().host);
 }
 
-CUresult find_stream(CUstream handle, Stream *&ret_stream) {
+Stream &find_stream(CUstream handle) {
     if (handle == CU_STREAM_PER_THREAD || (!handle && this_thread.per_thread_stream)) {
-        ret_stream = own_stream();
-        return CUDA_SUCCESS;
+        return own_stream();
     }
     if (!handle || handle == CU_STREAM_LEGACY) {
-        ret_stream = expect_found(current_context).legacy.get();
-        return CUDA_SUCCESS;
+        return *current_context().legacy;
     }
-    return find_object(sim().streams, handle, "stream", ret_stream, CUDA_ERROR_INVALID_HANDLE);
+    return find_object(sim().streams, handle, "stream", CUDA_ERROR_INVALID_HANDLE);
 }
 
 Stream *make_stream(Context &context, Stream::Kind kind, unsigned flags, int priority) {
@@ -111,16 +109,15 @@ OpRef enqueue_task(Stream &stream, Task task, const std::vector<OpRef> &more) {
     return stream.tail;
 }
 
-CUresult enqueue(Stream &stream, const Bind &bind) {
-    expect_success(check_capture(stream));
+void enqueue(Stream &stream, const Bind &bind) {
+    check_capture(stream);
     Task task;
-    expect_success(bind(task));
+    bind(task);
     if (stream.capture) {
         add_node(stream, bind);
     } else {
         enqueue_task(stream, std::move(task));
     }
-    return CUDA_SUCCESS;
 }
 
 void wait_on_stream(Stream &stream, const OpRef &op, const Clock &clock) {

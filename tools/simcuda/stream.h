@@ -57,16 +57,16 @@ struct Task {
 
 // Makes the task. Called when the work is put on a stream, and at each launch of a graph that
 // captured it.
-using Bind = std::function<CUresult(Task &ret_task)>;
+using Bind = std::function<void(Task &ret_task)>;
 
 // The stream a call names: the legacy one, the thread's own, or one that was created.
-CUresult find_stream(CUstream handle, Stream *&ret_stream);
+Stream &find_stream(CUstream handle);
 
 Stream *make_stream(Context &context, Stream::Kind kind, unsigned flags, int priority);
 void end_stream(Stream *stream);
 
 // Puts work on the stream, or into the graph that it captures.
-CUresult enqueue(Stream &stream, const Bind &bind);
+void enqueue(Stream &stream, const Bind &bind);
 
 // The same without regard to captures, and after `more` as well.
 OpRef enqueue_task(Stream &stream, Task task, const std::vector<OpRef> &more = {});
@@ -94,8 +94,8 @@ struct Event {
     std::vector<Node *> nodes;
 };
 
-CUresult find_event(CUevent handle, Event *&ret_event);
+Event &find_event(CUevent handle);
 
-CUresult enqueue_nothing(CUstream stream); // which takes its place in the order
+void enqueue_nothing(CUstream stream); // which takes its place in the order
 
 } // namespace simcuda

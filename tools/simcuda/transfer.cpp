@@ -39,14 +39,12 @@ void copy_spans(std::vector<Span> to, std::vector<Span> from) {
     }
 }
 
-CUresult bind_copy(const Copy &copy, Task &ret_task) {
-    std::vector<Span> to, from;
-    expect_success(resolve("destination", copy.to, copy.bytes, copy.to_host, to));
-    expect_success(resolve("source", copy.from, copy.bytes, copy.from_host, from));
+void bind_copy(const Copy &copy, Task &ret_task) {
+    const auto to = resolve("destination", copy.to, copy.bytes, copy.to_host);
+    const auto from = resolve("source", copy.from, copy.bytes, copy.from_host);
     add_uses(from, false, ret_task);
     add_uses(to, true, ret_task);
     ret_task.run = [=] { copy_spans(to, from); };
-    return CUDA_SUCCESS;
 }
 
 bool is_pageable(CUdeviceptr address) {
@@ -54,44 +52,40 @@ bool is_pageable(CUdeviceptr address) {
 }
 
 // Pageable host memory is read before the call returns, because the caller may change it.
-CUresult bind_staged(const Copy &copy, Task &ret_task) {
+void bind_staged(const Copy &copy, Task &ret_task) {
     const auto *source = reinterpret_cast<const std::byte *>(copy.from);
     const auto staged = std::make_shared<std::vector<std::byte>>(source, source + copy.bytes);
-    std::vector<Span> to;
-    expect_success(resolve("destination", copy.to, copy.bytes, copy.to_host, to));
+    const auto to = resolve("destination", copy.to, copy.bytes, copy.to_host);
     add_uses(to, true, ret_task);
     ret_task.run = [=] { copy_spans(to, {{nullptr, address_of(staged->data()), copy.bytes, 0}}); };
-    return CUDA_SUCCESS;
 }
 
-CUresult copy_on(Stream &stream, const Copy &copy, bool synchronous) {
+void copy_on(Stream &stream, const Copy &copy, bool synchronous) {
     if (copy.bytes == 0) {
-        return CUDA_SUCCESS;
+        return;
     }
     const bool staged = copy.from_host && !stream.capture && is_pageable(copy.from);
-    expect_success(enqueue(stream, [=](Task &ret_task) {
-        return staged ? bind_staged(copy, ret_task) : bind_copy(copy, ret_task);
-    }));
+    enqueue(stream, [=](Task &ret_task) {
+        staged ? bind_staged(copy, ret_task) : bind_copy(copy, ret_task);
+    });
     // A copy into memory that is not pinned has happened when the call returns.
     if (!stream.capture && (synchronous || (copy.to_host && is_pageable(copy.to)))) {
         wait_for(stream);
     }
-    return CUDA_SUCCESS;
 }
 
-CUresult copy_async(CUstream handle, const Copy &copy) {
-    return copy_on(expect_found(find_stream, handle), copy, false);
+void copy_async(CUstream handle, const Copy &copy) {
+    copy_on(find_stream(handle), copy, false);
 }
 
 // The calls without a stream wait for the end, except for copies between device memory that has no
 // CU_POINTER_ATTRIBUTE_SYNC_MEMOPS.
-CUresult copy_now(const Copy &copy) {
+void copy_now(const Copy &copy) {
     const auto waits = [](CUdeviceptr address) {
         const Region *region = sim().regions.around(address);
         return !region || region->on_host() || region->sync_memops;
     };
-    return copy_on(expect_found(find_stream, CUstream(nullptr)), copy,
-                   waits(copy.to) || waits(copy.from));
+    copy_on(find_stream(nullptr), copy, waits(copy.to) || waits(copy.from));
 }
 
 template <typename Value> void fill(const std::vector<Span> &spans, Value value) {
@@ -106,104 +100,98 @@ template <typename Value> void fill(const std::vector<Span> &spans, Value value)
 }
 
 template <typename Value>
-CUresult set_on(CUstream handle, CUdeviceptr address, Value value, size_t count) {
-    Stream &stream = expect_found(find_stream, handle);
+void set_on(CUstream handle, CUdeviceptr address, Value value, size_t count) {
+    Stream &stream = find_stream(handle);
     if (count == 0) {
-        return CUDA_SUCCESS;
+        return;
     }
     expect(address % sizeof value == 0);
-    return enqueue(stream, [=](Task &ret_task) {
-        std::vector<Span> spans;
-        expect_success(resolve("destination", address, count * sizeof value, false, spans));
+    enqueue(stream, [=](Task &ret_task) {
+        const auto spans = resolve("destination", address, count * sizeof value, false);
         add_uses(spans, true, ret_task);
         ret_task.run = [=] { fill(spans, value); };
-        return CUDA_SUCCESS;
     });
 }
 
 // The calls without a stream wait only if they write memory that the host can read, or that has
 // CU_POINTER_ATTRIBUTE_SYNC_MEMOPS.
-template <typename Value> CUresult set_now(CUdeviceptr address, Value value, size_t count) {
-    expect_success(set_on(nullptr, address, value, count));
+template <typename Value> void set_now(CUdeviceptr address, Value value, size_t count) {
+    set_on(nullptr, address, value, count);
     const Region *region = sim().regions.around(address);
     if (region && (region->on_host() || region->kind == Kind::managed || region->sync_memops)) {
-        wait_for(expect_found(find_stream, CUstream(nullptr)));
+        wait_for(find_stream(nullptr));
     }
-    return CUDA_SUCCESS;
 }
 
 } // namespace
 
-CUresult api::memcpy(CUdeviceptr dst, CUdeviceptr src, size_t byte_count) {
-    return copy_now({dst, src, byte_count, true, true});
+void api::memcpy(CUdeviceptr dst, CUdeviceptr src, size_t byte_count) {
+    copy_now({dst, src, byte_count, true, true});
 }
 
-CUresult api::memcpy_async(CUdeviceptr dst, CUdeviceptr src, size_t byte_count, CUstream h_stream) {
-    return copy_async(h_stream, {dst, src, byte_count, true, true});
+void api::memcpy_async(CUdeviceptr dst, CUdeviceptr src, size_t byte_count, CUstream h_stream) {
+    copy_async(h_stream, {dst, src, byte_count, true, true});
 }
 
-CUresult api::memcpy_peer(CUdeviceptr dst_device, CUcontext, CUdeviceptr src_device, CUcontext,
-                          size_t byte_count) {
-    return copy_now({dst_device, src_device, byte_count});
+void api::memcpy_peer(CUdeviceptr dst_device, CUcontext, CUdeviceptr src_device, CUcontext,
+                      size_t byte_count) {
+    copy_now({dst_device, src_device, byte_count});
 }
 
-CUresult api::memcpy_peer_async(CUdeviceptr dst_device, CUcontext, CUdeviceptr src_device,
-                                CUcontext, size_t byte_count, CUstream h_stream) {
-    return copy_async(h_stream, {dst_device, src_device, byte_count});
+void api::memcpy_peer_async(CUdeviceptr dst_device, CUcontext, CUdeviceptr src_device, CUcontext,
+                            size_t byte_count, CUstream h_stream) {
+    copy_async(h_stream, {dst_device, src_device, byte_count});
 }
 
-CUresult api::memcpy_htod(CUdeviceptr dst_device, const void *src_host, size_t byte_count) {
-    return copy_now({dst_device, address_of(src_host), byte_count, false, true});
+void api::memcpy_htod(CUdeviceptr dst_device, const void *src_host, size_t byte_count) {
+    copy_now({dst_device, address_of(src_host), byte_count, false, true});
 }
 
-CUresult api::memcpy_dtoh(void *dst_host, CUdeviceptr src_device, size_t byte_count) {
-    return copy_now({address_of(dst_host), src_device, byte_count, true});
+void api::memcpy_dtoh(void *dst_host, CUdeviceptr src_device, size_t byte_count) {
+    copy_now({address_of(dst_host), src_device, byte_count, true});
 }
 
-CUresult api::memcpy_dtod(CUdeviceptr dst_device, CUdeviceptr src_device, size_t byte_count) {
-    return copy_now({dst_device, src_device, byte_count});
+void api::memcpy_dtod(CUdeviceptr dst_device, CUdeviceptr src_device, size_t byte_count) {
+    copy_now({dst_device, src_device, byte_count});
 }
 
-CUresult api::memcpy_htod_async(CUdeviceptr dst_device, const void *src_host, size_t byte_count,
-                                CUstream h_stream) {
-    return copy_async(h_stream, {dst_device, address_of(src_host), byte_count, false, true});
+void api::memcpy_htod_async(CUdeviceptr dst_device, const void *src_host, size_t byte_count,
+                            CUstream h_stream) {
+    copy_async(h_stream, {dst_device, address_of(src_host), byte_count, false, true});
 }
 
-CUresult api::memcpy_dtoh_async(void *dst_host, CUdeviceptr src_device, size_t byte_count,
-                                CUstream h_stream) {
-    return copy_async(h_stream, {address_of(dst_host), src_device, byte_count, true});
+void api::memcpy_dtoh_async(void *dst_host, CUdeviceptr src_device, size_t byte_count,
+                            CUstream h_stream) {
+    copy_async(h_stream, {address_of(dst_host), src_device, byte_count, true});
 }
 
-CUresult api::memcpy_dtod_async(CUdeviceptr dst_device, CUdeviceptr src_device, size_t byte_count,
-                                CUstream h_stream) {
-    return copy_async(h_stream, {dst_device, src_device, byte_count});
+void api::memcpy_dtod_async(CUdeviceptr dst_device, CUdeviceptr src_device, size_t byte_count,
+                            CUstream h_stream) {
+    copy_async(h_stream, {dst_device, src_device, byte_count});
 }
 
-CUresult api::memset_d8(CUdeviceptr dst_device, unsigned char uc, size_t n) {
-    return set_now(dst_device, uc, n);
+void api::memset_d8(CUdeviceptr dst_device, unsigned char uc, size_t n) {
+    set_now(dst_device, uc, n);
 }
 
-CUresult api::memset_d16(CUdeviceptr dst_device, unsigned short us, size_t n) {
-    return set_now(dst_device, us, n);
+void api::memset_d16(CUdeviceptr dst_device, unsigned short us, size_t n) {
+    set_now(dst_device, us, n);
 }
 
-CUresult api::memset_d32(CUdeviceptr dst_device, unsigned int ui, size_t n) {
-    return set_now(dst_device, ui, n);
+void api::memset_d32(CUdeviceptr dst_device, unsigned int ui, size_t n) {
+    set_now(dst_device, ui, n);
 }
 
-CUresult api::memset_d8_async(CUdeviceptr dst_device, unsigned char uc, size_t n,
-                              CUstream h_stream) {
-    return set_on(h_stream, dst_device, uc, n);
+void api::memset_d8_async(CUdeviceptr dst_device, unsigned char uc, size_t n, CUstream h_stream) {
+    set_on(h_stream, dst_device, uc, n);
 }
 
-CUresult api::memset_d16_async(CUdeviceptr dst_device, unsigned short us, size_t n,
-                               CUstream h_stream) {
-    return set_on(h_stream, dst_device, us, n);
+void api::memset_d16_async(CUdeviceptr dst_device, unsigned short us, size_t n, CUstream h_stream) {
+    set_on(h_stream, dst_device, us, n);
 }
 
-CUresult api::memset_d32_async(CUdeviceptr dst_device, unsigned int ui, size_t n,
-                               CUstream h_stream) {
-    return set_on(h_stream, dst_device, ui, n);
+void api::memset_d32_async(CUdeviceptr dst_device, unsigned int ui, size_t n, CUstream h_stream) {
+    set_on(h_stream, dst_device, ui, n);
 }
 
 } // namespace simcuda

@@ -5,60 +5,55 @@
 namespace simcuda {
 namespace {
 
-CUresult find_user_object(CUuserObject handle, UserObject *&ret_object) {
-    return find_object(sim().user_objects, handle, "user object", ret_object);
+UserObject &find_user_object(CUuserObject handle) {
+    return find_object(sim().user_objects, handle, "user object");
 }
 
 } // namespace
 
-CUresult api::user_object_create(CUuserObject *object_out, void *ptr, CUhostFn destroy,
-                                 unsigned int initial_refcount, unsigned int flags) {
+void api::user_object_create(CUuserObject *object_out, void *ptr, CUhostFn destroy,
+                             unsigned int initial_refcount, unsigned int flags) {
     expect(object_out && destroy && initial_refcount != 0 &&
            flags == CU_USER_OBJECT_NO_DESTRUCTOR_SYNC);
     auto *object = new UserObject{nullptr, ptr, destroy, initial_refcount, {}};
     object->handle = *object_out = sim().user_objects.insert(object);
-    return CUDA_SUCCESS;
 }
 
-CUresult api::user_object_retain(CUuserObject object, unsigned int count) {
-    UserObject &found = expect_found(find_user_object, object);
+void api::user_object_retain(CUuserObject object, unsigned int count) {
+    UserObject &found = find_user_object(object);
     expect(count != 0);
     found.references += count;
-    return CUDA_SUCCESS;
 }
 
-CUresult api::user_object_release(CUuserObject object, unsigned int count) {
-    UserObject &found = expect_found(find_user_object, object);
+void api::user_object_release(CUuserObject object, unsigned int count) {
+    UserObject &found = find_user_object(object);
     expect(count != 0);
     if (count > found.references) {
-        return misuse("%u references are released, and %u are held", count, found.references);
+        refuse(misuse("%u references are released, and %u are held", count, found.references));
     }
     release(&found, count);
-    return CUDA_SUCCESS;
 }
 
-CUresult api::graph_retain_user_object(CUgraph graph, CUuserObject object, unsigned int count,
-                                       unsigned int flags) {
-    Graph &holder = expect_found(find_graph, graph);
-    UserObject &found = expect_found(find_user_object, object);
+void api::graph_retain_user_object(CUgraph graph, CUuserObject object, unsigned int count,
+                                   unsigned int flags) {
+    Graph &holder = find_graph(graph);
+    UserObject &found = find_user_object(object);
     expect(count != 0);
     if (!(flags & CU_GRAPH_USER_OBJECT_MOVE)) {
         found.references += count;
     }
     holder.held->objects[&found] += count;
-    return CUDA_SUCCESS;
 }
 
-CUresult api::graph_release_user_object(CUgraph graph, CUuserObject object, unsigned int count) {
-    Graph &holder = expect_found(find_graph, graph);
-    UserObject &found = expect_found(find_user_object, object);
+void api::graph_release_user_object(CUgraph graph, CUuserObject object, unsigned int count) {
+    Graph &holder = find_graph(graph);
+    UserObject &found = find_user_object(object);
     const auto held = holder.held->objects.find(&found);
     expect(held != holder.held->objects.end() && held->second >= count && count != 0);
     if ((held->second -= count) == 0) {
         holder.held->objects.erase(held);
     }
     release(&found, count);
-    return CUDA_SUCCESS;
 }
 
 } // namespace simcuda

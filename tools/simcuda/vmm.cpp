@@ -9,21 +9,10 @@ namespace {
 
 constexpr unsigned fabric = 8; // CU_MEM_HANDLE_TYPE_FABRIC, which older headers lack
 
-CUresult find_physical(CUmemGenericAllocationHandle handle, Physical *&ret_physical) {
-    ret_physical = sim().physicals.find(handle);
-    if (!ret_physical) {
-        misuse("allocation handle 0x%llx %s", handle,
-               sim().physicals.was(handle) ? "was released" : "does not exist");
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    return CUDA_SUCCESS;
-}
-
 CUresult check(const CUmemAllocationProp *properties) {
-    Device *device;
     if (!properties || properties->type != CU_MEM_ALLOCATION_TYPE_PINNED ||
         properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
-        find_device(properties->location.id, device) != CUDA_SUCCESS) {
+        !device_at(properties->location.id)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     const auto types = static_cast<unsigned>(properties->requestedHandleTypes);
@@ -92,6 +81,10 @@ Physical *adopt(const Ticket &ticket, Store *store, uint64_t place) {
 
 } // namespace
 
+Physical &find_physical(CUmemGenericAllocationHandle handle) {
+    return find_object(sim().physicals, handle, "allocation handle");
+}
+
 unsigned handle_types_of(const Physical &physical) {
     return static_cast<unsigned>(physical.properties.requestedHandleTypes);
 }
@@ -109,8 +102,8 @@ void collect_unheld() {
     }
 }
 
-CUresult api::mem_create(CUmemGenericAllocationHandle *handle, size_t size,
-                         const CUmemAllocationProp *prop, unsigned long long flags) {
+void api::mem_create(CUmemGenericAllocationHandle *handle, size_t size,
+                     const CUmemAllocationProp *prop, unsigned long long flags) {
     expect_success(check(prop));
     expect(handle && flags == 0 && size != 0 && size % Device::granule == 0);
     collect_unheld();
@@ -126,52 +119,42 @@ CUresult api::mem_create(CUmemGenericAllocationHandle *handle, size_t size,
     physical->properties = *prop;
     add_handle(*physical);
     *handle = physical->handle;
-    return CUDA_SUCCESS;
 }
 
-CUresult api::mem_release(CUmemGenericAllocationHandle handle) {
-    Physical *physical;
-    const CUresult result = find_physical(handle, physical);
-    if (result == CUDA_SUCCESS && --physical->references == 0) {
+void api::mem_release(CUmemGenericAllocationHandle handle) {
+    Physical &physical = find_physical(handle);
+    if (--physical.references == 0) {
         sim().physicals.erase(handle);
-        physical->handle = 0;
-        give_back_unused(physical);
+        physical.handle = 0;
+        give_back_unused(&physical);
     }
-    return result;
 }
 
-CUresult api::mem_retain_allocation_handle(CUmemGenericAllocationHandle *handle, void *addr) {
+void api::mem_retain_allocation_handle(CUmemGenericAllocationHandle *handle, void *addr) {
     const Region *region = sim().regions.around(reinterpret_cast<CUdeviceptr>(addr));
     expect(handle && region && region->kind == Kind::mapped);
     add_handle(*region->physical);
     *handle = region->physical->handle;
-    return CUDA_SUCCESS;
 }
 
-CUresult api::mem_get_allocation_properties_from_handle(CUmemAllocationProp *prop,
-                                                        CUmemGenericAllocationHandle handle) {
-    Physical *physical;
-    const CUresult result = find_physical(handle, physical);
-    if (result == CUDA_SUCCESS && prop) {
-        *prop = physical->properties;
-    }
-    return result == CUDA_SUCCESS && !prop ? CUDA_ERROR_INVALID_VALUE : result;
+void api::mem_get_allocation_properties_from_handle(CUmemAllocationProp *prop,
+                                                    CUmemGenericAllocationHandle handle) {
+    tell(prop, find_physical(handle).properties);
 }
 
-CUresult api::mem_get_allocation_granularity(size_t *granularity, const CUmemAllocationProp *prop,
-                                             CUmemAllocationGranularity_flags option) {
+void api::mem_get_allocation_granularity(size_t *granularity, const CUmemAllocationProp *prop,
+                                         CUmemAllocationGranularity_flags option) {
     const CUresult result = check(prop);
     expect(granularity && option <= CU_MEM_ALLOC_GRANULARITY_RECOMMENDED &&
            result != CUDA_ERROR_INVALID_VALUE);
     *granularity = Device::granule;
-    return CUDA_SUCCESS;
 }
 
-CUresult api::mem_export_to_shareable_handle(void *shareable_handle,
-                                             CUmemGenericAllocationHandle handle,
-                                             CUmemAllocationHandleType handle_type,
-                                             unsigned long long flags) {
-    Physical &physical = expect_found(find_physical, handle);
+void api::mem_export_to_shareable_handle(void *shareable_handle,
+                                         CUmemGenericAllocationHandle handle,
+                                         CUmemAllocationHandleType handle_type,
+                                         unsigned long long flags) {
+    Physical &physical = find_physical(handle);
     expect(shareable_handle && flags == 0 &&
            handle_type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR &&
            !(!(handle_types_of(physical) & handle_type)));
@@ -184,33 +167,28 @@ CUresult api::mem_export_to_shareable_handle(void *shareable_handle,
                                physical.size,
                                handle_types_of(physical)};
         const uint64_t place = new_ticket_place(*physical.store);
-        if (!write_ticket(*physical.store, place, ticket)) {
-            return CUDA_ERROR_UNKNOWN;
-        }
+        expect(write_ticket(*physical.store, place, ticket), CUDA_ERROR_UNKNOWN);
         physical.ticket = place;
         sim().exported[physical.id] = &physical;
     }
     const int descriptor = make_share(*physical.store, physical.ticket);
     expect(descriptor >= 0, CUDA_ERROR_UNKNOWN);
     std::memcpy(shareable_handle, &descriptor, sizeof descriptor);
-    return CUDA_SUCCESS;
 }
 
-CUresult api::mem_import_from_shareable_handle(CUmemGenericAllocationHandle *handle,
-                                               void *os_handle,
-                                               CUmemAllocationHandleType sh_handle_type) {
+void api::mem_import_from_shareable_handle(CUmemGenericAllocationHandle *handle, void *os_handle,
+                                           CUmemAllocationHandleType sh_handle_type) {
     const auto descriptor = static_cast<int>(reinterpret_cast<intptr_t>(os_handle));
     Ticket ticket;
     Store *store = nullptr;
     uint64_t place = 0;
     expect(handle && sh_handle_type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR &&
            open_share(descriptor, Ticket::Kind::physical, ticket, store, place));
-    expect_found(find_device, ticket.device);
+    find_device(ticket.device);
     Physical *physical = is_foreign(store) ? adopt(ticket, store, place) : find_by_id(ticket.id);
     expect(physical);
     add_handle(*physical);
     *handle = physical->handle;
-    return CUDA_SUCCESS;
 }
 
 } // namespace simcuda
