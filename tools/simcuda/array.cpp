@@ -92,42 +92,37 @@ void make(Handles<Array, Handle> &handles, const CUDA_ARRAY3D_DESCRIPTOR *descri
     const auto offset = context.device->take(array->size);
     expect(offset.has_value(), CUDA_ERROR_OUT_OF_MEMORY);
     array->offset = *offset;
-    *ret_handle = handles.insert(array.get());
-    sim().arrays.emplace(array.release(), uint64_t(reinterpret_cast<uintptr_t>(*ret_handle)));
-}
-
-template <class Handle> void end(Handles<Array, Handle> &handles, Handle handle, Array *array) {
-    array->context->device->give(array->offset, array->size);
-    handles.erase(handle);
-    sim().arrays.erase(array);
-    delete array;
+    *ret_handle = handles.insert(array.release());
 }
 
 template <class Handle> Array &array_of(Handles<Array, Handle> &handles, Handle handle) {
     return find_object(handles, handle, "array", CUDA_ERROR_INVALID_HANDLE);
 }
 
+template <class Handle> void end(Handles<Array, Handle> &handles, Handle handle) {
+    const Array &array = array_of(handles, handle);
+    array.context->device->give(array.offset, array.size);
+    handles.destroy(handle);
+}
+
+template <class Handle> void end_all(Handles<Array, Handle> &handles, const Context &context) {
+    for (const Handle handle :
+         handles.of([&](const Array &array) { return array.context == &context; })) {
+        end(handles, handle);
+    }
+}
+
 // All work that could use it is waited for.
 template <class Handle> void destroy(Handles<Array, Handle> &handles, Handle handle) {
     wait_for(*array_of(handles, handle).context);
-    end(handles, handle, &array_of(handles, handle)); // another thread may have destroyed it
+    end(handles, handle); // another thread may have destroyed it
 }
 
 } // namespace
 
 void end_arrays(Context &context) {
-    const std::map<Array *, uint64_t> all = sim().arrays;
-    for (const auto &[array, handle] : all) {
-        if (array->context != &context) {
-            continue;
-        }
-        const auto plain = reinterpret_cast<CUarray>(handle);
-        if (sim().plain_arrays.find(plain) == array) {
-            end(sim().plain_arrays, plain, array);
-        } else {
-            end(sim().mipmapped_arrays, reinterpret_cast<CUmipmappedArray>(handle), array);
-        }
-    }
+    end_all(sim().plain_arrays, context);
+    end_all(sim().mipmapped_arrays, context);
 }
 
 void api::array_create(CUarray *p_handle, const CUDA_ARRAY_DESCRIPTOR *p_allocate_array) {

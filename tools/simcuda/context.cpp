@@ -71,12 +71,12 @@ void end_context(Context *context) {
         }
     }
     if (context->primary) {
-        sim().contexts.set(handle, nullptr);
+        sim().contexts.set(handle, nullptr); // which stays the device's
+        delete context;
     } else {
-        sim().contexts.erase(handle);
+        sim().contexts.destroy(handle);
     }
     sim().sticky = CUDA_SUCCESS;
-    delete context;
 }
 
 std::vector<OpRef> work_of(const Context &context) {

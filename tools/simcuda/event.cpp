@@ -11,7 +11,6 @@ Event &find_event(CUevent handle) {
 void end_events(Context &context) {
     for (Event *event : context.events) {
         sim().events.retire(event->handle);
-        delete event;
     }
     context.events.clear();
 }
@@ -72,9 +71,8 @@ void api::event_create(CUevent *ph_event, unsigned int flags) {
 
 void api::event_destroy(CUevent h_event) {
     Event &event = find_event(h_event);
-    sim().events.erase(h_event);
     event.context->events.erase(&event);
-    delete &event;
+    sim().events.destroy(h_event);
 }
 
 void api::event_record(CUevent h_event, CUstream h_stream) {

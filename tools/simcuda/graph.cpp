@@ -15,8 +15,7 @@ void release(UserObject *object, unsigned count) {
         object->runs.seen_by(sim().host); // the program learns that they are over
         sim().callbacks.push_back(
             [=, destroy = object->destroy, argument = object->argument] { destroy(argument); });
-        sim().user_objects.erase(object->handle);
-        delete object;
+        sim().user_objects.destroy(object->handle);
     }
 }
 
@@ -45,8 +44,7 @@ Graph *make_graph() {
 }
 
 void end_graph(Graph *graph) {
-    sim().graphs.erase(graph->handle);
-    delete graph;
+    sim().graphs.destroy(graph->handle);
 }
 
 Node *append_node(Graph &graph, const char *call, const Bind &bind, std::vector<Node *> before) {
@@ -266,9 +264,8 @@ void api::graph_launch(CUgraphExec h_graph_exec, CUstream h_stream) {
 }
 
 void api::graph_exec_destroy(CUgraphExec h_graph_exec) {
-    Executable &executable = find_executable(h_graph_exec);
-    sim().executables.erase(h_graph_exec);
-    delete &executable;
+    find_executable(h_graph_exec);
+    sim().executables.destroy(h_graph_exec);
 }
 
 } // namespace simcuda

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <sys/mman.h>
+#include <utility>
 #include <vector>
 
 namespace simcuda {
@@ -23,7 +25,7 @@ public:
     }
     Handle insert(Object *object) {
         const Handle handle = reserve();
-        slot(handle)->object = object;
+        set(handle, object);
         return handle;
     }
     Handle reserve() {
@@ -39,9 +41,14 @@ public:
         slot(handle)->object = nullptr;
         free_.push_back(slot(handle));
     }
-    // As erase, for good: no object made later gets this handle.
+    // The object ends with its handle.
+    void destroy(Handle handle) {
+        const std::unique_ptr<Object> object(find(handle));
+        erase(handle);
+    }
+    // As destroy, for good: no object made later gets this handle.
     void retire(Handle handle) {
-        slot(handle)->object = nullptr;
+        delete std::exchange(slot(handle)->object, nullptr);
         ++retired_;
     }
     size_t count() const { return used_ - free_.size() - retired_; }

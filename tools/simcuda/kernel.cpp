@@ -43,13 +43,10 @@ void check_function(CUfunction handle) {
 }
 
 void unload(CUmodule handle) {
-    Module *const module = sim().modules.find(handle);
-    for (const auto &[name, function] : module->functions) {
-        delete sim().functions.find(function);
-        sim().functions.erase(function);
+    for (const auto &[name, function] : find_module(handle).functions) {
+        sim().functions.destroy(function);
     }
-    sim().modules.erase(handle);
-    delete module;
+    sim().modules.destroy(handle);
 }
 
 void get_function(CUmodule handle, const char *name, CUfunction *ret_function) {
@@ -94,7 +91,6 @@ void api::module_load(CUmodule *module, const char *fname) {
 }
 
 void api::module_unload(CUmodule hmod) {
-    find_module(hmod);
     unload(hmod);
 }
 

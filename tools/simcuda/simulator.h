@@ -76,7 +76,6 @@ struct Simulator {
     std::vector<std::unique_ptr<Store>> foreign; // memory of other processes' devices
     Handles<Array, CUarray> plain_arrays;
     Handles<Array, CUmipmappedArray> mipmapped_arrays;
-    std::map<Array *, uint64_t> arrays; // of both, with their handles
     Regions regions;
     Store host_memory; // bytes at their own addresses
     Totals device_totals, host_totals;

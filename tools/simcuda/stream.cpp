@@ -75,8 +75,7 @@ void end_stream(Stream *stream) {
     context.orphan_clock.trim(sim().host);
     context.orphan_clock.join(stream->clock, sim().host);
     if (stream->kind == Stream::Kind::user) {
-        sim().streams.erase(stream->handle);
-        delete stream;
+        sim().streams.destroy(stream->handle);
     }
 }
 
