@@ -179,34 +179,43 @@ CUresult is_foreign(const Driver &driver, CUcontext context, CUstream stream,
 }
 
 /*
- * Makes a context that is alive current for a scope (cuCtxGetId, cuCtxGetCurrent, cuCtxPushCurrent,
- * cuCtxPopCurrent). Asking which one is current costs a quarter of making one current.
+ * Makes a context current for a scope (cuCtxGetCurrent, cuCtxPushCurrent, cuCtxPopCurrent), unless
+ * `so_far` is a failure, which is the result then. With `ask` not if it is current already: to ask
+ * costs a quarter of making it current.
  */
-template <class Driver> class Current {
+template <class Driver> class PushedContext {
 public:
-    Current(const Driver &driver, CUcontext context, uint64_t id)
-        : driver_(driver), result_(check_alive(driver, context, id)), pushed_(false) {
+    PushedContext(const Driver &driver, CUcontext context, CUresult so_far = CUDA_SUCCESS,
+                  bool ask = false)
+        : driver_(driver), result_(so_far), pushed_(false) {
         CUcontext current = nullptr;
         if (result_ == CUDA_SUCCESS &&
-            (driver.cuCtxGetCurrent(&current) != CUDA_SUCCESS || current != context)) {
+            (!ask || driver.cuCtxGetCurrent(&current) != CUDA_SUCCESS || current != context)) {
             result_ = driver.cuCtxPushCurrent(context);
             pushed_ = result_ == CUDA_SUCCESS;
         }
     }
-    ~Current() {
+    ~PushedContext() {
         CUcontext popped = nullptr;
         if (pushed_ && driver_.cuCtxPopCurrent(&popped) != CUDA_SUCCESS) {
             driver_.cuCtxPopCurrent(&popped); // else later calls are made in this context
         }
     }
-    Current(const Current &) = delete;
-    Current &operator=(const Current &) = delete;
+    PushedContext(const PushedContext &) = delete;
+    PushedContext &operator=(const PushedContext &) = delete;
     CUresult result() const { return result_; }
 
 private:
     const Driver &driver_;
     CUresult result_;
     bool pushed_;
+};
+
+/* The same for a context that has to be alive (cuCtxGetId), and may be current. */
+template <class Driver> class Current : public PushedContext<Driver> {
+public:
+    Current(const Driver &driver, CUcontext context, uint64_t id)
+        : PushedContext<Driver>(driver, context, check_alive(driver, context, id), true) {}
 };
 
 /*

@@ -117,28 +117,11 @@ using RelaxedCapture = cuda::RelaxedCapture<Driver>;
 
 // Makes a context that is alive current for a scope. It is pushed even if it is current already:
 // what runs in the scope may be a plugin's, which may leave another one current.
-class Current {
+class Current : public cuda::PushedContext<Driver> {
 public:
     Current(const Driver &driver, CUcontext context, uint64_t id)
-        : driver_(driver), result_(check_alive(driver, context, id)) {
-        if (result_ == CUDA_SUCCESS) {
-            result_ = driver.cuCtxPushCurrent(context);
-        }
-    }
-    ~Current() {
-        CUcontext popped;
-        if (result_ == CUDA_SUCCESS && driver_.cuCtxPopCurrent(&popped) != CUDA_SUCCESS) {
-            driver_.cuCtxPopCurrent(&popped); // else later calls are made in this context
-        }
-    }
-    Current(const Current &) = delete;
-    Current &operator=(const Current &) = delete;
-    CUresult result() const { return result_; }
-    emm_status status() const { return check(result_, "making the context current"); }
-
-private:
-    const Driver &driver_;
-    CUresult result_;
+        : PushedContext(driver, context, check_alive(driver, context, id)) {}
+    emm_status status() const { return check(result(), "making the context current"); }
 };
 
 // How a device is known to every process.

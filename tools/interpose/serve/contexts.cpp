@@ -26,15 +26,12 @@ void complain(emm_status status) {
     }
 }
 
+} // namespace
+
 CUcontext cuda_of(emm_context *context) {
     auto info = sized<emm_context_info>();
     return emm_context_get_info(context, &info) < 0 ? nullptr : info.cuda_context;
 }
-
-} // namespace
-
-CurrentOf::CurrentOf(const Driver &driver, emm_context *context)
-    : Current(driver, cuda_of(context)) {}
 
 emm_context *Contexts::current(emm_status &ret_status, bool &ret_green) {
     CUcontext context = nullptr;

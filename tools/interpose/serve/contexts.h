@@ -49,36 +49,10 @@ struct Driver : cuda::Entries {
 };
 
 using Relaxed = cuda::RelaxedCapture<Driver>;
+using Current = cuda::PushedContext<Driver>;
 
-// Makes a context current for a scope. result(): CUDA_SUCCESS, or nothing has happened.
-class Current {
-public:
-    Current(const Driver &driver, CUcontext context)
-        : driver_(driver), context_(context), result_(driver.cuCtxPushCurrent(context)) {}
-    ~Current() {
-        CUcontext popped = nullptr;
-        if (result_ == CUDA_SUCCESS) {
-            driver_.cuCtxPopCurrent(&popped);
-        }
-    }
-    Current(const Current &) = delete;
-    Current &operator=(const Current &) = delete;
-    CUresult result() const { return result_; }
-    CUcontext context() const { return context_; }
-
-private:
-    const Driver &driver_;
-    const CUcontext context_;
-    const CUresult result_;
-};
-
-// The same for the context that emm's record is of.
-class CurrentOf : public Current {
-public:
-    CurrentOf(const Driver &driver, emm_context *context);
-};
-
-int32_t device_of_context(emm_context *context); // -1: it has ended
+CUcontext cuda_of(emm_context *context);         // NULL: it has ended
+int32_t device_of_context(emm_context *context); // -1: likewise
 
 // emm serves the context from now on: what the program has said of its device holds there, too.
 void context_begins(emm_context *context);

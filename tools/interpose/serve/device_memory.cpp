@@ -181,7 +181,7 @@ Answer allocate_elsewhere(CUdevice device, size_t bytes, CUstream stream, CUdevi
     if (!context) {
         return {};
     }
-    const CurrentOf current(server().driver, context);
+    const Current current(server().driver, cuda_of(context));
     return current.result() == CUDA_SUCCESS
                ? allocate(context, bytes, EMM_STREAM_UNORDERED, Kind::ordered, ret_ptr)
                : Answer();

@@ -68,9 +68,9 @@ CUresult mem_free(CUdeviceptr ptr) {
                                        emm_context *its_context) {
     const Driver &driver = server().driver;
     const CUstream own = server().streams.own_in(allocation.context, Streams::Own::waits);
-    std::optional<CurrentOf> there;
+    std::optional<Current> there;
     if (!Streams::is_cudas_own(stream)) {
-        there.emplace(driver, its_context);
+        there.emplace(driver, cuda_of(its_context));
     }
     CUevent event = nullptr;
     if (!own || (there && there->result() != CUDA_SUCCESS) ||

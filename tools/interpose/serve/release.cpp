@@ -27,11 +27,6 @@ bool can_be_met(emm_context *context, size_t bytes) {
     return emm_get_memory_info(context, &free, &total) < 0 || bytes <= total;
 }
 
-CUcontext cuda_context(emm_context *context) {
-    auto info = sized<emm_context_info>();
-    return emm_context_get_info(context, &info) >= 0 ? info.cuda_context : nullptr;
-}
-
 } // namespace
 
 Release::Release(const Driver &driver, Streams &streams, Caches caches)
@@ -54,7 +49,7 @@ bool Release::ask(emm_context *context, size_t bytes, Memory memory) {
     if (caches == no_caches) {
         return false;
     }
-    const CUcontext cuda = cuda_context(context);
+    const CUcontext cuda = cuda_of(context);
     return thread_->run([=, this] { work(cuda, caches, memory); });
 }
 

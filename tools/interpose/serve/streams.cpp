@@ -122,7 +122,7 @@ emm_context *Streams::find_context_of(CUstream stream, emm_status &ret_status) {
 
 // The plugin frees on the one that waits.
 CUstream Streams::make_own(emm_context *context, Own purpose) const {
-    const CurrentOf current(driver_, context);
+    const Current current(driver_, cuda_of(context));
     CUstream made = nullptr;
     if (current.result() != CUDA_SUCCESS ||
         ask_driver<&cuStreamCreate>(served_cuStreamCreate, &made, CU_STREAM_NON_BLOCKING) !=
@@ -148,7 +148,8 @@ CUstream Streams::own_in(emm_context *context, Own purpose) noexcept {
 
 // Before CUDA 12.5 there is no such event: a capture that begins at that moment is invalidated.
 void Streams::wait_for_work_of(emm_context *context) {
-    const CurrentOf current(driver_, context);
+    const CUcontext cuda = cuda_of(context);
+    const Current current(driver_, cuda);
     const Relaxed relaxed(driver_);
     if (current.result() != CUDA_SUCCESS || any_capture()) {
         return;
@@ -164,8 +165,7 @@ void Streams::wait_for_work_of(emm_context *context) {
     bool marked = false;
     {
         const std::shared_lock none_begins(beginning_mutex_);
-        marked = !any_capture() &&
-                 driver_.record_context_event(current.context(), event) == CUDA_SUCCESS;
+        marked = !any_capture() && driver_.record_context_event(cuda, event) == CUDA_SUCCESS;
     }
     if (marked) {
         driver_.cuEventSynchronize(event);
