@@ -44,22 +44,6 @@ uint64_t track(CUdevice device, uint64_t bytes) {
     return id;
 }
 
-// A call that makes one; `made` tells of it once it has succeeded.
-struct Made {
-    uint64_t key, bytes;
-    CUdevice device = no_device;
-};
-template <class Call, class Tell>
-CUresult make(Passed kind, CUcontext context, Call call, Tell made) {
-    const Turn turn;
-    const CUresult result = call();
-    if (turn.is_programs() && result == CUDA_SUCCESS) {
-        const auto [key, bytes, device] = made();
-        server().passed_on.add(kind, key, {bytes, context, 1, track(device, bytes)});
-    }
-    return result;
-}
-
 // Before the call: another thread may get the handle.
 template <class Call> CUresult end(Passed kind, uint64_t key, Call call) {
     const Turn turn;
@@ -109,17 +93,14 @@ Told tell_external(const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *descriptor) {
 }
 
 // Physical memory outlives contexts.
-template <Served entry, Passed kind, class Handle, auto told> struct Create;
-template <Served entry, Passed kind, class Handle, class... More, Told (*told)(More...)>
-struct Create<entry, kind, Handle, told> {
-    static CUresult call(Handle *ret_handle, More... more) {
-        return make(
-            kind, kind == Passed::physical ? nullptr : current_context(),
-            [&] { return ask_driver<&call>(entry, ret_handle, more...); },
-            [&] {
-                const Told its = told(more...);
-                return Made{key_of(*ret_handle), its.bytes, its.device};
-            });
+template <Passed kind, class Handle, auto told> struct Made;
+template <Passed kind, class Handle, class... More, Told (*told)(More...)>
+struct Made<kind, Handle, told> {
+    static void count(Handle *ret_handle, More... more) {
+        const Told its = told(more...);
+        server().passed_on.add(kind, key_of(*ret_handle),
+                               {its.bytes, kind == Passed::physical ? nullptr : current_context(),
+                                1, track(its.device, its.bytes)});
     }
 };
 
@@ -130,21 +111,16 @@ template <Served entry, Passed kind, class Handle> CUresult destroy(Handle handl
 
 template <Passed kind, class Handle, Served create_entry, Served destroy_entry, auto told>
 void serve_both(Entries &entries) {
-    entries.at[create_entry] = entry_of<&Create<create_entry, kind, Handle, told>::call>();
+    watch<create_entry, &Made<kind, Handle, told>::count>(entries);
     entries.at[destroy_entry] = entry_of<&destroy<destroy_entry, kind, Handle>>();
 }
 
 // --- mappings ----------------------------------------------------------------------------------
 
-CUresult mem_map(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
-                 unsigned long long flags) {
-    return make(
-        Passed::mapped, nullptr,
-        [&] { return ask_driver<&mem_map>(served_cuMemMap, ptr, size, offset, handle, flags); },
-        [&] {
-            server().allocations.forget_within(ptr, size);
-            return Made{ptr, size};
-        });
+void mapped(CUdeviceptr ptr, size_t size, size_t, CUmemGenericAllocationHandle,
+            unsigned long long) {
+    server().allocations.forget_within(ptr, size);
+    server().passed_on.add(Passed::mapped, ptr, {size, nullptr, 1, 0});
 }
 
 // Of a range that the driver refuses nothing is unmapped.
@@ -175,12 +151,11 @@ void say_at_exit() {
 void serve_counted(Entries &entries) {
     serve_both<Passed::physical, CUmemGenericAllocationHandle, served_cuMemCreate,
                served_cuMemRelease, &tell_physical>(entries);
-    entries.at[served_cuMemMap] = entry_of<&mem_map>();
+    watch<served_cuMemMap, &mapped>(entries);
     entries.at[served_cuMemUnmap] = entry_of<&mem_unmap>();
     serve_both<Passed::array, CUarray, served_cuArray3DCreate_v2, served_cuArrayDestroy,
                &tell_array_3d>(entries);
-    entries.at[served_cuArrayCreate_v2] =
-        entry_of<&Create<served_cuArrayCreate_v2, Passed::array, CUarray, &tell_array>::call>();
+    watch<served_cuArrayCreate_v2, &Made<Passed::array, CUarray, &tell_array>::count>(entries);
     serve_both<Passed::mipmapped_array, CUmipmappedArray, served_cuMipmappedArrayCreate,
                served_cuMipmappedArrayDestroy, &tell_mipmapped_array>(entries);
     serve_both<Passed::external, CUexternalMemory, served_cuImportExternalMemory,

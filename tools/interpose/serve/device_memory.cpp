@@ -33,11 +33,8 @@ constexpr size_t pitch_bytes = 512; // what the driver's rows begin at multiples
 }
 
 // What the driver has given to the program itself, where emm's may have been.
-CUresult from_driver(const Turn &turn, CUresult result, const CUdeviceptr *ptr, size_t bytes) {
-    if (turn.is_programs() && result == CUDA_SUCCESS) {
-        server().allocations.forget_within(*ptr, bytes);
-    }
-    return result;
+template <class... More> void driver_gave(CUdeviceptr *ret_ptr, size_t bytes, More...) {
+    server().allocations.forget_within(*ret_ptr, bytes);
 }
 
 // Inlined, and given by value to what is rare: so the record is in no memory before the table's.
@@ -74,62 +71,45 @@ Answer allocate_unordered(size_t bytes, CUdeviceptr *ret_ptr) {
     });
 }
 
-CUresult mem_alloc(CUdeviceptr *ret_ptr, size_t bytes) {
-    const Turn turn;
-    Answer answer;
-    if (turn.is_programs() && ret_ptr && bytes != 0) {
-        answer = allocate_unordered(bytes, ret_ptr);
-    }
-    return answer ? *answer
-                  : from_driver(turn, ask_driver<&mem_alloc>(served_cuMemAlloc_v2, ret_ptr, bytes),
-                                ret_ptr, bytes);
+Answer mem_alloc(CUdeviceptr *ret_ptr, size_t bytes) {
+    return ret_ptr && bytes != 0 ? allocate_unordered(bytes, ret_ptr) : Answer();
 }
 
-CUresult mem_alloc_pitch(CUdeviceptr *ret_ptr, size_t *ret_pitch, size_t width, size_t height,
-                         unsigned element) {
-    const Turn turn;
+Answer mem_alloc_pitch(CUdeviceptr *ret_ptr, size_t *ret_pitch, size_t width, size_t height,
+                       unsigned element) {
     const bool is_valid = ret_ptr && ret_pitch && width != 0 && height != 0 &&
                           (element == 4 || element == 8 || element == 16) &&
                           width <= SIZE_MAX - pitch_bytes;
     const size_t pitch = (width + pitch_bytes - 1) / pitch_bytes * pitch_bytes;
-    Answer answer;
-    if (turn.is_programs() && is_valid && height <= SIZE_MAX / pitch) {
-        answer = allocate_unordered(pitch * height, ret_ptr);
+    if (!is_valid || height > SIZE_MAX / pitch) {
+        return {};
     }
-    if (!answer) {
-        const CUresult result = ask_driver<&mem_alloc_pitch>(served_cuMemAllocPitch_v2, ret_ptr,
-                                                             ret_pitch, width, height, element);
-        return from_driver(turn, result, ret_ptr, result == CUDA_SUCCESS ? *ret_pitch * height : 0);
-    }
-    if (*answer == CUDA_SUCCESS) {
+    const Answer answer = allocate_unordered(pitch * height, ret_ptr);
+    if (answer && *answer == CUDA_SUCCESS) {
         *ret_pitch = pitch;
     }
-    return *answer;
+    return answer;
 }
 
-CUresult mem_alloc_managed(CUdeviceptr *ret_ptr, size_t bytes, unsigned flags) {
-    const Turn turn;
-    const bool is_valid =
-        ret_ptr && bytes != 0 && (flags == CU_MEM_ATTACH_GLOBAL || flags == CU_MEM_ATTACH_HOST);
-    Answer answer;
-    if (turn.is_programs() && is_valid) {
-        answer = in_current([&](emm_context *context) -> Answer {
-            emm_deviceptr ptr = 0;
-            constexpr size_t any = 0; // managed memory may be larger than the device
-            const emm_status status = allocate_with_release(context, any, Memory::device, [&] {
-                return emm_memallocmanaged(context, bytes, flags, &ptr);
-            });
-            if (status < 0) {
-                return status == EMM_E_NOT_SUPPORTED ? Answer() : unserved(status);
-            }
-            return keep({ptr, bytes, context, 0, 0, Kind::managed}, EMM_STREAM_UNORDERED, ret_ptr);
-        });
+void driver_gave_rows(CUdeviceptr *ret_ptr, size_t *ret_pitch, size_t, size_t height, unsigned) {
+    driver_gave(ret_ptr, *ret_pitch * height);
+}
+
+Answer mem_alloc_managed(CUdeviceptr *ret_ptr, size_t bytes, unsigned flags) {
+    if (!ret_ptr || bytes == 0 || (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST)) {
+        return {};
     }
-    return answer ? *answer
-                  : from_driver(turn,
-                                ask_driver<&mem_alloc_managed>(served_cuMemAllocManaged, ret_ptr,
-                                                               bytes, flags),
-                                ret_ptr, bytes);
+    return in_current([&](emm_context *context) -> Answer {
+        emm_deviceptr ptr = 0;
+        constexpr size_t any = 0; // managed memory may be larger than the device
+        const emm_status status = allocate_with_release(context, any, Memory::device, [&] {
+            return emm_memallocmanaged(context, bytes, flags, &ptr);
+        });
+        if (status < 0) {
+            return status == EMM_E_NOT_SUPPORTED ? Answer() : unserved(status);
+        }
+        return keep({ptr, bytes, context, 0, 0, Kind::managed}, EMM_STREAM_UNORDERED, ret_ptr);
+    });
 }
 
 // The graph's memory, if the stream does capture.
@@ -200,48 +180,34 @@ Answer allocate_from_default_pool(CUdevice device, size_t bytes, CUstream stream
 }
 
 template <bool per_thread>
-CUresult mem_alloc_async(CUdeviceptr *ret_ptr, size_t bytes, CUstream stream) {
-    const Turn turn;
-    Answer answer;
-    if (turn.is_programs() && ret_ptr && bytes != 0) {
-        answer = allocate_ordered(bytes, meant<per_thread>(stream), ret_ptr);
-    }
-    constexpr Served entry = per_thread ? served_cuMemAllocAsync_ptsz : served_cuMemAllocAsync;
-    return answer
-               ? *answer
-               : from_driver(
-                     turn, ask_driver<&mem_alloc_async<per_thread>>(entry, ret_ptr, bytes, stream),
-                     ret_ptr, bytes);
+Answer mem_alloc_async(CUdeviceptr *ret_ptr, size_t bytes, CUstream stream) {
+    return ret_ptr && bytes != 0 ? allocate_ordered(bytes, meant<per_thread>(stream), ret_ptr)
+                                 : Answer();
 }
 
 template <bool per_thread>
-CUresult mem_alloc_from_pool_async(CUdeviceptr *ret_ptr, size_t bytes, CUmemoryPool pool,
-                                   CUstream stream) {
-    const Turn turn;
+Answer mem_alloc_from_pool_async(CUdeviceptr *ret_ptr, size_t bytes, CUmemoryPool pool,
+                                 CUstream stream) {
     CUdevice device = 0;
-    Answer answer;
-    if (turn.is_programs() && ret_ptr && bytes != 0 && server().pools.is_default(pool, device)) {
-        answer = allocate_from_default_pool(device, bytes, meant<per_thread>(stream), ret_ptr);
-    }
-    constexpr Served entry =
-        per_thread ? served_cuMemAllocFromPoolAsync_ptsz : served_cuMemAllocFromPoolAsync;
-    return answer ? *answer
-                  : from_driver(turn,
-                                ask_driver<&mem_alloc_from_pool_async<per_thread>>(
-                                    entry, ret_ptr, bytes, pool, stream),
-                                ret_ptr, bytes);
+    return ret_ptr && bytes != 0 && server().pools.is_default(pool, device)
+               ? allocate_from_default_pool(device, bytes, meant<per_thread>(stream), ret_ptr)
+               : Answer();
 }
 
 } // namespace
 
 void serve_device_memory(Entries &entries) {
-    entries.at[served_cuMemAlloc_v2] = entry_of<&mem_alloc>();
-    entries.at[served_cuMemAllocPitch_v2] = entry_of<&mem_alloc_pitch>();
-    entries.at[served_cuMemAllocManaged] = entry_of<&mem_alloc_managed>();
-    entries.at[served_cuMemAllocAsync] = entry_of<&mem_alloc_async<false>>();
-    entries.at[served_cuMemAllocAsync_ptsz] = entry_of<&mem_alloc_async<true>>();
-    entries.at[served_cuMemAllocFromPoolAsync] = entry_of<&mem_alloc_from_pool_async<false>>();
-    entries.at[served_cuMemAllocFromPoolAsync_ptsz] = entry_of<&mem_alloc_from_pool_async<true>>();
+    serve<served_cuMemAlloc_v2, &mem_alloc, &driver_gave<>>(entries);
+    serve<served_cuMemAllocPitch_v2, &mem_alloc_pitch, &driver_gave_rows>(entries);
+    serve<served_cuMemAllocManaged, &mem_alloc_managed, &driver_gave<unsigned>>(entries);
+    constexpr auto gave_on_stream = &driver_gave<CUstream>;
+    serve<served_cuMemAllocAsync, &mem_alloc_async<false>, gave_on_stream>(entries);
+    serve<served_cuMemAllocAsync_ptsz, &mem_alloc_async<true>, gave_on_stream>(entries);
+    constexpr auto gave_from_pool = &driver_gave<CUmemoryPool, CUstream>;
+    serve<served_cuMemAllocFromPoolAsync, &mem_alloc_from_pool_async<false>, gave_from_pool>(
+        entries);
+    serve<served_cuMemAllocFromPoolAsync_ptsz, &mem_alloc_from_pool_async<true>, gave_from_pool>(
+        entries);
 }
 
 } // namespace emm::run

@@ -5,18 +5,15 @@
 namespace emm::run {
 namespace {
 
-// An entry whose first argument gets the address; `More` are the others.
-template <Served entry, class... More> CUresult hand_out(CUdeviceptr *ret_ptr, More... more) {
-    const Turn turn;
-    const CUresult result = ask_driver<&hand_out<entry, More...>>(entry, ret_ptr, more...);
-    if (turn.is_programs() && result == CUDA_SUCCESS && ret_ptr) {
+template <class... More> void handed_out(CUdeviceptr *ret_ptr, More...) {
+    if (ret_ptr) {
         server().driver_gave(*ret_ptr);
     }
-    return result;
 }
 
-template <Served entry, class... More> void serve(Entries &entries) {
-    entries.at[entry] = entry_of<&hand_out<entry, More...>>();
+// An entry whose first argument gets the address; `More` are the others.
+template <Served entry, class... More> void watch_address(Entries &entries) {
+    watch<entry, &handed_out<More...>>(entries);
 }
 
 // Of OpenGL, whose header is not needed for them.
@@ -25,17 +22,18 @@ using Buffer = unsigned;
 } // namespace
 
 void serve_driver_addresses(Entries &entries) {
-    serve<served_cuModuleGetGlobal_v2, size_t *, CUmodule, const char *>(entries);
-    serve<served_cuLibraryGetGlobal, size_t *, CUlibrary, const char *>(entries);
-    serve<served_cuLibraryGetManaged, size_t *, CUlibrary, const char *>(entries);
-    serve<served_cuMemPoolImportPointer, CUmemoryPool, CUmemPoolPtrExportData *>(entries);
-    serve<served_cuExternalMemoryGetMappedBuffer, CUexternalMemory,
-          const CUDA_EXTERNAL_MEMORY_BUFFER_DESC *>(entries);
-    serve<served_cuGraphicsResourceGetMappedPointer_v2, size_t *, CUgraphicsResource>(entries);
-    serve<served_cuGLMapBufferObject_v2, size_t *, Buffer>(entries);
-    serve<served_cuGLMapBufferObject_v2_ptds, size_t *, Buffer>(entries);
-    serve<served_cuGLMapBufferObjectAsync_v2, size_t *, Buffer, CUstream>(entries);
-    serve<served_cuGLMapBufferObjectAsync_v2_ptsz, size_t *, Buffer, CUstream>(entries);
+    watch_address<served_cuModuleGetGlobal_v2, size_t *, CUmodule, const char *>(entries);
+    watch_address<served_cuLibraryGetGlobal, size_t *, CUlibrary, const char *>(entries);
+    watch_address<served_cuLibraryGetManaged, size_t *, CUlibrary, const char *>(entries);
+    watch_address<served_cuMemPoolImportPointer, CUmemoryPool, CUmemPoolPtrExportData *>(entries);
+    watch_address<served_cuExternalMemoryGetMappedBuffer, CUexternalMemory,
+                  const CUDA_EXTERNAL_MEMORY_BUFFER_DESC *>(entries);
+    watch_address<served_cuGraphicsResourceGetMappedPointer_v2, size_t *, CUgraphicsResource>(
+        entries);
+    watch_address<served_cuGLMapBufferObject_v2, size_t *, Buffer>(entries);
+    watch_address<served_cuGLMapBufferObject_v2_ptds, size_t *, Buffer>(entries);
+    watch_address<served_cuGLMapBufferObjectAsync_v2, size_t *, Buffer, CUstream>(entries);
+    watch_address<served_cuGLMapBufferObjectAsync_v2_ptsz, size_t *, Buffer, CUstream>(entries);
 }
 
 } // namespace emm::run

@@ -21,37 +21,30 @@ emm_status memory_info(emm_context *context, size_t *ret_free, size_t *ret_total
     return emm_get_memory_info(context, ret_free, ret_total);
 }
 
-CUresult mem_get_info(size_t *ret_free, size_t *ret_total) {
-    const Turn turn;
-    Answer answer;
-    if (turn.is_programs() && (ret_free || ret_total)) {
-        answer = in_current([&](emm_context *context) {
-            size_t unasked = 0;
-            const emm_status status = memory_info(context, ret_free ? ret_free : &unasked,
-                                                  ret_total ? ret_total : &unasked);
-            return status < 0 ? unserved(status) : CUDA_SUCCESS;
-        });
+Answer mem_get_info(size_t *ret_free, size_t *ret_total) {
+    if (!ret_free && !ret_total) {
+        return {};
     }
-    return answer ? *answer
-                  : ask_driver<&mem_get_info>(served_cuMemGetInfo_v2, ret_free, ret_total);
+    return in_current([&](emm_context *context) {
+        size_t unasked = 0;
+        const emm_status status =
+            memory_info(context, ret_free ? ret_free : &unasked, ret_total ? ret_total : &unasked);
+        return status < 0 ? unserved(status) : CUDA_SUCCESS;
+    });
 }
 
 // What a context of the device that is served tells; before there is one, what the plugin tells of
 // the device.
-CUresult device_total_mem(size_t *ret_bytes, CUdevice device) {
-    const Turn turn;
-    if (!turn.is_programs() || !ret_bytes) {
-        return ask_driver<&device_total_mem>(served_cuDeviceTotalMem_v2, ret_bytes, device);
-    }
+Answer device_total_mem(size_t *ret_bytes, CUdevice device) {
     size_t free = 0, total = 0;
     const auto kept = server().contexts.keep();
-    emm_context *const context = server().contexts.known_on(device);
-    if ((context && emm_get_memory_info(context, &free, &total) >= 0) ||
-        emm_get_device_total(device, &total) >= 0) {
+    emm_context *const context = ret_bytes ? server().contexts.known_on(device) : nullptr;
+    if (ret_bytes && ((context && emm_get_memory_info(context, &free, &total) >= 0) ||
+                      emm_get_device_total(device, &total) >= 0)) {
         *ret_bytes = total;
         return CUDA_SUCCESS;
     }
-    return ask_driver<&device_total_mem>(served_cuDeviceTotalMem_v2, ret_bytes, device);
+    return {};
 }
 
 // --- NVML --------------------------------------------------------------------------------------
@@ -92,7 +85,7 @@ bool figures(const unsigned char *uuid, Figures &ret_figures) {
     CUdevice device = 0;
     size_t whole = 0, free = 0, total = 0;
     if (!turn.is_programs() || !find_device(uuid, device) ||
-        ask_driver<&device_total_mem>(served_cuDeviceTotalMem_v2, &whole, device) != CUDA_SUCCESS ||
+        ask_driver<&cuDeviceTotalMem>(served_cuDeviceTotalMem_v2, &whole, device) != CUDA_SUCCESS ||
         emm_get_device_total(device, &total) < 0) {
         return false;
     }
@@ -109,8 +102,8 @@ bool figures(const unsigned char *uuid, Figures &ret_figures) {
 } // namespace
 
 void serve_figures(Entries &entries) {
-    entries.at[served_cuMemGetInfo_v2] = entry_of<&mem_get_info>();
-    entries.at[served_cuDeviceTotalMem_v2] = entry_of<&device_total_mem>();
+    serve<served_cuMemGetInfo_v2, &mem_get_info>(entries);
+    serve<served_cuDeviceTotalMem_v2, &device_total_mem>(entries);
 }
 
 } // namespace emm::run

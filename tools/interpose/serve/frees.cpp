@@ -38,7 +38,7 @@ Allocation take(uint64_t address) {
 }
 
 // Any device memory of emm's, however it was allocated.
-Answer free_unordered(uint64_t address) {
+Answer free_unordered(CUdeviceptr address) {
     const Allocation found = take(address);
     if (is_none(found)) {
         return free_none(found, address);
@@ -54,12 +54,6 @@ Answer free_unordered(uint64_t address) {
         found.kind == Kind::managed
             ? emm_memfreemanaged(found.context, found.address, found.size, EMM_STREAM_UNORDERED)
             : emm_memfree(found.context, address, found.size, EMM_STREAM_UNORDERED));
-}
-
-CUresult mem_free(CUdeviceptr ptr) {
-    const Turn turn;
-    const Answer answer = turn.is_programs() ? free_unordered(ptr) : Answer();
-    return answer ? *answer : ask_driver<&mem_free>(served_cuMemFree_v2, ptr);
 }
 
 // A stream of another context than the memory's: a stream of emm's own in the memory's context
@@ -160,7 +154,8 @@ Answer free_outside(uint64_t address, CUstream stream) {
     return conclude(found, emm_memfree(context, address, found.size, stream));
 }
 
-Answer free_ordered(uint64_t address, CUstream stream) {
+template <bool per_thread> Answer free_ordered(CUdeviceptr address, CUstream stream) {
+    stream = meant<per_thread>(stream);
     Answer answer;
     if (server().streams.captures(stream)) [[unlikely]] {
         answer = free_in_capture(address, stream);
@@ -168,20 +163,12 @@ Answer free_ordered(uint64_t address, CUstream stream) {
     return answer ? answer : free_outside(address, stream);
 }
 
-template <bool per_thread> CUresult mem_free_async(CUdeviceptr ptr, CUstream stream) {
-    const Turn turn;
-    const Answer answer =
-        turn.is_programs() ? free_ordered(ptr, meant<per_thread>(stream)) : Answer();
-    constexpr Served entry = per_thread ? served_cuMemFreeAsync_ptsz : served_cuMemFreeAsync;
-    return answer ? *answer : ask_driver<&mem_free_async<per_thread>>(entry, ptr, stream);
-}
-
 } // namespace
 
 void serve_frees(Entries &entries) {
-    entries.at[served_cuMemFree_v2] = entry_of<&mem_free>();
-    entries.at[served_cuMemFreeAsync] = entry_of<&mem_free_async<false>>();
-    entries.at[served_cuMemFreeAsync_ptsz] = entry_of<&mem_free_async<true>>();
+    serve<served_cuMemFree_v2, &free_unordered>(entries);
+    serve<served_cuMemFreeAsync, &free_ordered<false>>(entries);
+    serve<served_cuMemFreeAsync_ptsz, &free_ordered<true>>(entries);
 }
 
 } // namespace emm::run

@@ -57,61 +57,44 @@ uint64_t bytes_of(const GraphFigures::Bytes &bytes, CUgraphMem_attribute attribu
 }
 
 // Adds emm's memory of graphs to the driver's figure.
-CUresult get_graph_mem_attribute(CUdevice device, CUgraphMem_attribute attribute, void *ret_value) {
-    const Turn turn;
-    const CUresult result = ask_driver<&get_graph_mem_attribute>(
-        served_cuDeviceGetGraphMemAttribute, device, attribute, ret_value);
-    if (turn.is_programs() && result == CUDA_SUCCESS) {
-        const auto kept = server().contexts.keep();
-        cuuint64_t sum = 0;
-        std::memcpy(&sum, ret_value, sizeof sum);
-        for (const emm_context *context : server().contexts.all_on(device)) {
-            sum += bytes_of(server().allocations.graph_figures.in(context), attribute);
-        }
-        std::memcpy(ret_value, &sum, sizeof sum);
+void got_graph_mem_attribute(CUdevice device, CUgraphMem_attribute attribute, void *ret_value) {
+    const auto kept = server().contexts.keep();
+    cuuint64_t sum = 0;
+    std::memcpy(&sum, ret_value, sizeof sum);
+    for (const emm_context *context : server().contexts.all_on(device)) {
+        sum += bytes_of(server().allocations.graph_figures.in(context), attribute);
     }
-    return result;
+    std::memcpy(ret_value, &sum, sizeof sum);
 }
 
-CUresult set_graph_mem_attribute(CUdevice device, CUgraphMem_attribute attribute, void *value) {
-    const Turn turn;
-    const CUresult result = ask_driver<&set_graph_mem_attribute>(
-        served_cuDeviceSetGraphMemAttribute, device, attribute, value);
-    if (turn.is_programs() && result == CUDA_SUCCESS) {
-        const auto kept = server().contexts.keep();
-        GraphFigures &figures = server().allocations.graph_figures;
-        for (const emm_context *context : server().contexts.all_on(device)) {
-            attribute == CU_GRAPH_MEM_ATTR_USED_MEM_HIGH ? figures.reset_used_high(context)
-                                                         : figures.reset_reserved_high(context);
-        }
+void set_graph_mem_attribute(CUdevice device, CUgraphMem_attribute attribute, void *) {
+    const auto kept = server().contexts.keep();
+    GraphFigures &figures = server().allocations.graph_figures;
+    for (const emm_context *context : server().contexts.all_on(device)) {
+        attribute == CU_GRAPH_MEM_ATTR_USED_MEM_HIGH ? figures.reset_used_high(context)
+                                                     : figures.reset_reserved_high(context);
     }
-    return result;
 }
 
 // emm has no memory of its own to trim: freed memory is the plugin's, or goes with its graph.
-CUresult graph_mem_trim(CUdevice device) {
-    const Turn turn;
-    const CUresult result = ask_driver<&graph_mem_trim>(served_cuDeviceGraphMemTrim, device);
-    if (turn.is_programs() && result == CUDA_SUCCESS) {
-        const auto kept = server().contexts.keep();
-        Allocations &allocations = server().allocations;
-        const auto is_freed = [&](uint64_t address, uint64_t id) {
-            const Allocation found = allocations.find(address);
-            return found.address == 0 || found.id != id || found.freed;
-        };
-        for (const emm_context *context : server().contexts.all_on(device)) {
-            allocations.graph_figures.trim(context, is_freed);
-        }
+void trimmed_graph_mem(CUdevice device) {
+    const auto kept = server().contexts.keep();
+    Allocations &allocations = server().allocations;
+    const auto is_freed = [&](uint64_t address, uint64_t id) {
+        const Allocation found = allocations.find(address);
+        return found.address == 0 || found.id != id || found.freed;
+    };
+    for (const emm_context *context : server().contexts.all_on(device)) {
+        allocations.graph_figures.trim(context, is_freed);
     }
-    return result;
 }
 
 } // namespace
 
 void serve_graph_figures(Entries &entries) {
-    entries.at[served_cuDeviceGetGraphMemAttribute] = entry_of<&get_graph_mem_attribute>();
-    entries.at[served_cuDeviceSetGraphMemAttribute] = entry_of<&set_graph_mem_attribute>();
-    entries.at[served_cuDeviceGraphMemTrim] = entry_of<&graph_mem_trim>();
+    watch<served_cuDeviceGetGraphMemAttribute, &got_graph_mem_attribute>(entries);
+    watch<served_cuDeviceSetGraphMemAttribute, &set_graph_mem_attribute>(entries);
+    watch<served_cuDeviceGraphMemTrim, &trimmed_graph_mem>(entries);
 }
 
 } // namespace emm::run

@@ -37,15 +37,9 @@ void allocating_node_made(CUgraph graph, uint64_t address, uint64_t bytes) {
     count_node(graph, bytes);
 }
 
-CUresult add_mem_alloc_node(CUgraphNode *ret_node, CUgraph graph, const CUgraphNode *dependencies,
-                            size_t count, CUDA_MEM_ALLOC_NODE_PARAMS *params) {
-    const Turn turn;
-    const CUresult result = ask_driver<&add_mem_alloc_node>(served_cuGraphAddMemAllocNode, ret_node,
-                                                            graph, dependencies, count, params);
-    if (turn.is_programs() && result == CUDA_SUCCESS) {
-        allocating_node_made(graph, params->dptr, params->bytesize);
-    }
-    return result;
+void added_mem_alloc_node(CUgraphNode *, CUgraph graph, const CUgraphNode *, size_t,
+                          CUDA_MEM_ALLOC_NODE_PARAMS *params) {
+    allocating_node_made(graph, params->dptr, params->bytesize);
 }
 
 // --- nodes that free ---------------------------------------------------------------------------
@@ -71,47 +65,33 @@ template <class AddEmpty> CUresult add_free(CUgraph graph, CUdeviceptr address, 
     return result;
 }
 
-CUresult add_mem_free_node(CUgraphNode *ret_node, CUgraph graph, const CUgraphNode *dependencies,
-                           size_t count, CUdeviceptr address) {
-    const Turn turn;
-    if (turn.is_programs() && is_of_capture(address)) {
-        return add_free(graph, address, [&] {
-            return server().driver.cuGraphAddEmptyNode(ret_node, graph, dependencies, count);
-        });
+Answer add_mem_free_node(CUgraphNode *ret_node, CUgraph graph, const CUgraphNode *dependencies,
+                         size_t count, CUdeviceptr address) {
+    if (!is_of_capture(address)) {
+        return {};
     }
-    return ask_driver<&add_mem_free_node>(served_cuGraphAddMemFreeNode, ret_node, graph,
-                                          dependencies, count, address);
+    return add_free(graph, address, [&] {
+        return server().driver.cuGraphAddEmptyNode(ret_node, graph, dependencies, count);
+    });
 }
 
 // --- graphs in graphs --------------------------------------------------------------------------
 
-bool has_nodes(const Turn &turn, CUgraph graph) {
-    return turn.is_programs() && server().graph_memory.any() &&
-           server().graph_memory.has_nodes(graph);
+bool has_nodes(CUgraph graph) {
+    return server().graph_memory.any() && server().graph_memory.has_nodes(graph);
 }
 
-CUresult graph_clone(CUgraph *ret_clone, CUgraph graph) {
-    const Turn turn;
-    return has_nodes(turn, graph) ? CUDA_ERROR_NOT_SUPPORTED
-                                  : ask_driver<&graph_clone>(served_cuGraphClone, ret_clone, graph);
+Answer graph_clone(CUgraph *, CUgraph graph) {
+    return has_nodes(graph) ? CUDA_ERROR_NOT_SUPPORTED : Answer();
 }
 
-CUresult add_child_graph_node(CUgraphNode *ret_node, CUgraph graph, const CUgraphNode *dependencies,
-                              size_t count, CUgraph child) {
-    const Turn turn;
-    return has_nodes(turn, child)
-               ? CUDA_ERROR_NOT_SUPPORTED
-               : ask_driver<&add_child_graph_node>(served_cuGraphAddChildGraphNode, ret_node, graph,
-                                                   dependencies, count, child);
+Answer add_child_graph_node(CUgraphNode *, CUgraph, const CUgraphNode *, size_t, CUgraph child) {
+    return has_nodes(child) ? CUDA_ERROR_NOT_SUPPORTED : Answer();
 }
 
 // The graph that the node has until then was cloned, so none with memory has its shape.
-CUresult exec_child_graph_node_set_params(CUgraphExec executable, CUgraphNode node, CUgraph child) {
-    const Turn turn;
-    return has_nodes(turn, child)
-               ? CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE
-               : ask_driver<&exec_child_graph_node_set_params>(
-                     served_cuGraphExecChildGraphNodeSetParams, executable, node, child);
+Answer exec_child_graph_node_set_params(CUgraphExec, CUgraphNode, CUgraph child) {
+    return has_nodes(child) ? CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE : Answer();
 }
 
 // --- nodes of every type -----------------------------------------------------------------------
@@ -135,7 +115,7 @@ template <class Add> CUresult add_node(CUgraph graph, CUgraphNodeParams *params,
         empty.type = CU_GRAPH_NODE_TYPE_EMPTY;
         return add_free(graph, params->free.dptr, [&] { return add(&empty); });
     }
-    const bool is_child = type == CU_GRAPH_NODE_TYPE_GRAPH && has_nodes(turn, params->graph.graph);
+    const bool is_child = type == CU_GRAPH_NODE_TYPE_GRAPH && has_nodes(params->graph.graph);
     if (is_child && !moves_child(*params)) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
@@ -171,12 +151,11 @@ CUresult graph_add_node_v2(CUgraphNode *ret_node, CUgraph graph, const CUgraphNo
 } // namespace
 
 void serve_graph_nodes(Entries &entries) {
-    entries.at[served_cuGraphAddMemAllocNode] = entry_of<&add_mem_alloc_node>();
-    entries.at[served_cuGraphAddMemFreeNode] = entry_of<&add_mem_free_node>();
-    entries.at[served_cuGraphAddChildGraphNode] = entry_of<&add_child_graph_node>();
-    entries.at[served_cuGraphClone] = entry_of<&graph_clone>();
-    entries.at[served_cuGraphExecChildGraphNodeSetParams] =
-        entry_of<&exec_child_graph_node_set_params>();
+    watch<served_cuGraphAddMemAllocNode, &added_mem_alloc_node>(entries);
+    serve<served_cuGraphAddMemFreeNode, &add_mem_free_node>(entries);
+    serve<served_cuGraphAddChildGraphNode, &add_child_graph_node>(entries);
+    serve<served_cuGraphClone, &graph_clone>(entries);
+    serve<served_cuGraphExecChildGraphNodeSetParams, &exec_child_graph_node_set_params>(entries);
 #if CUDA_VERSION >= 12020
     entries.at[served_cuGraphAddNode] = entry_of<&graph_add_node>();
     entries.at[served_cuGraphAddNode_v2] = entry_of<&graph_add_node_v2<served_cuGraphAddNode_v2>>();

@@ -40,39 +40,19 @@ Answer allocate_pinned(size_t bytes, unsigned flags, void **ret_host) {
     });
 }
 
-// What the driver has given out or pinned for the program itself, where emm's may have been.
-CUresult from_driver_at(const Turn &turn, CUresult result, const void *host, size_t bytes) {
-    if (turn.is_programs() && result == CUDA_SUCCESS) {
-        server().allocations.forget_within(address_of(host), bytes);
-    }
-    return result;
+// What the driver has given out for the program itself, where emm's may have been.
+template <class... More> void driver_gave_host(void **ret_host, size_t bytes, More...) {
+    server().allocations.forget_within(address_of(*ret_host), bytes);
 }
 
-CUresult mem_host_alloc(void **ret_host, size_t bytes, unsigned flags) {
-    const Turn turn;
-    Answer answer;
-    if (turn.is_programs() && ret_host && bytes != 0 && (flags & ~alloc_flags) == 0) {
-        answer = allocate_pinned(bytes, flags, ret_host);
-    }
-    if (answer) {
-        return *answer;
-    }
-    const CUresult result =
-        ask_driver<&mem_host_alloc>(served_cuMemHostAlloc, ret_host, bytes, flags);
-    return from_driver_at(turn, result, result == CUDA_SUCCESS ? *ret_host : nullptr, bytes);
+Answer mem_host_alloc(void **ret_host, size_t bytes, unsigned flags) {
+    return ret_host && bytes != 0 && (flags & ~alloc_flags) == 0
+               ? allocate_pinned(bytes, flags, ret_host)
+               : Answer();
 }
 
-CUresult mem_alloc_host(void **ret_host, size_t bytes) {
-    const Turn turn;
-    Answer answer;
-    if (turn.is_programs() && ret_host && bytes != 0) {
-        answer = allocate_pinned(bytes, 0, ret_host);
-    }
-    if (answer) {
-        return *answer;
-    }
-    const CUresult result = ask_driver<&mem_alloc_host>(served_cuMemAllocHost_v2, ret_host, bytes);
-    return from_driver_at(turn, result, result == CUDA_SUCCESS ? *ret_host : nullptr, bytes);
+Answer mem_alloc_host(void **ret_host, size_t bytes) {
+    return mem_host_alloc(ret_host, bytes, 0);
 }
 
 Answer free_pinned(void *host) {
@@ -88,13 +68,10 @@ Answer free_pinned(void *host) {
     return result_of(status);
 }
 
-CUresult mem_free_host(void *host) {
-    const Turn turn;
-    const Answer answer = turn.is_programs() ? free_pinned(host) : Answer();
-    return answer ? *answer : ask_driver<&mem_free_host>(served_cuMemFreeHost, host);
-}
-
 Answer pin(void *host, size_t bytes, unsigned flags) {
+    if (!host || bytes == 0 || (flags & ~register_flags) != 0) {
+        return {};
+    }
     return in_current([&](emm_context *context) -> Answer {
         const emm_status status = emm_mempin(context, host, bytes, flags_for_emm(flags), nullptr);
         if (status < 0) {
@@ -111,16 +88,8 @@ Answer pin(void *host, size_t bytes, unsigned flags) {
     });
 }
 
-template <Served entry> CUresult mem_host_register(void *host, size_t bytes, unsigned flags) {
-    const Turn turn;
-    Answer answer;
-    if (turn.is_programs() && host && bytes != 0 && (flags & ~register_flags) == 0) {
-        answer = pin(host, bytes, flags);
-    }
-    return answer ? *answer
-                  : from_driver_at(turn,
-                                   ask_driver<&mem_host_register<entry>>(entry, host, bytes, flags),
-                                   host, bytes);
+void driver_pinned(void *host, size_t bytes, unsigned) {
+    server().allocations.forget_within(address_of(host), bytes);
 }
 
 Answer unpin(void *host) {
@@ -136,22 +105,14 @@ Answer unpin(void *host) {
     return result_of(status);
 }
 
-CUresult mem_host_unregister(void *host) {
-    const Turn turn;
-    const Answer answer = turn.is_programs() ? unpin(host) : Answer();
-    return answer ? *answer : ask_driver<&mem_host_unregister>(served_cuMemHostUnregister, host);
-}
-
-CUresult mem_host_get_flags(unsigned *ret_flags, void *host) {
-    const Turn turn;
-    const Allocation found =
-        turn.is_programs() ? server().host_around(address_of(host)) : Allocation();
+Answer mem_host_get_flags(unsigned *ret_flags, void *host) {
+    const Allocation found = server().host_around(address_of(host));
     if (found.address == 0 && found.freed) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     constexpr uint32_t kinds = uint32_t(Kind::pinned) | uint32_t(Kind::registered);
     if (found.address == 0 || !found.is_one_of(kinds) || !ret_flags) {
-        return ask_driver<&mem_host_get_flags>(served_cuMemHostGetFlags, ret_flags, host);
+        return {};
     }
     const bool is_registered = found.kind == Kind::registered;
     // Unified addresses map all of it; what is read-only does not say so.
@@ -163,14 +124,13 @@ CUresult mem_host_get_flags(unsigned *ret_flags, void *host) {
 } // namespace
 
 void serve_host_memory(Entries &entries) {
-    entries.at[served_cuMemHostAlloc] = entry_of<&mem_host_alloc>();
-    entries.at[served_cuMemAllocHost_v2] = entry_of<&mem_alloc_host>();
-    entries.at[served_cuMemFreeHost] = entry_of<&mem_free_host>();
-    entries.at[served_cuMemHostRegister] = entry_of<&mem_host_register<served_cuMemHostRegister>>();
-    entries.at[served_cuMemHostRegister_v2] =
-        entry_of<&mem_host_register<served_cuMemHostRegister_v2>>();
-    entries.at[served_cuMemHostUnregister] = entry_of<&mem_host_unregister>();
-    entries.at[served_cuMemHostGetFlags] = entry_of<&mem_host_get_flags>();
+    serve<served_cuMemHostAlloc, &mem_host_alloc, &driver_gave_host<unsigned>>(entries);
+    serve<served_cuMemAllocHost_v2, &mem_alloc_host, &driver_gave_host<>>(entries);
+    serve<served_cuMemFreeHost, &free_pinned>(entries);
+    serve<served_cuMemHostRegister, &pin, &driver_pinned>(entries);
+    serve<served_cuMemHostRegister_v2, &pin, &driver_pinned>(entries);
+    serve<served_cuMemHostUnregister, &unpin>(entries);
+    serve<served_cuMemHostGetFlags, &mem_host_get_flags>(entries);
 }
 
 } // namespace emm::run

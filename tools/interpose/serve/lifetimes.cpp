@@ -44,13 +44,8 @@ template <Served entry> CUresult ctx_end(CUcontext context) {
     return result;
 }
 
-CUresult ctx_attach(CUcontext *ret_context, unsigned flags) {
-    const Turn turn;
-    const CUresult result = ask_driver<&ctx_attach>(served_cuCtxAttach, ret_context, flags);
-    if (turn.is_programs() && result == CUDA_SUCCESS) {
-        server().contexts.count_attach(*ret_context);
-    }
-    return result;
+void ctx_attached(CUcontext *ret_context, unsigned) {
+    server().contexts.count_attach(*ret_context);
 }
 
 CUresult ctx_detach(CUcontext context) {
@@ -187,40 +182,18 @@ CUresult green_destroy(CUgreenCtx_st *green) {
 
 // --- streams -----------------------------------------------------------------------------------
 
-void stream_made(const Turn &turn, CUresult result, const CUstream *stream) {
+template <class... More> void stream_created(CUstream *ret_stream, More...) {
     CUcontext current = nullptr;
-    if (turn.is_programs() && result == CUDA_SUCCESS &&
-        server().driver.cuCtxGetCurrent(&current) == CUDA_SUCCESS) {
-        server().streams.made(*stream, current);
+    if (server().driver.cuCtxGetCurrent(&current) == CUDA_SUCCESS) {
+        server().streams.made(*ret_stream, current);
     }
 }
 
-CUresult stream_create(CUstream *ret_stream, unsigned flags) {
-    const Turn turn;
-    const CUresult result = ask_driver<&stream_create>(served_cuStreamCreate, ret_stream, flags);
-    stream_made(turn, result, ret_stream);
-    return result;
-}
-
-CUresult stream_create_with_priority(CUstream *ret_stream, unsigned flags, int priority) {
-    const Turn turn;
-    const CUresult result = ask_driver<&stream_create_with_priority>(
-        served_cuStreamCreateWithPriority, ret_stream, flags, priority);
-    stream_made(turn, result, ret_stream);
-    return result;
-}
-
-CUresult green_stream_create(CUstream *ret_stream, CUgreenCtx_st *green, unsigned flags,
-                             int priority) {
-    const Turn turn;
-    const CUresult result = ask_driver<&green_stream_create>(served_cuGreenCtxStreamCreate,
-                                                             ret_stream, green, flags, priority);
+void green_stream_created(CUstream *ret_stream, CUgreenCtx_st *green, unsigned, int) {
     Contexts::Green known;
-    if (turn.is_programs() && result == CUDA_SUCCESS &&
-        server().contexts.find_green(green, known)) {
+    if (server().contexts.find_green(green, known)) {
         server().streams.made(*ret_stream, known.context);
     }
-    return result;
 }
 
 template <Served entry> CUresult stream_destroy(CUstream stream) {
@@ -233,59 +206,33 @@ template <Served entry> CUresult stream_destroy(CUstream stream) {
 
 // --- captures ----------------------------------------------------------------------------------
 
-// What the driver does while the stream is announced to capture.
-template <class Call>
-CUresult enter_capture(CUstream stream, Streams::Part part, Call driver_does) {
-    const bool announced = server().streams.capture_begins(stream, part);
-    const CUresult result = driver_does();
+// The stream begins a capture, or may join that of an event, which only the wait itself tells
+// without harm. It is announced meanwhile. `More` follows the stream.
+template <Served entry, bool per_thread, Streams::Part part, class... More>
+CUresult enter_capture(CUstream stream, More... more) {
+    const Turn turn;
+    Streams &streams = server().streams;
+    const bool may_capture = part == Streams::Part::origin || streams.any_capture();
+    const bool announced = turn.is_programs() && may_capture &&
+                           streams.capture_begins(meant<per_thread>(stream), part);
+    const CUresult result =
+        ask_driver<&enter_capture<entry, per_thread, part, More...>>(entry, stream, more...);
     if (announced) {
-        server().streams.capture_begun(stream, part, result);
+        streams.capture_begun(meant<per_thread>(stream), part, result);
     }
     return result;
-}
-
-// What begins a capture, with the arguments that follow the stream.
-template <bool per_thread, class Begin> CUresult begin_capture(CUstream stream, Begin begin) {
-    const Turn turn;
-    return turn.is_programs()
-               ? enter_capture(meant<per_thread>(stream), Streams::Part::origin, begin)
-               : begin();
-}
-
-template <Served entry, bool per_thread> CUresult begin_capture_v1(CUstream stream) {
-    return begin_capture<per_thread>(
-        stream, [&] { return ask_driver<&begin_capture_v1<entry, per_thread>>(entry, stream); });
-}
-
-template <Served entry, bool per_thread>
-CUresult begin_capture_v2(CUstream stream, CUstreamCaptureMode mode) {
-    return begin_capture<per_thread>(stream, [&] {
-        return ask_driver<&begin_capture_v2<entry, per_thread>>(entry, stream, mode);
-    });
-}
-
-template <Served entry, bool per_thread>
-CUresult begin_capture_to_graph(CUstream stream, CUgraph graph, const CUgraphNode *dependencies,
-                                const CUgraphEdgeData *edges, size_t count,
-                                CUstreamCaptureMode mode) {
-    return begin_capture<per_thread>(stream, [&] {
-        return ask_driver<&begin_capture_to_graph<entry, per_thread>>(
-            entry, stream, graph, dependencies, edges, count, mode);
-    });
 }
 
 // Headers before CUDA 13.3 have no type for the callback.
 template <Served entry, bool per_thread>
 CUresult begin_recapture_to_graph(CUstream stream, CUstreamCaptureMode mode, CUgraph graph,
                                   void (*callback)(), void *argument) {
-    return begin_capture<per_thread>(stream, [&] {
-        const CUresult result = ask_driver<&begin_recapture_to_graph<entry, per_thread>>(
-            entry, stream, mode, graph, callback, argument);
-        if (result == CUDA_SUCCESS && server().graph_memory.any()) {
-            server().graph_memory.graph_ended(graph); // what was made of it keeps its memory
-        }
-        return result;
-    });
+    const CUresult result = enter_capture<entry, per_thread, Streams::Part::origin>(
+        stream, mode, graph, callback, argument);
+    if (result == CUDA_SUCCESS && server().graph_memory.any()) {
+        server().graph_memory.graph_ended(graph); // what was made of it keeps its memory
+    }
+    return result;
 }
 
 template <Served entry, bool per_thread> CUresult end_capture(CUstream stream, CUgraph *ret_graph) {
@@ -300,53 +247,41 @@ template <Served entry, bool per_thread> CUresult end_capture(CUstream stream, C
     return result;
 }
 
-// Whether the event is of a capture, only the wait itself tells without harm.
-template <Served entry, bool per_thread>
-CUresult stream_wait_event(CUstream stream, CUevent event, unsigned flags) {
-    const Turn turn;
-    const auto wait = [&] {
-        return ask_driver<&stream_wait_event<entry, per_thread>>(entry, stream, event, flags);
-    };
-    return turn.is_programs() && server().streams.any_capture()
-               ? enter_capture(meant<per_thread>(stream), Streams::Part::other, wait)
-               : wait();
-}
-
 } // namespace
 
 void serve_lifetimes(Entries &entries) {
-    entries.at[served_cuCtxDestroy] = entry_of<&ctx_end<served_cuCtxDestroy>>();
-    entries.at[served_cuCtxDestroy_v2] = entry_of<&ctx_end<served_cuCtxDestroy_v2>>();
-    entries.at[served_cuCtxAttach] = entry_of<&ctx_attach>();
+#define SERVE_BOTH_VERSIONS(symbol, function)                                                      \
+    entries.at[served_##symbol] = entry_of<&function<served_##symbol>>();                          \
+    entries.at[served_##symbol##_v2] = entry_of<&function<served_##symbol##_v2>>()
+    SERVE_BOTH_VERSIONS(cuCtxDestroy, ctx_end);
+    SERVE_BOTH_VERSIONS(cuDevicePrimaryCtxRelease, primary_release);
+    SERVE_BOTH_VERSIONS(cuDevicePrimaryCtxReset, primary_reset);
+    SERVE_BOTH_VERSIONS(cuStreamDestroy, stream_destroy);
+#undef SERVE_BOTH_VERSIONS
     entries.at[served_cuCtxDetach] = entry_of<&ctx_detach>();
     entries.at[served_cuDevicePrimaryCtxRetain] = entry_of<&primary_retain>();
-    entries.at[served_cuDevicePrimaryCtxRelease] =
-        entry_of<&primary_release<served_cuDevicePrimaryCtxRelease>>();
-    entries.at[served_cuDevicePrimaryCtxRelease_v2] =
-        entry_of<&primary_release<served_cuDevicePrimaryCtxRelease_v2>>();
-    entries.at[served_cuDevicePrimaryCtxReset] =
-        entry_of<&primary_reset<served_cuDevicePrimaryCtxReset>>();
-    entries.at[served_cuDevicePrimaryCtxReset_v2] =
-        entry_of<&primary_reset<served_cuDevicePrimaryCtxReset_v2>>();
+    watch<served_cuCtxAttach, &ctx_attached>(entries);
 
     entries.at[served_cuGreenCtxCreate] = entry_of<&green_create>();
     entries.at[served_cuGreenCtxDestroy] = entry_of<&green_destroy>();
-    entries.at[served_cuGreenCtxStreamCreate] = entry_of<&green_stream_create>();
+    watch<served_cuGreenCtxStreamCreate, &green_stream_created>(entries);
 
-    entries.at[served_cuStreamCreate] = entry_of<&stream_create>();
-    entries.at[served_cuStreamCreateWithPriority] = entry_of<&stream_create_with_priority>();
-    entries.at[served_cuStreamDestroy] = entry_of<&stream_destroy<served_cuStreamDestroy>>();
-    entries.at[served_cuStreamDestroy_v2] = entry_of<&stream_destroy<served_cuStreamDestroy_v2>>();
+    watch<served_cuStreamCreate, &stream_created<unsigned>>(entries);
+    watch<served_cuStreamCreateWithPriority, &stream_created<unsigned, int>>(entries);
 
-#define SERVE_STREAM_ENTRY(symbol, function)                                                       \
-    entries.at[served_##symbol] = entry_of<&function<served_##symbol, false>>();                   \
-    entries.at[served_##symbol##_ptsz] = entry_of<&function<served_##symbol##_ptsz, true>>()
-    SERVE_STREAM_ENTRY(cuStreamBeginCapture, begin_capture_v1);
-    SERVE_STREAM_ENTRY(cuStreamBeginCapture_v2, begin_capture_v2);
-    SERVE_STREAM_ENTRY(cuStreamBeginCaptureToGraph, begin_capture_to_graph);
+#define SERVE_STREAM_ENTRY(symbol, function, ...)                                                  \
+    entries.at[served_##symbol] =                                                                  \
+        entry_of<&function<served_##symbol, false __VA_OPT__(, ) __VA_ARGS__>>();                  \
+    entries.at[served_##symbol##_ptsz] =                                                           \
+        entry_of<&function<served_##symbol##_ptsz, true __VA_OPT__(, ) __VA_ARGS__>>()
+    using Part = Streams::Part;
+    SERVE_STREAM_ENTRY(cuStreamBeginCapture, enter_capture, Part::origin);
+    SERVE_STREAM_ENTRY(cuStreamBeginCapture_v2, enter_capture, Part::origin, CUstreamCaptureMode);
+    SERVE_STREAM_ENTRY(cuStreamBeginCaptureToGraph, enter_capture, Part::origin, CUgraph,
+                       const CUgraphNode *, const CUgraphEdgeData *, size_t, CUstreamCaptureMode);
     SERVE_STREAM_ENTRY(cuStreamBeginRecaptureToGraph, begin_recapture_to_graph);
     SERVE_STREAM_ENTRY(cuStreamEndCapture, end_capture);
-    SERVE_STREAM_ENTRY(cuStreamWaitEvent, stream_wait_event);
+    SERVE_STREAM_ENTRY(cuStreamWaitEvent, enter_capture, Part::other, CUevent, unsigned);
 #undef SERVE_STREAM_ENTRY
 }
 

@@ -18,23 +18,12 @@ void set_access_from_here(CUcontext context, uint32_t access) {
     }
 }
 
-CUresult enable_peer_access(CUcontext peer, unsigned flags) {
-    const Turn turn;
-    const CUresult result =
-        ask_driver<&enable_peer_access>(served_cuCtxEnablePeerAccess, peer, flags);
-    if (turn.is_programs() && result == CUDA_SUCCESS) {
-        set_access_from_here(peer, EMM_ACCESS_READ_WRITE);
-    }
-    return result;
+void peer_access_enabled(CUcontext peer, unsigned) {
+    set_access_from_here(peer, EMM_ACCESS_READ_WRITE);
 }
 
-CUresult disable_peer_access(CUcontext peer) {
-    const Turn turn;
-    const CUresult result = ask_driver<&disable_peer_access>(served_cuCtxDisablePeerAccess, peer);
-    if (turn.is_programs() && result == CUDA_SUCCESS) {
-        set_access_from_here(peer, EMM_ACCESS_NONE);
-    }
-    return result;
+void peer_access_disabled(CUcontext peer) {
+    set_access_from_here(peer, EMM_ACCESS_NONE);
 }
 
 } // namespace
@@ -55,17 +44,14 @@ void Server::end_peer_access(CUcontext context) {
     if (!peers.holds_any(context)) {
         return;
     }
-    const Current current(driver, context);
-    if (current.result() == CUDA_SUCCESS) {
-        driver.cuCtxSynchronize();
-    }
+    contexts.wait_for_work_of(context);
     const std::lock_guard lock(peers.telling);
     tell(peers.end(context));
 }
 
 void serve_peers(Entries &entries) {
-    entries.at[served_cuCtxEnablePeerAccess] = entry_of<&enable_peer_access>();
-    entries.at[served_cuCtxDisablePeerAccess] = entry_of<&disable_peer_access>();
+    watch<served_cuCtxEnablePeerAccess, &peer_access_enabled>(entries);
+    watch<served_cuCtxDisablePeerAccess, &peer_access_disabled>(entries);
 }
 
 } // namespace emm::run

@@ -75,11 +75,10 @@ bool Pools::is_default(CUmemoryPool pool, CUdevice &ret_device) {
 namespace {
 
 // The contexts that are served on the device of a default pool; of another pool none.
-std::vector<emm_context *> contexts_of_pool(const Turn &turn, CUmemoryPool pool,
-                                            CUdevice &ret_device) {
-    return turn.is_programs() && server().pools.is_default(pool, ret_device)
-               ? server().contexts.all_on(ret_device)
-               : std::vector<emm_context *>();
+std::vector<emm_context *> contexts_of_pool(CUmemoryPool pool) {
+    CUdevice device = 0;
+    return server().pools.is_default(pool, device) ? server().contexts.all_on(device)
+                                                   : std::vector<emm_context *>();
 }
 
 emm_stats stats_of(emm_context *context) {
@@ -87,34 +86,20 @@ emm_stats stats_of(emm_context *context) {
     return emm_get_stats(context, &stats) < 0 ? emm_stats() : stats;
 }
 
-CUresult device_set_mem_pool(CUdevice device, CUmemoryPool pool) {
-    const Turn turn;
-    const CUresult result =
-        ask_driver<&device_set_mem_pool>(served_cuDeviceSetMemPool, device, pool);
-    if (turn.is_programs() && result == CUDA_SUCCESS) {
-        server().pools.set(device, pool);
-    }
-    return result;
+void device_pool_set(CUdevice device, CUmemoryPool pool) {
+    server().pools.set(device, pool);
 }
 
 // Of CUDA 13, for host memory too: then it has nothing to do with a device.
-CUresult mem_set_mem_pool(CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool) {
-    const Turn turn;
-    const CUresult result =
-        ask_driver<&mem_set_mem_pool>(served_cuMemSetMemPool, location, type, pool);
-    if (turn.is_programs() && result == CUDA_SUCCESS && type == CU_MEM_ALLOCATION_TYPE_PINNED &&
-        location->type == CU_MEM_LOCATION_TYPE_DEVICE) {
+void location_pool_set(CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool) {
+    if (type == CU_MEM_ALLOCATION_TYPE_PINNED && location->type == CU_MEM_LOCATION_TYPE_DEVICE) {
         server().pools.set(location->id, pool);
     }
-    return result;
 }
 
-CUresult pool_destroy(CUmemoryPool pool) {
-    const Turn turn;
-    if (turn.is_programs()) {
-        server().pools.forget(pool); // first: another thread may get the handle
-    }
-    return ask_driver<&pool_destroy>(served_cuMemPoolDestroy, pool);
+Answer pool_ends(CUmemoryPool pool) {
+    server().pools.forget(pool); // first: another thread may get the handle
+    return {};
 }
 
 // The bytes that the plugin has for the device; false: the attribute says nothing of them. Of the
@@ -139,19 +124,16 @@ bool bytes_of(const emm_stats &stats, CUmemPool_attribute attribute, cuuint64_t 
 }
 
 // The sum of what several contexts had at most may be more than they had at one time.
-CUresult pool_get_attribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *ret_value) {
-    const Turn turn;
-    CUdevice device = 0;
+Answer pool_get_attribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *ret_value) {
     const auto kept = server().contexts.keep();
-    const std::vector<emm_context *> contexts = contexts_of_pool(turn, pool, device);
+    const std::vector<emm_context *> contexts = contexts_of_pool(pool);
     cuuint64_t sum = 0, bytes = 0;
     bool is_told = !contexts.empty() && ret_value;
     for (size_t i = 0; is_told && i < contexts.size(); i++, sum += bytes) {
         is_told = bytes_of(stats_of(contexts[i]), attribute, bytes);
     }
     if (!is_told) {
-        return ask_driver<&pool_get_attribute>(served_cuMemPoolGetAttribute, pool, attribute,
-                                               ret_value);
+        return {};
     }
     std::memcpy(ret_value, &sum, sizeof sum);
     return CUDA_SUCCESS;
@@ -171,14 +153,10 @@ void trim_all(const std::vector<emm_context *> &contexts, uint64_t keep_reserved
     }
 }
 
-CUresult pool_trim_to(CUmemoryPool pool, size_t keep_bytes) {
-    const Turn turn;
-    CUdevice device = 0;
-    {
-        const auto kept = server().contexts.keep();
-        trim_all(contexts_of_pool(turn, pool, device), keep_bytes);
-    }
-    return ask_driver<&pool_trim_to>(served_cuMemPoolTrimTo, pool, keep_bytes);
+Answer pool_trim_to(CUmemoryPool pool, size_t keep_bytes) {
+    const auto kept = server().contexts.keep();
+    trim_all(contexts_of_pool(pool), keep_bytes);
+    return {}; // and the driver trims its own
 }
 
 uint32_t access_of(const CUmemAccessDesc &access) {
@@ -187,13 +165,10 @@ uint32_t access_of(const CUmemAccessDesc &access) {
                                                               : EMM_ACCESS_NONE;
 }
 
-CUresult pool_set_access(CUmemoryPool pool, const CUmemAccessDesc *access, size_t count) {
-    const Turn turn;
-    const CUresult result =
-        ask_driver<&pool_set_access>(served_cuMemPoolSetAccess, pool, access, count);
+void pool_access_set(CUmemoryPool pool, const CUmemAccessDesc *access, size_t count) {
     CUdevice device = 0;
-    if (result != CUDA_SUCCESS || !turn.is_programs() || !server().pools.is_default(pool, device)) {
-        return result;
+    if (!server().pools.is_default(pool, device)) {
+        return;
     }
     const auto kept = server().contexts.keep();
     for (size_t i = 0; i < count; i++) {
@@ -206,18 +181,17 @@ CUresult pool_set_access(CUmemoryPool pool, const CUmemAccessDesc *access, size_
             server().set_peer_access(context, peer.id, nullptr, access_of(access[i]));
         }
     }
-    return result;
 }
 
 } // namespace
 
 void serve_pools(Entries &entries) {
-    entries.at[served_cuDeviceSetMemPool] = entry_of<&device_set_mem_pool>();
-    entries.at[served_cuMemSetMemPool] = entry_of<&mem_set_mem_pool>();
-    entries.at[served_cuMemPoolDestroy] = entry_of<&pool_destroy>();
-    entries.at[served_cuMemPoolGetAttribute] = entry_of<&pool_get_attribute>();
-    entries.at[served_cuMemPoolSetAccess] = entry_of<&pool_set_access>();
-    entries.at[served_cuMemPoolTrimTo] = entry_of<&pool_trim_to>();
+    watch<served_cuDeviceSetMemPool, &device_pool_set>(entries);
+    watch<served_cuMemSetMemPool, &location_pool_set>(entries);
+    serve<served_cuMemPoolDestroy, &pool_ends>(entries);
+    serve<served_cuMemPoolGetAttribute, &pool_get_attribute>(entries);
+    watch<served_cuMemPoolSetAccess, &pool_access_set>(entries);
+    serve<served_cuMemPoolTrimTo, &pool_trim_to>(entries);
 }
 
 } // namespace emm::run

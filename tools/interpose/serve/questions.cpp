@@ -12,16 +12,13 @@ namespace {
 
 // --- where -------------------------------------------------------------------------------------
 
-CUresult mem_get_address_range(CUdeviceptr *ret_base, size_t *ret_size, CUdeviceptr ptr) {
-    const Turn turn;
-    const bool asks = turn.is_programs() && (ret_base || ret_size);
-    const Allocation found = asks ? server().around(ptr) : Allocation();
+Answer mem_get_address_range(CUdeviceptr *ret_base, size_t *ret_size, CUdeviceptr ptr) {
+    const Allocation found = ret_base || ret_size ? server().around(ptr) : Allocation();
     if (found.freed) {
         return CUDA_ERROR_NOT_FOUND;
     }
     if (found.address == 0) {
-        return ask_driver<&mem_get_address_range>(served_cuMemGetAddressRange_v2, ret_base,
-                                                  ret_size, ptr);
+        return {};
     }
     if (ret_base) {
         *ret_base = found.address;
@@ -33,18 +30,13 @@ CUresult mem_get_address_range(CUdeviceptr *ret_base, size_t *ret_size, CUdevice
 }
 
 // Memory of the driver's own pieces: not what the program has, which has no such handle.
-CUresult mem_retain_allocation_handle(CUmemGenericAllocationHandle *ret_handle, void *address) {
-    const Turn turn;
+Answer mem_retain_allocation_handle(CUmemGenericAllocationHandle *, void *address) {
     const auto ptr = reinterpret_cast<CUdeviceptr>(address);
-    if (turn.is_programs() && server().around(ptr).address != 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    const CUresult result = ask_driver<&mem_retain_allocation_handle>(
-        served_cuMemRetainAllocationHandle, ret_handle, address);
-    if (turn.is_programs() && result == CUDA_SUCCESS) {
-        server().passed_on.retain(Passed::physical, *ret_handle);
-    }
-    return result;
+    return server().around(ptr).address != 0 ? CUDA_ERROR_INVALID_VALUE : Answer();
+}
+
+void handle_retained(CUmemGenericAllocationHandle *ret_handle, void *) {
+    server().passed_on.retain(Passed::physical, *ret_handle);
 }
 
 // --- what --------------------------------------------------------------------------------------
@@ -94,17 +86,14 @@ void tell_attribute(const Allocation &allocation, CUpointer_attribute attribute,
 }
 
 // Of an attribute that concerns the allocation, or of none that has been freed.
-Allocation asked_about(const Turn &turn, CUdeviceptr ptr, bool concerns_allocation) {
-    if (!turn.is_programs()) {
-        return {};
-    }
+Allocation asked_about(CUdeviceptr ptr, bool concerns_allocation) {
     const Allocation there = server().allocations.find(ptr);
     return concerns_allocation || there.freed ? server().around(ptr) : there;
 }
 
 // The driver says so of memory of cuMemAlloc, emm of what it exports. However wide the driver's
 // answer is, its first byte is 0 or 1.
-void tell_shareable(CUpointer_attribute attribute, void *ret_data, CUdeviceptr ptr) {
+void tell_shareable(void *ret_data, CUpointer_attribute attribute, CUdeviceptr ptr) {
     const Allocation found = attribute == CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE
                                  ? server().own_around(ptr)
                                  : Allocation();
@@ -120,20 +109,14 @@ void tell_unknown(CUpointer_attribute attribute, void *ret_data, CUdeviceptr ptr
     }
 }
 
-CUresult pointer_get_attribute(void *ret_data, CUpointer_attribute attribute, CUdeviceptr ptr) {
-    const Turn turn;
+Answer pointer_get_attribute(void *ret_data, CUpointer_attribute attribute, CUdeviceptr ptr) {
     const bool concerns = ret_data && is_of_allocation(attribute);
-    const Allocation found = asked_about(turn, ptr, concerns);
+    const Allocation found = asked_about(ptr, concerns);
     if (found.freed) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (found.address == 0 || !concerns) {
-        const CUresult result = ask_driver<&pointer_get_attribute>(served_cuPointerGetAttribute,
-                                                                   ret_data, attribute, ptr);
-        if (turn.is_programs() && result == CUDA_SUCCESS) {
-            tell_shareable(attribute, ret_data, ptr);
-        }
-        return result;
+        return {};
     }
     tell_attribute(found, attribute, ret_data);
     return CUDA_SUCCESS;
@@ -146,7 +129,7 @@ CUresult pointer_get_attributes(unsigned count, CUpointer_attribute *attributes,
     const Turn turn;
     const bool concerns =
         attributes && ret_data && std::any_of(attributes, attributes + count, is_of_allocation);
-    const Allocation found = asked_about(turn, ptr, concerns);
+    const Allocation found = turn.is_programs() ? asked_about(ptr, concerns) : Allocation();
     const CUresult result = ask_driver<&pointer_get_attributes>(
         served_cuPointerGetAttributes, count, attributes, ret_data, found.freed ? 0 : ptr);
     const bool is_programs = turn.is_programs() && result == CUDA_SUCCESS;
@@ -161,7 +144,7 @@ CUresult pointer_get_attributes(unsigned count, CUpointer_attribute *attributes,
         if (concerns && found.address != 0) {
             tell_attribute(found, attributes[i], ret_data[i]);
         }
-        tell_shareable(attributes[i], ret_data[i], ptr);
+        tell_shareable(ret_data[i], attributes[i], ptr);
     }
     return result;
 }
@@ -169,10 +152,11 @@ CUresult pointer_get_attributes(unsigned count, CUpointer_attribute *attributes,
 } // namespace
 
 void serve_questions(Entries &entries) {
-    entries.at[served_cuMemGetAddressRange_v2] = entry_of<&mem_get_address_range>();
-    entries.at[served_cuPointerGetAttribute] = entry_of<&pointer_get_attribute>();
+    serve<served_cuMemGetAddressRange_v2, &mem_get_address_range>(entries);
+    serve<served_cuPointerGetAttribute, &pointer_get_attribute, &tell_shareable>(entries);
     entries.at[served_cuPointerGetAttributes] = entry_of<&pointer_get_attributes>();
-    entries.at[served_cuMemRetainAllocationHandle] = entry_of<&mem_retain_allocation_handle>();
+    serve<served_cuMemRetainAllocationHandle, &mem_retain_allocation_handle, &handle_retained>(
+        entries);
 }
 
 } // namespace emm::run

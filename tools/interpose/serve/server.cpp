@@ -25,7 +25,7 @@ bool fail(char *ret_problem, size_t size) {
     return false;
 }
 
-bool serve(const Entries *driver, Entries *ret_serving, char *ret_problem, size_t size) {
+bool start(const Entries *driver, Entries *ret_serving, char *ret_problem, size_t size) {
     driver_entries = *driver;
     Options options;
     std::string problem;
@@ -162,7 +162,7 @@ extern "C" __attribute__((visibility("default"))) bool
 emm_run_serve(const emm::run::Entries *driver, emm::run::Entries *ret_serving, char *ret_problem,
               size_t size) {
     try {
-        return emm::run::serve(driver, ret_serving, ret_problem, size);
+        return emm::run::start(driver, ret_serving, ret_problem, size);
     } catch (const std::bad_alloc &) {
         std::snprintf(ret_problem, size, "no host memory to serve the program with");
         return false;

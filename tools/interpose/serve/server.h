@@ -15,6 +15,7 @@
 #include "streams.h"
 
 #include <new>
+#include <type_traits>
 
 namespace emm::run {
 
@@ -147,6 +148,41 @@ template <class... Arguments, CUresult (*function)(Arguments...)> struct Guarded
 };
 template <auto function> Entry entry_of() {
     return reinterpret_cast<Entry>(&Guarded<function>::call);
+}
+
+// Most entries: `answer` (nullptr: none) answers the program, else the driver does; `then`
+// (nullptr: none) is told of the driver's success. Both take the program's arguments.
+template <auto function> constexpr bool is_there = !std::is_null_pointer_v<decltype(function)>;
+
+template <Served entry, auto answer, auto then, class... Arguments>
+CUresult serve_call(Arguments... arguments) {
+    const Turn turn;
+    if constexpr (is_there<answer>) {
+        const Answer own = turn.is_programs() ? answer(arguments...) : Answer();
+        if (own) {
+            return *own;
+        }
+    }
+    const CUresult result =
+        ask_driver<&serve_call<entry, answer, then, Arguments...>>(entry, arguments...);
+    if constexpr (is_there<then>) {
+        if (turn.is_programs() && result == CUDA_SUCCESS) {
+            then(arguments...);
+        }
+    }
+    return result;
+}
+
+template <Served entry, auto answer, auto then, class Result, class... Arguments>
+void put_entry(Entries &entries, Result (*)(Arguments...)) {
+    entries.at[entry] = entry_of<&serve_call<entry, answer, then, Arguments...>>();
+}
+
+template <Served entry, auto answer, auto then = nullptr> void serve(Entries &entries) {
+    put_entry<entry, answer, then>(entries, answer);
+}
+template <Served entry, auto then> void watch(Entries &entries) {
+    put_entry<entry, nullptr, then>(entries, then);
 }
 
 } // namespace emm::run
