@@ -61,8 +61,7 @@ void end_capture(const std::shared_ptr<Capture> &capture) {
     while (!capture->streams.empty()) {
         leave_capture(**capture->streams.begin());
     }
-    auto &captures = sim().captures;
-    captures.erase(std::remove(captures.begin(), captures.end(), capture), captures.end());
+    std::erase(sim().captures, capture);
 }
 
 bool all_joined(const Capture &capture) {

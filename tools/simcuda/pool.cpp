@@ -194,8 +194,7 @@ void trim_pools() {
             pool->trim(keep);
         }
     }
-    auto &pools = sim().pools;
-    pools.erase(std::remove_if(pools.begin(), pools.end(), is_over), pools.end());
+    std::erase_if(sim().pools, is_over);
 }
 
 } // namespace simcuda

@@ -19,11 +19,9 @@ bool before(const Access &earlier, const Clock &clock, const Host &host) {
 } // namespace
 
 void add_use(std::vector<Access> &uses, const Access &use, const Host &host) {
-    uses.erase(std::remove_if(uses.begin(), uses.end(),
-                              [&](const Access &old) {
-                                  return old.line == use.line || host.has_seen(old.line, old.time);
-                              }),
-               uses.end());
+    std::erase_if(uses, [&](const Access &old) {
+        return old.line == use.line || host.has_seen(old.line, old.time);
+    });
     uses.push_back(use);
 }
 

@@ -96,8 +96,7 @@ OpRef Schedule::take_ready(size_t index) {
 // Work that the program waited for has run, yet is still listed.
 void Schedule::drop_finished() {
     if (ready_.size() > 2 * pending_ + 64) {
-        const auto finished = [](const OpRef &op) { return op->state != Op::State::ready; };
-        ready_.erase(std::remove_if(ready_.begin(), ready_.end(), finished), ready_.end());
+        std::erase_if(ready_, [](const OpRef &op) { return op->state != Op::State::ready; });
     }
 }
 
