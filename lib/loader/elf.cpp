@@ -2,6 +2,7 @@
 
 #include "loader/refusal.h"
 #include "loader/text.h"
+#include "observe/read_write.h"
 
 #include <fmt/ranges.h>
 
@@ -258,20 +259,7 @@ std::string ElfFile::build_id() const {
 }
 
 bool ElfFile::read(uint64_t offset, void *to, size_t size) const {
-    auto *next = static_cast<char *>(to);
-    while (size > 0) {
-        const ssize_t got = pread(descriptor_, next, size, static_cast<off_t>(offset));
-        if (got < 0 && errno == EINTR) {
-            continue;
-        }
-        if (got <= 0) {
-            return false;
-        }
-        next += got;
-        offset += static_cast<uint64_t>(got);
-        size -= static_cast<size_t>(got);
-    }
-    return true;
+    return observe::read_at(descriptor_, offset, to, size) == size;
 }
 
 emm_status ElfFile::bad(std::string problem, std::string expected, std::string got,

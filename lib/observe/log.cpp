@@ -5,6 +5,7 @@
 #include "observe/log_levels.h"
 #include "observe/log_setting.h"
 #include "observe/process.h"
+#include "observe/read_write.h"
 #include "observe/text.h"
 
 #include <emm/plugin.h>
@@ -14,7 +15,6 @@
 #include <spdlog/sinks/stdout_sinks.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdlib>
 #include <memory>
 #include <mutex>
@@ -50,13 +50,7 @@ private:
     void sink_it_(const spdlog::details::log_msg &message) override {
         spdlog::memory_buf_t line;
         formatter_->format(message, line);
-        for (size_t done = 0; done < line.size();) {
-            const ssize_t now = write(file_.number(), line.data() + done, line.size() - done);
-            if (now < 0 && errno != EINTR) {
-                return;
-            }
-            done += now > 0 ? static_cast<size_t>(now) : 0;
-        }
+        write_all(file_.number(), {line.data(), line.size()});
     }
     void flush_() override {}
 

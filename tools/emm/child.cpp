@@ -1,6 +1,7 @@
 #include "child.h"
 
 #include "clock.h"
+#include "observe/read_write.h"
 #include "problem.h"
 
 #include <cerrno>
@@ -210,16 +211,7 @@ void Channel::close_out() {
 }
 
 bool Channel::send(const Json &message) {
-    const std::string line = dump(message) + "\n";
-    size_t sent = 0;
-    while (sent < line.size()) {
-        const ssize_t wrote = write(out_, line.data() + sent, line.size() - sent);
-        if (wrote < 0 && errno != EINTR) {
-            return false;
-        }
-        sent += wrote > 0 ? static_cast<size_t>(wrote) : 0;
-    }
-    return true;
+    return observe::write_all(out_, dump(message) + "\n");
 }
 
 std::optional<Json> Channel::receive(double timeout, End &ret_end) {

@@ -1,9 +1,9 @@
 #include "print.h"
 
 #include "exchange/output.h"
+#include "observe/read_write.h"
 #include "observe/text.h"
 
-#include <cerrno>
 #include <fcntl.h>
 #include <initializer_list>
 #include <new>
@@ -29,15 +29,7 @@ void print_json(const Json &json) {
 }
 
 void print_error(std::string_view message) noexcept try {
-    const std::string plain = plain_lines(message);
-    std::string_view text = plain;
-    while (!text.empty()) {
-        const ssize_t done = write(STDERR_FILENO, text.data(), text.size());
-        if (done < 0 && errno != EINTR) {
-            return;
-        }
-        text.remove_prefix(done > 0 ? static_cast<size_t>(done) : 0);
-    }
+    observe::write_all(STDERR_FILENO, plain_lines(message));
 } catch (const std::bad_alloc &) {
     return;
 }

@@ -3,6 +3,7 @@
 #include "observe/error.h"
 #include "observe/events/python_calls.h"
 #include "observe/file.h"
+#include "observe/read_write.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -130,12 +131,8 @@ void LogWriter::cut() {
 }
 
 bool LogWriter::flush() {
-    for (size_t done = 0; done < text_.size();) {
-        const ssize_t now = ::write(csv_, text_.data() + done, text_.size() - done);
-        if (now < 0 && errno != EINTR) {
-            return false;
-        }
-        done += now > 0 ? static_cast<size_t>(now) : 0;
+    if (!write_all(csv_, text_)) {
+        return false;
     }
     csv_bytes_ += text_.size();
     text_.clear();

@@ -1,10 +1,10 @@
 // The plugin's file: read, not run.
 #include "check/case.h"
 #include "check/plan.h"
+#include "observe/read_write.h"
 
 #include <emm/plugin.h>
 
-#include <cstdio>
 #include <cstring>
 #include <elf.h>
 
@@ -38,20 +38,8 @@ private:
     std::string bytes_;
 };
 
-std::string read(const std::string &path) {
-    std::string bytes;
-    if (FILE *const file = fopen(path.c_str(), "rbe")) {
-        char part[16384];
-        for (size_t got = 0; (got = fread(part, 1, sizeof part, file)) > 0;) {
-            bytes.append(part, got);
-        }
-        fclose(file);
-    }
-    return bytes;
-}
-
 // emm has loaded it before, so it is a library for this machine.
-ElfFile::ElfFile(const std::string &path) : bytes_(read(path)) {
+ElfFile::ElfFile(const std::string &path) : bytes_(observe::text_of_file(path)) {
     expect(bytes_.size() >= sizeof(Elf64_Ehdr), "{} cannot be read", path);
     if (!section(SHT_DYNSYM) || !section(SHT_DYNAMIC)) {
         throw Skipped("the library has no section headers to read");

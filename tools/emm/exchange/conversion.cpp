@@ -1,6 +1,5 @@
 #include "exchange/conversion.h"
 
-#include "observe/text.h"
 #include "trace/builder.h"
 
 #include <algorithm>
@@ -186,15 +185,6 @@ uint64_t choose_device(const std::vector<uint64_t> &devices, std::optional<uint6
                         std::to_string(*chosen));
     }
     return chosen.value_or(devices.front());
-}
-
-Failure bad_file(const std::string &name, const std::string &place, const Malformed &malformed) {
-    return Failure({.stage = "trace",
-                    .message = observe::one_line(name + (place.empty() ? "" : ", " + place) + ": " +
-                                                 malformed.what()),
-                    .path = name,
-                    .expected = malformed.expected,
-                    .got = malformed.got});
 }
 
 } // namespace emm::tool

@@ -69,8 +69,4 @@ struct Conversion {
 // `report` is called every now and then.
 Conversion convert(Recording &recording, Output &output, const std::function<void()> &report);
 
-// A file whose content is not what it should be: exit status 2. `place` says where, as in "line 3",
-// and may be empty.
-Failure bad_file(const std::string &name, const std::string &place, const Malformed &malformed);
-
 } // namespace emm::tool

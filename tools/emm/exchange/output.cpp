@@ -1,5 +1,6 @@
 #include "exchange/output.h"
 
+#include "observe/read_write.h"
 #include "observe/text.h"
 #include "problem.h"
 
@@ -97,13 +98,8 @@ void Output::open_file() {
 }
 
 void Output::flush() {
-    std::string_view rest = buffer_;
-    while (!rest.empty()) {
-        const ssize_t done = ::write(descriptor_, rest.data(), rest.size());
-        if (done < 0 && errno != EINTR) {
-            throw not_written(path_, errno);
-        }
-        rest.remove_prefix(done > 0 ? static_cast<size_t>(done) : 0);
+    if (!observe::write_all(descriptor_, buffer_)) {
+        throw not_written(path_, errno);
     }
     buffer_.clear();
 }

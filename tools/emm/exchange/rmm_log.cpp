@@ -61,10 +61,6 @@ uint64_t rmm_time(std::string_view text) {
            rmm_number(text.substr(9), "the microsecond");
 }
 
-std::string_view without_return(std::string_view line) {
-    return line.substr(0, line.size() - (!line.empty() && line.back() == '\r'));
-}
-
 // Makes one time of the times of days: a log may go past midnight. Lines of several threads may be
 // some moments out of order.
 class Days {
@@ -105,28 +101,20 @@ std::optional<RecordedEvent> rmm_event(std::string_view line) {
 void RmmLog::visit(const Visit &visit) {
     LineFile file(path_, name_);
     Days days;
-    size_t line = 1;
-    try {
-        const std::string first(without_return(file.next().value_or("")));
+    file.where_it_is([&] {
+        const std::string_view first = file.first();
         if (first != header) {
             throw Malformed("the header " + std::string(header), in_quotes(first));
         }
-        for (line++; const std::optional<std::string_view> text = file.next(); line++) {
-            std::optional<RecordedEvent> event;
-            if (!without_return(*text).empty()) {
-                event = rmm_event(without_return(*text));
-            }
-            if (event) {
-                event->time = days.time(event->time);
-                visit(*event);
-            }
-            if (report_ && line % 4096 == 0) {
-                report_(file.share());
-            }
-        }
-    } catch (const Malformed &malformed) {
-        throw bad_file(name_, fmt::format("line {}", line), malformed);
-    }
+        file.each(
+            [&](std::string_view line) {
+                if (std::optional<RecordedEvent> event = rmm_event(line)) {
+                    event->time = days.time(event->time);
+                    visit(*event);
+                }
+            },
+            report_);
+    });
 }
 
 } // namespace emm::tool

@@ -1,6 +1,5 @@
 #include "exchange/timeline.h"
 
-#include "exchange/conversion.h"
 #include "observe/callers/python_frames.h"
 #include "print.h"
 #include "trace/event_log.h"
@@ -19,10 +18,6 @@ constexpr std::array<std::string_view, 8> call_names = {
 
 uint64_t key_of(uint64_t address, Memory memory) {
     return address << 2 | static_cast<uint64_t>(memory);
-}
-
-std::string_view without_return_of(std::string_view line) {
-    return line.substr(0, line.size() - (!line.empty() && line.back() == '\r'));
 }
 
 size_t after_digits(const std::string &text, size_t at) {
@@ -102,23 +97,13 @@ void Timeline::visit(TimelineVisitor &visitor) {
     live_.clear();
     allocations_ = 0;
     LineFile file(log_.path(), log_.name());
-    size_t line = 1;
-    try {
-        const std::string first(without_return_of(file.next().value_or("")));
+    file.where_it_is([&] {
+        const std::string_view first = file.first();
         if (!is_event_log(first)) {
             throw Malformed("the header of an event log (EMM_EVENT_LOG)", in_quotes(first));
         }
-        for (line++; const std::optional<std::string_view> text = file.next(); line++) {
-            if (!without_return_of(*text).empty()) {
-                add(without_return_of(*text), visitor);
-            }
-            if (line % 4096 == 0) {
-                report_(file.share());
-            }
-        }
-    } catch (const Malformed &malformed) {
-        throw bad_file(log_.name(), fmt::format("line {}", line), malformed);
-    }
+        file.each([&](std::string_view line) { add(line, visitor); }, report_);
+    });
 }
 
 // A late free concerns a block that is gone, and a failure changed nothing.

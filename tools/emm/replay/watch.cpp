@@ -1,5 +1,6 @@
 #include "replay/watch.h"
 
+#include "observe/read_write.h"
 #include "problem.h"
 #include "replay/session.h"
 
@@ -23,17 +24,8 @@ Failure watch_not_written(const std::string &path) {
 }
 
 bool write_numbers(int descriptor, const std::vector<uint64_t> &numbers) {
-    const char *bytes = reinterpret_cast<const char *>(numbers.data());
-    size_t rest = numbers.size() * sizeof(uint64_t);
-    while (rest > 0) {
-        const ssize_t done = write(descriptor, bytes, rest);
-        if (done < 0 && errno != EINTR) {
-            return false;
-        }
-        bytes += done > 0 ? done : 0;
-        rest -= done > 0 ? static_cast<size_t>(done) : 0;
-    }
-    return true;
+    return observe::write_all(descriptor, {reinterpret_cast<const char *>(numbers.data()),
+                                           numbers.size() * sizeof(uint64_t)});
 }
 
 uint64_t steps_of(const Trace &trace) {

@@ -1,6 +1,5 @@
 #include "report/history.h"
 
-#include "exchange/conversion.h"
 #include "print.h"
 #include "trace/event_log.h"
 #include "trace/file.h"
@@ -10,10 +9,6 @@
 
 namespace emm::tool {
 namespace {
-
-std::string_view without_line_return(std::string_view line) {
-    return line.substr(0, line.size() - (!line.empty() && line.back() == '\r'));
-}
 
 class LogReader : public TimelineVisitor {
 public:
@@ -118,31 +113,12 @@ void read_log_rows(const Input &input, const std::function<void(double)> &report
     reader.finish();
 }
 
-void read_trace_rows(LineFile &file, const std::string &name,
-                     const std::function<void(double)> &report, Recorded &recorded) {
+void read_trace_rows(LineFile &file, const std::function<void(double)> &report,
+                     Recorded &recorded) {
     TraceRows rows(recorded);
-    size_t line = 2;
-    try {
-        for (; const std::optional<std::string_view> text = file.next(); line++) {
-            if (!without_line_return(*text).empty()) {
-                rows.add(trace_row(without_line_return(*text)));
-            }
-            if (line % 4096 == 0) {
-                report(file.share());
-            }
-        }
-    } catch (const Malformed &malformed) {
-        throw bad_file(name, fmt::format("line {}", line), malformed);
-    }
+    file.where_it_is(
+        [&] { file.each([&](std::string_view line) { rows.add(trace_row(line)); }, report); });
     rows.finish();
-}
-
-std::string first_line(LineFile &file, const std::string &name) {
-    try {
-        return std::string(without_line_return(file.next().value_or("")));
-    } catch (const Malformed &malformed) {
-        throw bad_file(name, "line 1", malformed);
-    }
 }
 
 void check_not_empty(const Recorded &recorded, const std::string &name) {
@@ -159,12 +135,12 @@ Recorded read_recorded(const Input &input, const std::function<void(double)> &re
         complete_event_log(input.path());
     }
     LineFile file(input.path(), input.name());
-    const std::string first = first_line(file, input.name());
+    const std::string first = file.where_it_is([&] { return std::string(file.first()); });
     recorded.is_log = is_event_log(first);
     if (recorded.is_log) {
         read_log_rows(input, report, recorded);
     } else if (first == trace_first_line) {
-        read_trace_rows(file, input.name(), report, recorded);
+        read_trace_rows(file, report, recorded);
     } else {
         throw bad_file(
             input.name(), "line 1",

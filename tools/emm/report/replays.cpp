@@ -1,6 +1,7 @@
 #include "report/replays.h"
 
 #include "child.h"
+#include "observe/read_write.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -42,14 +43,10 @@ public:
 
     std::vector<uint64_t> numbers(size_t first, size_t count) const {
         std::vector<uint64_t> numbers(count);
-        char *const into = reinterpret_cast<char *>(numbers.data());
-        for (size_t at = 0; at < count * sizeof(uint64_t);) {
-            const ssize_t got = pread(descriptor_, into + at, count * sizeof(uint64_t) - at,
-                                      static_cast<off_t>(first * sizeof(uint64_t) + at));
-            if (got == 0 || (got < 0 && errno != EINTR)) {
-                throw replay_failure("what the replay has seen cannot be read");
-            }
-            at += got > 0 ? static_cast<size_t>(got) : 0;
+        const size_t bytes = count * sizeof(uint64_t);
+        if (observe::read_at(descriptor_, first * sizeof(uint64_t), numbers.data(), bytes) !=
+            bytes) {
+            throw replay_failure("what the replay has seen cannot be read");
         }
         return numbers;
     }

@@ -1,5 +1,6 @@
 #include "run/program.h"
 
+#include "observe/read_write.h"
 #include "run/preload.h"
 
 #include <algorithm>
@@ -69,19 +70,7 @@ private:
 
 std::string OpenedProgram::read(uint64_t offset, size_t size) const {
     std::string bytes(size, '\0');
-    size_t done = 0;
-    while (done < size) {
-        const ssize_t got =
-            pread(descriptor_, bytes.data() + done, size - done, static_cast<off_t>(offset + done));
-        if (got < 0 && errno == EINTR) {
-            continue;
-        }
-        if (got <= 0) {
-            break;
-        }
-        done += static_cast<size_t>(got);
-    }
-    bytes.resize(done);
+    bytes.resize(observe::read_at(descriptor_, offset, bytes.data(), size));
     return bytes;
 }
 

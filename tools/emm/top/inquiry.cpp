@@ -1,5 +1,6 @@
 #include "top/inquiry.h"
 
+#include "observe/read_write.h"
 #include "problem.h"
 #include "sockets/user.h"
 #include "top/process.h"
@@ -66,7 +67,7 @@ std::string silence(int64_t pid, int64_t since) {
 }
 
 std::vector<Name> present_names() {
-    const std::string table = read_proc("/proc/net/unix");
+    const std::string table = observe::text_of_file("/proc/net/unix");
     if (table.empty()) {
         throw Failure(
             {.stage = "top",

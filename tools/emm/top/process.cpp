@@ -1,6 +1,7 @@
 #include "top/process.h"
 
 #include "monitor/protocol.h"
+#include "observe/read_write.h"
 #include "observe/text.h"
 
 #include <algorithm>
@@ -15,21 +16,8 @@
 
 namespace emm::tool::top {
 
-std::string read_proc(const std::string &path) {
-    std::string text;
-    const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    char bytes[16384];
-    for (ssize_t got = 0; file >= 0 && (got = read(file, bytes, sizeof bytes)) > 0;) {
-        text.append(bytes, static_cast<size_t>(got));
-    }
-    if (file >= 0) {
-        close(file);
-    }
-    return text;
-}
-
 std::string program_of(int64_t pid) {
-    std::string name = read_proc(fmt::format("/proc/{}/comm", pid));
+    std::string name = observe::text_of_file(fmt::format("/proc/{}/comm", pid));
     name.erase(name.find_last_not_of('\n') + 1);
     return observe::one_line(name);
 }
@@ -41,7 +29,7 @@ bool is_of_this_user(int64_t pid) {
 
 // "PID (NAME) STATE ...", where the name may have any bytes.
 bool is_stopped(int64_t pid) {
-    const std::string text = read_proc(fmt::format("/proc/{}/stat", pid));
+    const std::string text = observe::text_of_file(fmt::format("/proc/{}/stat", pid));
     const size_t end = text.rfind(')');
     return end != std::string::npos && end + 2 < text.size() &&
            (text[end + 2] == 'T' || text[end + 2] == 't');

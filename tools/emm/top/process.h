@@ -44,9 +44,6 @@ struct Process {
     std::string report; // if it was asked for
 };
 
-// The text of a file of /proc; empty: it cannot be read.
-std::string read_proc(const std::string &path);
-
 // What /proc tells of a process: its name, "" if there is none; whether this user has started it;
 // whether it is stopped.
 std::string program_of(int64_t pid);

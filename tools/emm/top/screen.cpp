@@ -1,5 +1,7 @@
 #include "top/screen.h"
 
+#include "observe/read_write.h"
+
 #include <cerrno>
 #include <ctime>
 #include <poll.h>
@@ -14,20 +16,6 @@ namespace {
 // The alternate buffer, without a cursor; and back.
 constexpr std::string_view enter_codes = "\033[?1049h\033[?25l",
                            leave_codes = "\033[?25h\033[?1049l";
-
-bool write_all(std::string_view text) {
-    while (!text.empty()) {
-        const ssize_t put = write(STDOUT_FILENO, text.data(), text.size());
-        if (put < 0 && errno == EINTR) {
-            continue;
-        }
-        if (put <= 0) {
-            return false;
-        }
-        text.remove_prefix(static_cast<size_t>(put));
-    }
-    return true;
-}
 
 sigset_t handled_signals() {
     sigset_t set;
@@ -70,11 +58,11 @@ void Screen::enter() {
     raw.c_cc[VMIN] = 0;
     raw.c_cc[VTIME] = 0;
     tcsetattr(STDIN_FILENO, TCSADRAIN, &raw);
-    write_all(enter_codes);
+    observe::write_all(STDOUT_FILENO, enter_codes);
 }
 
 void Screen::leave() {
-    write_all(leave_codes);
+    observe::write_all(STDOUT_FILENO, leave_codes);
     tcsetattr(STDIN_FILENO, TCSADRAIN, &before_);
 }
 
@@ -100,7 +88,7 @@ bool Screen::show(const std::string &page) {
         text += end + 1 < page.size() ? "\n" : "";
         at = end + 1;
     }
-    return write_all(text + "\033[J");
+    return observe::write_all(STDOUT_FILENO, text + "\033[J");
 }
 
 Event Screen::read_signal() {

@@ -1,5 +1,7 @@
 #include "trace/builder.h"
 
+#include "observe/text.h"
+
 #include <algorithm>
 #include <utility>
 
@@ -49,6 +51,15 @@ std::string drops_text(const Drops &drops) {
 uint64_t Trace::calls() const {
     return static_cast<uint64_t>(std::count_if(
         events.begin(), events.end(), [](const Event &event) { return event.op != Op::mark; }));
+}
+
+Failure bad_file(const std::string &name, const std::string &place, const Malformed &malformed) {
+    return Failure({.stage = "trace",
+                    .message = observe::one_line(name + (place.empty() ? "" : ", " + place) + ": " +
+                                                 malformed.what()),
+                    .path = name,
+                    .expected = malformed.expected,
+                    .got = malformed.got});
 }
 
 void TraceBuilder::add(const Row &row) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "problem.h"
 #include "trace/trace.h"
 
 #include <stdexcept>
@@ -27,6 +28,10 @@ public:
           expected(std::move(expected_)), got(std::move(got_)) {}
     const std::string expected, got;
 };
+
+// A file whose content is not what it should be: exit status 2. `place` says where, as in "line 3",
+// and may be empty.
+Failure bad_file(const std::string &name, const std::string &place, const Malformed &malformed);
 
 // Makes a trace from its rows, and refuses rows that could not come from a program: time that goes
 // back, a block freed twice, freed with another size or never allocated, and the like.

@@ -1,9 +1,9 @@
 #include "trace/file.h"
 
+#include "observe/read_write.h"
 #include "problem.h"
 #include "progress.h"
 #include "table.h"
-#include "trace/builder.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -51,6 +51,13 @@ pid_t spawn_gzip(int input, int output, const std::string &path) {
         throw unreadable(path, "the gzip program, to unpack it", std::strerror(error));
     }
     return process;
+}
+
+ssize_t read_some(int descriptor, char *into, size_t most) {
+    ssize_t got;
+    while ((got = read(descriptor, into, most)) < 0 && errno == EINTR) {
+    }
+    return got;
 }
 
 std::string kind_of(mode_t mode) {
@@ -114,9 +121,7 @@ bool ByteFile::finish() {
 }
 
 size_t ByteFile::read(char *into, size_t most) {
-    ssize_t got;
-    while ((got = ::read(descriptor_, into, most)) < 0 && errno == EINTR) {
-    }
+    const ssize_t got = read_some(descriptor_, into, most);
     if (got < 0) {
         throw unreadable(name_, "a readable file", std::strerror(errno));
     }
@@ -135,12 +140,13 @@ double ByteFile::share() const {
 bool LineFile::fill() {
     buffer_.erase(0, std::exchange(begin_, 0));
     char part[1 << 16];
-    const size_t got = file_.read(part, sizeof part);
+    const size_t got = file_ ? file_->read(part, sizeof part) : 0;
     buffer_.append(part, got);
     return got != 0;
 }
 
 std::optional<std::string_view> LineFile::next() {
+    line_++;
     size_t end;
     while ((end = buffer_.find('\n', begin_)) == std::string::npos) {
         if (buffer_.size() - begin_ > longest) {
@@ -152,12 +158,26 @@ std::optional<std::string_view> LineFile::next() {
         }
     }
     if (end == std::string::npos && begin_ == buffer_.size()) {
+        line_--;
         return std::nullopt;
     }
     const std::string_view rest = std::string_view(buffer_).substr(begin_);
     const std::string_view line = rest.substr(0, rest.find('\n'));
     begin_ = std::min(begin_ + line.size() + 1, buffer_.size());
-    return line;
+    return line.substr(0, line.size() - line.ends_with('\r'));
+}
+
+void LineFile::each(const std::function<void(std::string_view)> &take,
+                    const std::function<void(double)> &report) {
+    constexpr size_t between_reports = 4096;
+    while (const std::optional<std::string_view> line = next()) {
+        if (!line->empty()) {
+            take(*line);
+        }
+        if (report && file_ && line_ % between_reports == 0) {
+            report(file_->share());
+        }
+    }
 }
 
 namespace {
@@ -188,25 +208,6 @@ int open_unnamed(const std::string &folder) {
     return named;
 }
 
-ssize_t read_some(char *into, size_t most) {
-    ssize_t got;
-    while ((got = read(STDIN_FILENO, into, most)) < 0 && errno == EINTR) {
-    }
-    return got;
-}
-
-bool write_all(int descriptor, const char *bytes, size_t count) {
-    while (count > 0) {
-        const ssize_t done = write(descriptor, bytes, count);
-        if (done < 0 && errno != EINTR) {
-            return false;
-        }
-        bytes += done > 0 ? done : 0;
-        count -= done > 0 ? static_cast<size_t>(done) : 0;
-    }
-    return true;
-}
-
 } // namespace
 
 Input::Input(const std::string &name) : path_(name), name_(name) {
@@ -233,8 +234,8 @@ void Input::copy() {
     uint64_t bytes = 0;
     static char part[1 << 16];
     ssize_t got;
-    while ((got = read_some(part, sizeof part)) > 0) {
-        if (!write_all(descriptor_, part, static_cast<size_t>(got))) {
+    while ((got = read_some(STDIN_FILENO, part, sizeof part)) > 0) {
+        if (!observe::write_all(descriptor_, {part, static_cast<size_t>(got)})) {
             throw not_copied(folder);
         }
         bytes += static_cast<uint64_t>(got);

@@ -1,6 +1,10 @@
 #pragma once
 
+#include "trace/builder.h"
+
+#include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -44,20 +48,42 @@ class LineFile {
 public:
     static constexpr size_t longest = size_t(64) << 10;
 
-    LineFile(const std::string &path, std::string name) : file_(path, std::move(name)) {}
+    // Without a path: the lines of a text.
+    LineFile(const std::optional<std::string> &path, const std::string &name,
+             std::string_view text = "")
+        : name_(name), buffer_(text) {
+        if (path) {
+            file_.emplace(*path, name);
+        }
+    }
 
-    // The next line without its end, valid until the next call; nothing at the end of the file.
+    // The next line without its end, valid until the next call; "" as well behind the last one.
     // Throws Malformed as well.
-    std::optional<std::string_view> next();
+    std::string_view first() { return next().value_or(""); }
 
-    double share() const { return file_.share(); }
+    // Each line that is left and not empty. `report`, if there is one, is called now and then with
+    // the share of the file that has been read. Throws Malformed as well.
+    void each(const std::function<void(std::string_view)> &take,
+              const std::function<void(double)> &report);
+
+    // What `work` answers. Of what it throws, a Malformed becomes a Failure that names the line.
+    template <class Work> auto where_it_is(Work work) {
+        try {
+            return work();
+        } catch (const Malformed &malformed) {
+            throw bad_file(name_, "line " + std::to_string(std::max<size_t>(line_, 1)), malformed);
+        }
+    }
 
 private:
+    std::optional<std::string_view> next();
     bool fill(); // false at the end of the file
 
-    ByteFile file_;
+    std::optional<ByteFile> file_;
+    const std::string name_;
     std::string buffer_;
     size_t begin_ = 0; // of what has not been answered
+    size_t line_ = 0;  // the number of the latest one
 };
 
 // A file that the user named, or standard input for "-", which is copied to a file without a name:

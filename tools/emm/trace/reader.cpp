@@ -1,7 +1,6 @@
 #include "trace/reader.h"
 
 #include "print.h"
-#include "problem.h"
 #include "progress.h"
 #include "trace/event_log.h"
 #include "trace/file.h"
@@ -9,8 +8,6 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <functional>
-#include <optional>
 
 namespace emm::tool {
 namespace {
@@ -56,71 +53,34 @@ Op op_of(std::string_view text) {
     throw Malformed("alloc, free, mark, defer_begin or defer_end", in_quotes(text));
 }
 
-// The next line without its end; nothing at the end of the text.
-std::optional<std::string_view> take_line(std::string_view &rest) {
-    if (rest.empty()) {
-        return std::nullopt;
-    }
-    const size_t end = std::min(rest.find('\n'), rest.size());
-    const std::string_view line = rest.substr(0, end);
-    rest.remove_prefix(std::min(end + 1, rest.size()));
-    return line;
-}
-
-Failure refusal(const Malformed &malformed, const std::string &path, size_t line) {
-    return Failure({.stage = "trace",
-                    .message = path + ", line " + std::to_string(line) + ": " + malformed.what(),
-                    .path = path,
-                    .expected = malformed.expected,
-                    .got = malformed.got});
-}
-
-using NextLine = std::function<std::optional<std::string_view>()>;
-
-// Without a final carriage return.
-std::string_view bare(std::string_view line) {
-    return line.substr(0, line.size() - (!line.empty() && line.back() == '\r'));
-}
-
-Trace parse(const NextLine &next, const std::string &path, bool may_be_empty) {
+Trace parse(LineFile &file, const std::string &name, bool may_be_empty, const ReadReport &report) {
     TraceBuilder builder;
-    size_t line_number = 1;
-    try {
-        const std::string first(bare(next().value_or("")));
+    EventLogReader log(builder);
+    Pace pace;
+    const auto now_and_then = [&](double share) {
+        if (report && pace.is_due()) {
+            report(share);
+        }
+    };
+    return file.where_it_is([&] {
+        const std::string first(file.first());
         const bool is_log = is_event_log(first);
         if (!is_log && first != trace_first_line) {
             throw Malformed("the header " + std::string(trace_first_line) +
                                 " or that of an event log",
                             in_quotes(first));
         }
-        EventLogReader log(builder);
-        for (line_number++; const std::optional<std::string_view> line = next(); line_number++) {
-            if (!bare(*line).empty() && is_log) {
-                log.add(bare(*line));
-            } else if (!bare(*line).empty()) {
-                builder.add(trace_row(bare(*line)));
-            }
-        }
-        line_number--; // the last one
-        return is_log && may_be_empty && builder.is_empty() ? Trace() : builder.finish(path);
-    } catch (const Malformed &malformed) {
-        throw refusal(malformed, path, line_number);
-    }
+        file.each(
+            [&](std::string_view line) { is_log ? log.add(line) : builder.add(trace_row(line)); },
+            now_and_then);
+        return is_log && may_be_empty && builder.is_empty() ? Trace() : builder.finish(name);
+    });
 }
 
 Trace read_file(const std::string &path, const std::string &name, bool may_be_empty,
                 const ReadReport &report) {
-    constexpr uint64_t between_looks = 4096; // lines
     LineFile file(path, name);
-    Pace pace;
-    uint64_t lines = 0;
-    const auto next = [&] {
-        if (report && lines++ % between_looks == 0 && pace.is_due()) {
-            report(file.share());
-        }
-        return file.next();
-    };
-    return parse(next, name, may_be_empty);
+    return parse(file, name, may_be_empty, report);
 }
 
 } // namespace
@@ -138,7 +98,8 @@ Row trace_row(std::string_view line) {
 }
 
 Trace parse_trace(std::string_view text, const std::string &path) {
-    return parse([&] { return take_line(text); }, path, false);
+    LineFile file(std::nullopt, path, text);
+    return parse(file, path, false, {});
 }
 
 Trace read_trace(const std::string &path, const std::string &name, const ReadReport &report) {

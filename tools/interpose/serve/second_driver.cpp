@@ -1,6 +1,7 @@
 #include "second_driver.h"
 
 #include "../say.h"
+#include "observe/read_write.h"
 #include "result.h"
 
 #include <atomic>
@@ -46,21 +47,6 @@ std::string real_path(const char *path) {
     return path && realpath(path, real) ? real : "";
 }
 
-// As far as it can be read.
-std::string text_of(const char *path) {
-    std::string text;
-    char part[4096];
-    const int file = open(path, O_RDONLY | O_CLOEXEC);
-    for (ssize_t got = 1; file >= 0 && got > 0;) {
-        got = read(file, part, sizeof part);
-        text.append(part, got > 0 ? size_t(got) : 0);
-    }
-    if (file >= 0) {
-        close(file);
-    }
-    return text;
-}
-
 std::string interposer_path() {
     Dl_info self = {};
     dladdr(reinterpret_cast<void *>(&report_second_driver), &self);
@@ -93,8 +79,8 @@ void report_second_driver() {
     if (said.load() || emm_get_driver(&info) < 0) {
         return;
     }
-    const std::string found =
-        second_driver(text_of("/proc/self/maps"), interposer_path(), real_path(info.path));
+    const std::string found = second_driver(observe::text_of_file("/proc/self/maps"),
+                                            interposer_path(), real_path(info.path));
     if (!found.empty() && !said.exchange(true)) {
         say("the program has opened a CUDA driver of its own, %s, beside %s: what it allocates "
             "there is not served; --audit leads paths to the interposer",
