@@ -32,10 +32,10 @@ Json describe_device(int ordinal) {
     size_t memory = 0;
     int major = 0, minor = 0, mapped = 0, shared = 0;
     CUuuid uuid = {};
-    require_cuda(driver.cuDeviceGet(&device, ordinal), "cuDeviceGet");
-    require_cuda(driver.cuDeviceGetName(name, sizeof name, device), "cuDeviceGetName");
-    require_cuda(driver.cuDeviceTotalMem(&memory, device), "cuDeviceTotalMem");
-    require_cuda(driver.cuDeviceGetUuid(&uuid, device), "cuDeviceGetUuid");
+    EMM_REQUIRE_CUDA(cuDeviceGet, &device, ordinal);
+    EMM_REQUIRE_CUDA(cuDeviceGetName, name, sizeof name, device);
+    EMM_REQUIRE_CUDA(cuDeviceTotalMem, &memory, device);
+    EMM_REQUIRE_CUDA(cuDeviceGetUuid, &uuid, device);
     driver.cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device);
     driver.cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device);
     driver.cuDeviceGetAttribute(&mapped, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
@@ -126,8 +126,8 @@ Races races_seen() {
         return {};
     }
     auto counters = sized<simcuda_counters>();
-    driver_entry<decltype(&simcuda_get_counters)>("simcuda_get_counters")(&counters);
-    return {counters.races, driver_entry<decltype(&simcuda_last_race)>("simcuda_last_race")()};
+    EMM_DRIVER_ENTRY(simcuda_get_counters)(&counters);
+    return {counters.races, EMM_DRIVER_ENTRY(simcuda_last_race)()};
 }
 
 } // namespace emm::tool

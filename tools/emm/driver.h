@@ -49,9 +49,15 @@ emm_function driver_entry(const char *name);
 template <class Entry> Entry driver_entry(const char *name) {
     return reinterpret_cast<Entry>(driver_entry(name));
 }
+#define EMM_DRIVER_ENTRY(name) (::emm::tool::driver_entry<decltype(&::name)>(#name))
 
-// Throws Failure unless a driver call of the tool has succeeded.
+// Throws Failure unless a driver call of the tool has succeeded: one of the entries above, or any.
 void require_cuda(CUresult result, const char *call);
+#define EMM_REQUIRE_CUDA(name, ...)                                                                \
+    ::emm::tool::require_cuda(::emm::tool::driver_calls().name(__VA_ARGS__), #name)
+#define EMM_REQUIRE_CUDA_ENTRY(name, ...)                                                          \
+    ::emm::tool::require_cuda(::emm::tool::driver_entry<decltype(&::name)>(#name)(__VA_ARGS__),    \
+                              #name)
 
 bool is_simulated();
 

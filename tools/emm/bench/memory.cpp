@@ -21,7 +21,7 @@ void throw_no_memory(const char *function) {
 }
 
 Stream::Stream(emm_context *context) : context_(context) {
-    require_cuda(driver_calls().cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+    EMM_REQUIRE_CUDA(cuStreamCreate, &stream_, CU_STREAM_NON_BLOCKING);
     if (context_) {
         require(emm_stream_register(context_, stream_), "run");
     }

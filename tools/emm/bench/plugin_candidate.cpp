@@ -58,9 +58,7 @@ public:
 
 protected:
     emm_context *context() const { return context_; }
-    void enter() const {
-        require_cuda(driver_calls().cuCtxSetCurrent(cuda_context_), "cuCtxSetCurrent");
-    }
+    void enter() const { EMM_REQUIRE_CUDA(cuCtxSetCurrent, cuda_context_); }
 
 private:
     // A stream for each thread.

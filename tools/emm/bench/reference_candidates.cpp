@@ -46,18 +46,14 @@ public:
         if (driver_.at("simulated").get<bool>()) {
             throw Absent{"the driver is simulated, so what its calls cost says nothing"};
         }
-        const DriverCalls &calls = driver_calls();
-        require_cuda(calls.cuDeviceGet(&device_, 0), "cuDeviceGet");
-        require_cuda(calls.cuDevicePrimaryCtxRetain(&context_, device_),
-                     "cuDevicePrimaryCtxRetain");
+        EMM_REQUIRE_CUDA(cuDeviceGet, &device_, 0);
+        EMM_REQUIRE_CUDA(cuDevicePrimaryCtxRetain, &context_, device_);
         enter();
     }
     Json driver() const override { return driver_; }
 
 protected:
-    void enter() const {
-        require_cuda(driver_calls().cuCtxSetCurrent(context_), "cuCtxSetCurrent");
-    }
+    void enter() const { EMM_REQUIRE_CUDA(cuCtxSetCurrent, context_); }
     template <class Memory>
     Team::Maker pair_maker(const Measurement &measurement, const Memory &memory) {
         return [=, this](uint32_t, const std::atomic<bool> &) -> std::unique_ptr<Work> {
@@ -99,9 +95,8 @@ public:
 private:
     struct WhichStream {
         CUstream stream = nullptr;
-        decltype(&cuStreamIsCapturing) is_capturing =
-            driver_entry<decltype(&cuStreamIsCapturing)>("cuStreamIsCapturing");
-        decltype(&cuStreamGetId) get_id = driver_entry<decltype(&cuStreamGetId)>("cuStreamGetId");
+        decltype(&cuStreamIsCapturing) is_capturing = EMM_DRIVER_ENTRY(cuStreamIsCapturing);
+        decltype(&cuStreamGetId) get_id = EMM_DRIVER_ENTRY(cuStreamGetId);
 
         void ask() const {
             CUstreamCaptureStatus status;
@@ -111,9 +106,8 @@ private:
         }
     };
     struct WhichContext {
-        decltype(&cuCtxGetCurrent) get_current =
-            driver_entry<decltype(&cuCtxGetCurrent)>("cuCtxGetCurrent");
-        decltype(&cuCtxGetId) get_id = driver_entry<decltype(&cuCtxGetId)>("cuCtxGetId");
+        decltype(&cuCtxGetCurrent) get_current = EMM_DRIVER_ENTRY(cuCtxGetCurrent);
+        decltype(&cuCtxGetId) get_id = EMM_DRIVER_ENTRY(cuCtxGetId);
 
         void ask() const {
             CUcontext current;
@@ -142,19 +136,15 @@ class DriverAsync : public DriverCandidate {
 public:
     DriverAsync() {
         cuuint64_t threshold = ~cuuint64_t(0);
-        const auto default_pool =
-            driver_entry<decltype(&cuDeviceGetDefaultMemPool)>("cuDeviceGetDefaultMemPool");
-        const auto set_attribute =
-            driver_entry<decltype(&cuMemPoolSetAttribute)>("cuMemPoolSetAttribute");
-        require_cuda(default_pool(&pool_, device()), "cuDeviceGetDefaultMemPool");
-        require_cuda(set_attribute(pool_, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold),
-                     "cuMemPoolSetAttribute");
+        EMM_REQUIRE_CUDA_ENTRY(cuDeviceGetDefaultMemPool, &pool_, device());
+        EMM_REQUIRE_CUDA_ENTRY(cuMemPoolSetAttribute, pool_, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD,
+                               &threshold);
     }
 
     Team::Maker maker(const Measurement &measurement) override {
         const auto ring = std::make_shared<RingOf<DriverAsyncMemory>>(measurement.threads);
         size_t free = 0, all = 0;
-        require_cuda(driver_calls().cuMemGetInfo(&free, &all), "cuMemGetInfo");
+        EMM_REQUIRE_CUDA(cuMemGetInfo, &free, &all);
         const size_t room = free / 3 * 2;
         return
             [=, this](uint32_t thread, const std::atomic<bool> &stopping) -> std::unique_ptr<Work> {
@@ -168,12 +158,9 @@ public:
     void return_cached() override { trim_(pool_, 0); }
 
 private:
-    const decltype(&::cuMemAllocAsync) allocate_ =
-        driver_entry<decltype(&::cuMemAllocAsync)>("cuMemAllocAsync");
-    const decltype(&::cuMemFreeAsync) release_ =
-        driver_entry<decltype(&::cuMemFreeAsync)>("cuMemFreeAsync");
-    const decltype(&::cuMemPoolTrimTo) trim_ =
-        driver_entry<decltype(&::cuMemPoolTrimTo)>("cuMemPoolTrimTo");
+    const decltype(&::cuMemAllocAsync) allocate_ = EMM_DRIVER_ENTRY(cuMemAllocAsync);
+    const decltype(&::cuMemFreeAsync) release_ = EMM_DRIVER_ENTRY(cuMemFreeAsync);
+    const decltype(&::cuMemPoolTrimTo) trim_ = EMM_DRIVER_ENTRY(cuMemPoolTrimTo);
     CUmemoryPool pool_ = nullptr;
 };
 

@@ -13,7 +13,7 @@ namespace {
 void memory_info(const CheckedPlugin &plugin) {
     const Hosted hosted(plugin);
     size_t of_device = 0, unused = 0;
-    require_cuda(driver_calls().cuMemGetInfo(&unused, &of_device), "cuMemGetInfo");
+    EMM_REQUIRE_CUDA(cuMemGetInfo, &unused, &of_device);
     size_t last = 0;
     const auto ask = [&] {
         size_t free = 0, total = 0;
@@ -36,7 +36,7 @@ size_t total_told(const BareManager &manager) {
     if (manager.slots().get_memory_info) {
         EMM_MUST(manager, get_memory_info, &free, &total);
     } else {
-        require_cuda(driver_calls().cuMemGetInfo(&free, &total), "cuMemGetInfo");
+        EMM_REQUIRE_CUDA(cuMemGetInfo, &free, &total);
     }
     return total;
 }
@@ -47,14 +47,13 @@ void device_total(const CheckedPlugin &plugin) {
     need(bare.slots().get_device_total,
          "it leaves get_device_total out: no option of its own limits a device");
     size_t of_device = 0, told = 0;
-    require_cuda(driver_calls().cuDeviceTotalMem(&of_device, 0), "cuDeviceTotalMem");
+    EMM_REQUIRE_CUDA(cuDeviceTotalMem, &of_device, 0);
     const emm_status status = call("get_device_total", bare.slots().get_device_total, &kit_host(),
                                    int32_t(0), of_device, bare.option_texts(), &told);
     expect(status >= EMM_OK, "get_device_total fails: {} {}", status, last_said().text);
     unsigned flags = 0;
     int active = 0;
-    require_cuda(EMM_CHECK_CUDA(cuDevicePrimaryCtxGetState)(0, &flags, &active),
-                 "cuDevicePrimaryCtxGetState");
+    EMM_REQUIRE_CUDA_ENTRY(cuDevicePrimaryCtxGetState, 0, &flags, &active);
     expect(active == 0, "get_device_total made a context");
     enter_device();
     const size_t total = total_told(BareManager(bare));

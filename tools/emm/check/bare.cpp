@@ -198,14 +198,14 @@ Bare on_device(const CheckedPlugin &plugin) {
 emm_context_info describe_current() {
     auto info = sized<emm_context_info>();
     CUcontext context = nullptr;
-    require_cuda(EMM_CHECK_CUDA(cuCtxGetCurrent)(&context), "cuCtxGetCurrent");
+    EMM_REQUIRE_CUDA_ENTRY(cuCtxGetCurrent, &context);
     info.cuda_context = context;
     unsigned long long id = 0;
-    require_cuda(EMM_CHECK_CUDA(cuCtxGetId)(context, &id), "cuCtxGetId");
+    EMM_REQUIRE_CUDA_ENTRY(cuCtxGetId, context, &id);
     info.context_id = id;
-    require_cuda(EMM_CHECK_CUDA(cuCtxGetDevice)(&info.device), "cuCtxGetDevice");
+    EMM_REQUIRE_CUDA_ENTRY(cuCtxGetDevice, &info.device);
     CUuuid uuid = {};
-    require_cuda(driver_calls().cuDeviceGetUuid(&uuid, info.device), "cuDeviceGetUuid");
+    EMM_REQUIRE_CUDA(cuDeviceGetUuid, &uuid, info.device);
     std::memcpy(info.device_uuid, uuid.bytes, sizeof uuid.bytes);
     info.context = reinterpret_cast<emm_context *>(&pending); // opaque: only the suite looks at it
     return info;

@@ -16,23 +16,21 @@ public:
         if (announced_) {
             must(emm_capture_begin(hosted_.get(), stream_.get()), "announcing a capture");
         }
-        require_cuda(
-            EMM_CHECK_CUDA(cuStreamBeginCapture)(stream_.get(), CU_STREAM_CAPTURE_MODE_GLOBAL),
-            "cuStreamBeginCapture");
+        EMM_REQUIRE_CUDA_ENTRY(cuStreamBeginCapture, stream_.get(), CU_STREAM_CAPTURE_MODE_GLOBAL);
     }
     ~CaptureScope() {
         if (exec_) {
-            EMM_CHECK_CUDA(cuGraphExecDestroy)(exec_);
+            EMM_DRIVER_ENTRY(cuGraphExecDestroy)(exec_);
         }
         if (graph_) {
-            EMM_CHECK_CUDA(cuGraphDestroy)(graph_);
+            EMM_DRIVER_ENTRY(cuGraphDestroy)(graph_);
         }
     }
     CaptureScope(const CaptureScope &) = delete;
     CaptureScope &operator=(const CaptureScope &) = delete;
 
     void end(const char *after) {
-        const CUresult result = EMM_CHECK_CUDA(cuStreamEndCapture)(stream_.get(), &graph_);
+        const CUresult result = EMM_DRIVER_ENTRY(cuStreamEndCapture)(stream_.get(), &graph_);
         if (announced_) {
             must(emm_capture_end(hosted_.get(), stream_.get()), "announcing a capture's end");
         }
@@ -42,10 +40,9 @@ public:
 
     void launch(const OwnedStream &owned) {
         if (!exec_) {
-            require_cuda(EMM_CHECK_CUDA(cuGraphInstantiateWithFlags)(&exec_, graph_, 0),
-                         "cuGraphInstantiateWithFlags");
+            EMM_REQUIRE_CUDA_ENTRY(cuGraphInstantiateWithFlags, &exec_, graph_, 0);
         }
-        require_cuda(EMM_CHECK_CUDA(cuGraphLaunch)(exec_, owned.get()), "cuGraphLaunch");
+        EMM_REQUIRE_CUDA_ENTRY(cuGraphLaunch, exec_, owned.get());
     }
 
 private:

@@ -31,14 +31,13 @@ void take_a_while(void *) {
 
 CUcontext enter_device(int device) {
     CUcontext context = nullptr;
-    require_cuda(driver_calls().cuDevicePrimaryCtxRetain(&context, device),
-                 "cuDevicePrimaryCtxRetain");
+    EMM_REQUIRE_CUDA(cuDevicePrimaryCtxRetain, &context, device);
     enter(context);
     return context;
 }
 
 void enter(CUcontext context) {
-    require_cuda(driver_calls().cuCtxSetCurrent(context), "cuCtxSetCurrent");
+    EMM_REQUIRE_CUDA(cuCtxSetCurrent, context);
 }
 
 CUcontext make_context() {
@@ -49,20 +48,19 @@ CUcontext make_context() {
 }
 
 OwnedStream::OwnedStream(unsigned flags) {
-    require_cuda(driver_calls().cuStreamCreate(&stream_, flags), "cuStreamCreate");
+    EMM_REQUIRE_CUDA(cuStreamCreate, &stream_, flags);
 }
 
 void OwnedStream::synchronize() const {
-    require_cuda(driver_calls().cuStreamSynchronize(stream_), "cuStreamSynchronize");
+    EMM_REQUIRE_CUDA(cuStreamSynchronize, stream_);
 }
 
 void OwnedStream::wait_for(const OwnedStream &other) const {
-    const DriverCalls &driver = driver_calls();
     CUevent event = nullptr;
-    require_cuda(driver.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
-    require_cuda(driver.cuEventRecord(event, other.get()), "cuEventRecord");
-    require_cuda(driver.cuStreamWaitEvent(stream_, event, 0), "cuStreamWaitEvent");
-    require_cuda(driver.cuEventDestroy(event), "cuEventDestroy");
+    EMM_REQUIRE_CUDA(cuEventCreate, &event, CU_EVENT_DISABLE_TIMING);
+    EMM_REQUIRE_CUDA(cuEventRecord, event, other.get());
+    EMM_REQUIRE_CUDA(cuStreamWaitEvent, stream_, event, 0);
+    EMM_REQUIRE_CUDA(cuEventDestroy, event);
 }
 
 void OwnedStream::close() {
@@ -75,7 +73,7 @@ void OwnedStream::close() {
 void mark(CUstream stream, emm_deviceptr ptr, size_t size, uint8_t value) {
     const size_t part = std::min(size, edge);
     for (const emm_deviceptr at : {ptr, ptr + size - part}) {
-        require_cuda(driver_calls().cuMemsetD8Async(at, value, part, stream), "cuMemsetD8Async");
+        EMM_REQUIRE_CUDA(cuMemsetD8Async, at, value, part, stream);
     }
 }
 
@@ -84,17 +82,16 @@ bool is_marked(CUstream stream, emm_deviceptr ptr, size_t size, uint8_t value) {
     std::vector<uint8_t> found(2 * part);
     uint8_t *to = found.data();
     for (const emm_deviceptr at : {ptr, ptr + size - part}) {
-        require_cuda(driver_calls().cuMemcpyDtoHAsync(to, at, part, stream), "cuMemcpyDtoHAsync");
+        EMM_REQUIRE_CUDA(cuMemcpyDtoHAsync, to, at, part, stream);
         to += part;
     }
-    require_cuda(driver_calls().cuStreamSynchronize(stream), "cuStreamSynchronize");
+    EMM_REQUIRE_CUDA(cuStreamSynchronize, stream);
     return std::all_of(found.begin(), found.end(), [=](uint8_t byte) { return byte == value; });
 }
 
 void stall(CUstream stream, bool simulated) {
     if (!simulated) {
-        require_cuda(EMM_CHECK_CUDA(cuLaunchHostFunc)(stream, &take_a_while, nullptr),
-                     "cuLaunchHostFunc");
+        EMM_REQUIRE_CUDA_ENTRY(cuLaunchHostFunc, stream, &take_a_while, nullptr);
     }
 }
 

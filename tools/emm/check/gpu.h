@@ -9,9 +9,6 @@
 
 namespace emm::tool::check {
 
-// A driver entry by its name without version.
-#define EMM_CHECK_CUDA(name) (::emm::tool::driver_entry<decltype(&::name)>(#name))
-
 // The primary context of a device, made current on this thread and retained for good.
 CUcontext enter_device(int device = 0);
 void enter(CUcontext context); // nullptr: none
@@ -48,6 +45,28 @@ void stall(CUstream stream, bool simulated);
 // kind.
 inline emm_stream either_way(size_t i) {
     return i % 2 ? EMM_STREAM_LEGACY : EMM_STREAM_UNORDERED;
+}
+
+// Blocks of one size, of a Hosted or a BareManager; and the first `count` of them freed, in turn
+// either way.
+template <class Memory>
+std::vector<emm_deviceptr> take(const Memory &memory, size_t count, size_t size) {
+    std::vector<emm_deviceptr> blocks(count);
+    for (emm_deviceptr &ptr : blocks) {
+        ptr = memory.alloc(size);
+    }
+    return blocks;
+}
+template <class Memory>
+void free_first(const Memory &memory, size_t count, const std::vector<emm_deviceptr> &blocks,
+                size_t size) {
+    for (size_t i = 0; i < count; i++) {
+        memory.free(blocks[i], size, either_way(i));
+    }
+}
+template <class Memory>
+void free_all(const Memory &memory, const std::vector<emm_deviceptr> &blocks, size_t size) {
+    free_first(memory, blocks.size(), blocks, size);
 }
 
 // Finds the simulator's entries for the functions below; once.

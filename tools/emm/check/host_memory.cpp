@@ -140,7 +140,7 @@ void lose_other(const CheckedPlugin &plugin, const Bare &bare, Loss loss, bool f
         other.destroy();
     }
     run_deferred(EMM_DEFERRED_RUN);
-    require_cuda(EMM_CHECK_CUDA(cuCtxDestroy)(there), "cuCtxDestroy");
+    EMM_REQUIRE_CUDA_ENTRY(cuCtxDestroy, there);
     enter(here);
     for (const unsigned char *bytes : found) {
         expect(bytes[0] == 2 && bytes[mib - 1] == 2,

@@ -22,7 +22,7 @@ struct CallObserver {
 
 void note_current() {
     CUcontext current = nullptr;
-    EMM_CHECK_CUDA(cuCtxGetCurrent)(&current);
+    EMM_DRIVER_ENTRY(cuCtxGetCurrent)(&current);
     const bool promised = (observer.own.capabilities & EMM_PLUGIN_NEEDS_CURRENT) != 0;
     observer.elsewhere += promised && observer.expected && current != observer.expected;
 }
@@ -30,7 +30,7 @@ void note_current() {
 emm_status create(const emm_host *host, const emm_context_info *info,
                   const char *const *option_texts, emm_manager **ret_manager) {
     CUcontext current = nullptr;
-    EMM_CHECK_CUDA(cuCtxGetCurrent)(&current);
+    EMM_DRIVER_ENTRY(cuCtxGetCurrent)(&current);
     observer.elsewhere += current != info->cuda_context;
     observer.creates += 1;
     observer.contexts.insert(info->context_id);
@@ -112,7 +112,7 @@ void current(const CheckedPlugin &plugin) {
         must(emm_memfree(context, ptr, mib, EMM_STREAM_UNORDERED), "memfree");
         must(emm_trim(context, 0, nullptr), "trim");
         CUcontext after = nullptr;
-        EMM_CHECK_CUDA(cuCtxGetCurrent)(&after);
+        EMM_DRIVER_ENTRY(cuCtxGetCurrent)(&after);
         expect(after == now, "another context is current after a call than before");
     }
     expect(observer.elsewhere == 0, "a call came without the context that it was promised");

@@ -21,7 +21,7 @@ void each_context(const CheckedPlugin &plugin) {
     other.alloc(mib); // stays
     other.destroy();
     run_deferred(EMM_DEFERRED_RUN);
-    require_cuda(EMM_CHECK_CUDA(cuCtxDestroy)(second), "cuCtxDestroy");
+    EMM_REQUIRE_CUDA_ENTRY(cuCtxDestroy, second);
     enter(first);
     expect(is_marked(nullptr, kept, mib, 0x11), "a block changed when another context's manager "
                                                 "was destroyed");
@@ -118,13 +118,7 @@ void reset_drops(const CheckedPlugin &plugin) {
     const Hosted hosted(plugin);
     const uint64_t before = held_bytes();
     for (int round = 0; round < 3; round++) {
-        std::vector<emm_deviceptr> blocks(20);
-        for (emm_deviceptr &ptr : blocks) {
-            ptr = hosted.alloc(3 * mib);
-        }
-        for (size_t i = 0; i < 4; i++) {
-            hosted.free(blocks[i], 3 * mib, either_way(i));
-        }
+        free_first(hosted, 4, take(hosted, 20, 3 * mib), 3 * mib);
         must(emm_context_reset(hosted.get()), "reset");
         must(emm_trim(hosted.get(), 0, nullptr), "trim");
         expect(held_bytes() <= before,
@@ -140,14 +134,9 @@ void reset_goes_on(const CheckedPlugin &plugin) {
     emm_context *context = hosted.get();
     must(emm_defer_cleanup_begin(context), "defer_cleanup");
     must(emm_context_reset(context), "reset in a section");
-    std::vector<emm_deviceptr> blocks(20);
-    for (emm_deviceptr &ptr : blocks) {
-        ptr = hosted.alloc(2 * mib);
-    }
+    const std::vector<emm_deviceptr> blocks = take(hosted, 20, 2 * mib);
     const uint64_t taken = held_bytes();
-    for (size_t i = 0; i < blocks.size(); i++) {
-        hosted.free(blocks[i], 2 * mib, either_way(i));
-    }
+    free_all(hosted, blocks, 2 * mib);
     must(emm_trim(context, 0, nullptr), "trim");
     expect(held_bytes() >= taken,
            "{} bytes went back to the driver in a section that began before a reset",
@@ -157,18 +146,17 @@ void reset_goes_on(const CheckedPlugin &plugin) {
     hosted.enlist(owned);
     must(emm_capture_begin(context, owned.get()), "announcing a capture");
     must(emm_context_reset(context), "reset with a capture announced");
-    require_cuda(EMM_CHECK_CUDA(cuStreamBeginCapture)(owned.get(), CU_STREAM_CAPTURE_MODE_GLOBAL),
-                 "cuStreamBeginCapture");
+    EMM_REQUIRE_CUDA_ENTRY(cuStreamBeginCapture, owned.get(), CU_STREAM_CAPTURE_MODE_GLOBAL);
     for (const size_t size : {size_t(1000), mib, 40 * mib}) {
         hosted.free(hosted.alloc(size), size);
     }
     CUgraph graph = nullptr;
-    const CUresult ended = EMM_CHECK_CUDA(cuStreamEndCapture)(owned.get(), &graph);
+    const CUresult ended = EMM_DRIVER_ENTRY(cuStreamEndCapture)(owned.get(), &graph);
     must(emm_capture_end(context, owned.get()), "announcing a capture's end");
     expect(ended == CUDA_SUCCESS,
            "a capture that was announced before a reset was invalidated: CUDA error {}",
            static_cast<int>(ended));
-    require_cuda(EMM_CHECK_CUDA(cuGraphDestroy)(graph), "cuGraphDestroy");
+    EMM_REQUIRE_CUDA_ENTRY(cuGraphDestroy, graph);
     hosted.free(hosted.alloc(mib, owned.get()), mib, owned.get());
     hosted.retire(owned);
 }
@@ -194,15 +182,10 @@ void dead_context(const CheckedPlugin &plugin) {
     const CUcontext context = make_context();
     {
         const Hosted hosted(plugin, context);
-        std::vector<emm_deviceptr> blocks;
-        for (int i = 0; i < 30; i++) {
-            blocks.push_back(hosted.alloc(mib));
-        }
-        for (size_t i = 0; i < 6; i++) {
-            hosted.free(blocks[i], mib, either_way(i));
-        }
+        const std::vector<emm_deviceptr> blocks = take(hosted, 30, mib);
+        free_first(hosted, 6, blocks, mib);
         enter(primary.cuda());
-        require_cuda(EMM_CHECK_CUDA(cuCtxDestroy)(context), "cuCtxDestroy");
+        EMM_REQUIRE_CUDA_ENTRY(cuCtxDestroy, context);
         must(emm_context_retire(hosted.get()), "retiring a context that has died");
         must(emm_memfree(hosted.get(), blocks.back(), mib, EMM_STREAM_UNORDERED),
              "a free in a retired context");
@@ -218,17 +201,13 @@ void replaced_context(const CheckedPlugin &plugin) {
     enter_device();
     const CUcontext first = make_context();
     const Hosted dead(plugin, first);
-    std::vector<emm_deviceptr> live, own(blocks);
-    for (int i = 0; i < 2 * blocks; i++) {
-        live.push_back(dead.alloc(3 * mib));
-    }
-    for (size_t i = 0; i < blocks; i++) {
-        dead.free(live[i], 3 * mib, either_way(i));
-    }
-    require_cuda(EMM_CHECK_CUDA(cuCtxDestroy)(first), "cuCtxDestroy");
+    const std::vector<emm_deviceptr> live = take(dead, 2 * blocks, 3 * mib);
+    std::vector<emm_deviceptr> own(blocks);
+    free_first(dead, blocks, live, 3 * mib);
+    EMM_REQUIRE_CUDA_ENTRY(cuCtxDestroy, first);
     const CUcontext second = make_context();
     for (emm_deviceptr &ptr : own) {
-        require_cuda(EMM_CHECK_CUDA(cuMemAlloc)(&ptr, 3 * mib), "cuMemAlloc");
+        EMM_REQUIRE_CUDA_ENTRY(cuMemAlloc, &ptr, 3 * mib);
         mark(nullptr, ptr, 3 * mib, 0x33);
     }
     const Hosted next(plugin, second); // emm abandons the dead context's manager
@@ -241,7 +220,7 @@ void replaced_context(const CheckedPlugin &plugin) {
         expect(is_marked(nullptr, ptr, 3 * mib, 0x33),
                "memory changed that the next context of the device has at an address of the dead "
                "one's");
-        require_cuda(EMM_CHECK_CUDA(cuMemFree)(ptr), "cuMemFree");
+        EMM_REQUIRE_CUDA_ENTRY(cuMemFree, ptr);
     }
 }
 
@@ -253,21 +232,19 @@ void replaced_without_queue(const CheckedPlugin &plugin) {
     const CUcontext first = make_context();
     const Bare bare(plugin);
     BareManager dead(bare);
-    for (int i = 0; i < blocks; i++) {
-        dead.alloc(3 * mib);
-    }
-    require_cuda(EMM_CHECK_CUDA(cuCtxDestroy)(first), "cuCtxDestroy");
+    take(dead, blocks, 3 * mib);
+    EMM_REQUIRE_CUDA_ENTRY(cuCtxDestroy, first);
     make_context();
     std::vector<emm_deviceptr> own(blocks);
     for (emm_deviceptr &ptr : own) {
-        require_cuda(EMM_CHECK_CUDA(cuMemAlloc)(&ptr, 3 * mib), "cuMemAlloc");
+        EMM_REQUIRE_CUDA_ENTRY(cuMemAlloc, &ptr, 3 * mib);
     }
     set_defer(Defer::refuse);
     dead.destroy();
     for (const emm_deviceptr ptr : own) {
         CUdeviceptr base = 0;
         size_t size = 0;
-        expect(EMM_CHECK_CUDA(cuMemGetAddressRange)(&base, &size, ptr) == CUDA_SUCCESS,
+        expect(EMM_DRIVER_ENTRY(cuMemGetAddressRange)(&base, &size, ptr) == CUDA_SUCCESS,
                "destroy freed memory of the next context, at an address of the dead one's");
     }
 }

@@ -185,7 +185,7 @@ void refuse_request(const BareManager &manager, size_t size, emm_stream stream) 
 void failed_request(const CheckedPlugin &plugin) {
     const Bare bare = on_device(plugin);
     CUdeviceptr others = 0;
-    require_cuda(driver_calls().cuMemAlloc(&others, 256 * mib), "cuMemAlloc");
+    EMM_REQUIRE_CUDA(cuMemAlloc, &others, 256 * mib);
     const BareManager manager(bare);
     const emm_deviceptr kept = manager.alloc(64 * mib);
     for (const size_t size : {300 * mib, 512 * mib, 8192 * mib}) {
@@ -195,7 +195,7 @@ void failed_request(const CheckedPlugin &plugin) {
     }
     manager.free(manager.alloc(128 * mib), 128 * mib);
     manager.free(kept, 64 * mib);
-    require_cuda(driver_calls().cuMemFree(others), "cuMemFree");
+    EMM_REQUIRE_CUDA(cuMemFree, others);
 }
 
 // destroy returns all memory to the driver, handed out or not.

@@ -38,13 +38,11 @@ emm_ipc_handle from_hexadecimal(const std::string &text) {
 
 void shared(const CheckedPlugin &plugin) {
     const Hosted hosted(plugin);
-    std::vector<emm_deviceptr> around;
-    for (int i = 0; i < 4; i++) { // so that it need not lie where its block begins
-        around.push_back(hosted.alloc(mib));
-    }
+    // Several, so that it need not lie where its block begins.
+    const std::vector<emm_deviceptr> around = take(hosted, 4, mib);
     const emm_deviceptr ptr = around[2];
     mark(nullptr, ptr, mib, 0x5c);
-    require_cuda(driver_calls().cuStreamSynchronize(nullptr), "cuStreamSynchronize");
+    EMM_REQUIRE_CUDA(cuStreamSynchronize, nullptr);
     emm_ipc_handle handle = {};
     const emm_status given = emm_get_ipc_handle(hosted.get(), ptr, mib, &handle);
     if (given == EMM_E_NOT_SUPPORTED) {
@@ -74,9 +72,7 @@ void expect_kept(const BareManager &manager, const std::vector<emm_deviceptr> &e
                    "memory was handed out that is exported: it was freed, and not yet released");
         }
     }
-    for (size_t i = 0; i < blocks.size(); i++) {
-        manager.free(blocks[i], exported_size, either_way(i));
-    }
+    free_all(manager, blocks, exported_size);
 }
 
 // Frees that come before the release. Each block is exported twice, and stays until both are
@@ -95,11 +91,8 @@ void freed_exports(const CheckedPlugin &plugin) {
         return held_bytes();
     };
     const uint64_t idle = give_back();
-    std::vector<emm_deviceptr> exported(6);
+    const std::vector<emm_deviceptr> exported = take(manager, 6, exported_size);
     std::vector<emm_ipc_handle> handles;
-    for (emm_deviceptr &ptr : exported) {
-        ptr = manager.alloc(exported_size);
-    }
     for (int round = 0; round < 2; round++) {
         for (const emm_deviceptr ptr : exported) {
             handles.emplace_back();
@@ -111,9 +104,7 @@ void freed_exports(const CheckedPlugin &plugin) {
             expect(given >= EMM_OK, "get_ipc_handle fails: {} {}", given, last_said().text);
         }
     }
-    for (size_t i = 0; i < exported.size(); i++) {
-        manager.free(exported[i], exported_size, either_way(i));
-    }
+    free_all(manager, exported, exported_size);
     for (size_t i = 0; i < handles.size(); i++) {
         if (i % exported.size() == 0) { // none is released; or each once
             const uint64_t held = give_back();

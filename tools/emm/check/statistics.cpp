@@ -122,7 +122,7 @@ void reserved(const CheckedPlugin &plugin) {
             manager.free(ptr, size, freed_on);
             books.rest(); // the device may still be at work
         }
-        require_cuda(EMM_CHECK_CUDA(cuCtxSynchronize)(), "cuCtxSynchronize");
+        EMM_REQUIRE_CUDA_ENTRY(cuCtxSynchronize);
         run_deferred(EMM_DEFERRED_RUN);
         books.nothing_is_live();
         books.agrees_with_driver();

@@ -150,7 +150,7 @@ void other_context(const CheckedPlugin &plugin) {
         std::array<emm_deviceptr, 4> blocks = {};
         for (emm_deviceptr &next : blocks) {
             hosted.free(hosted.alloc(8 * mib), 8 * mib);
-            require_cuda(EMM_CHECK_CUDA(cuCtxSynchronize)(), "cuCtxSynchronize");
+            EMM_REQUIRE_CUDA_ENTRY(cuCtxSynchronize);
             next = hosted.alloc(size, own.get());
             mark(own.get(), next, size, 2);
         }
@@ -177,7 +177,7 @@ void built_in(const CheckedPlugin &plugin) {
             hosted.free(first, size, stream);
             const emm_deviceptr second = hosted.alloc(size, owned.get());
             mark(owned.get(), second, size, 2);
-            require_cuda(driver_calls().cuStreamSynchronize(stream), "cuStreamSynchronize");
+            EMM_REQUIRE_CUDA(cuStreamSynchronize, stream);
             expect(is_marked(owned.get(), second, size, 2),
                    "a block of {} bytes was handed out too early", size);
             hosted.free(second, size, owned.get());
@@ -324,9 +324,8 @@ void waits_for_nobody(const CheckedPlugin &plugin) {
         blocks.push_back(hosted.alloc(100000, owned.get()));
         mark(owned.get(), blocks.back(), 100000, 1);
     }
-    require_cuda(EMM_CHECK_CUDA(cuLaunchHostFunc)(
-                     owned.get(), [](void *) { over = true; }, nullptr),
-                 "cuLaunchHostFunc");
+    EMM_REQUIRE_CUDA_ENTRY(
+        cuLaunchHostFunc, owned.get(), [](void *) { over = true; }, nullptr);
     for (const emm_deviceptr ptr : blocks) {
         hosted.free(ptr, 100000, owned.get());
     }

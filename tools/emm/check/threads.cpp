@@ -155,10 +155,7 @@ void foreign_free(const CheckedPlugin &plugin) {
     const CUcontext other = make_context();
     enter(hosted.cuda());
     for (const CUcontext current : {CUcontext(nullptr), other, hosted.cuda()}) {
-        std::vector<emm_deviceptr> blocks;
-        for (int i = 0; i < 20; i++) {
-            blocks.push_back(hosted.alloc(mib));
-        }
+        const std::vector<emm_deviceptr> blocks = take(hosted, 20, mib);
         on_threads(1, [&](unsigned) {
             enter(current);
             for (const emm_deviceptr ptr : blocks) {
@@ -171,7 +168,7 @@ void foreign_free(const CheckedPlugin &plugin) {
 
 void devices(const CheckedPlugin &plugin) {
     const Hosted second(plugin, 1), first(plugin, 0); // device 0 stays current
-    const auto attribute = EMM_CHECK_CUDA(cuPointerGetAttribute);
+    const auto attribute = EMM_DRIVER_ENTRY(cuPointerGetAttribute);
     int ordinal = 0;
     for (const Hosted *hosted : {&second, &first}) {
         const int expected = hosted == &second ? 1 : 0;

@@ -11,13 +11,7 @@ namespace {
 
 void fill_cache(const BareManager &manager) {
     for (const size_t size : {mib, 5 * mib, 70 * mib}) {
-        std::vector<emm_deviceptr> blocks(8);
-        for (emm_deviceptr &ptr : blocks) {
-            ptr = manager.alloc(size);
-        }
-        for (size_t i = 0; i < blocks.size(); i++) {
-            manager.free(blocks[i], size, either_way(i));
-        }
+        free_all(manager, take(manager, 8, size), size);
     }
     run_deferred(EMM_DEFERRED_RUN);
 }
@@ -91,9 +85,7 @@ uint64_t fill_with_pieces(const BareManager &manager) {
         ptr = manager.alloc(40 * mib);
         largest = std::max(largest, held_bytes() - before);
     }
-    for (size_t i = 0; i < blocks.size(); i++) {
-        manager.free(blocks[i], 40 * mib, either_way(i));
-    }
+    free_all(manager, blocks, 40 * mib);
     run_deferred(EMM_DEFERRED_RUN);
     return largest;
 }

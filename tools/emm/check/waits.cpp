@@ -23,7 +23,7 @@ public:
     explicit HeldStream(CUcontext context, CUstream stream)
         : thread_([this, context, stream] {
               enter(context);
-              EMM_CHECK_CUDA(cuLaunchHostFunc)(stream, &HeldStream::run, this);
+              EMM_DRIVER_ENTRY(cuLaunchHostFunc)(stream, &HeldStream::run, this);
           }) {
         while (!runs_) {
             std::this_thread::sleep_for(1ms);
@@ -171,7 +171,7 @@ void beside_trim(const CheckedPlugin &plugin) {
     need(bare.slots().trim, "it leaves trim out: it caches nothing");
     const BareManager manager(bare);
     manager.free(manager.alloc(size, EMM_STREAM_LEGACY), size, EMM_STREAM_LEGACY);
-    require_cuda(EMM_CHECK_CUDA(cuCtxSynchronize)(), "cuCtxSynchronize");
+    EMM_REQUIRE_CUDA_ENTRY(cuCtxSynchronize);
     run_deferred(EMM_DEFERRED_RUN);
     emm_status status = EMM_OK;
     Said why;

@@ -52,16 +52,13 @@ Interval RecordedPace::next(uint32_t gap, bool has_stream) {
 
 TimedWork::TimedWork() {
     if (is_simulated()) {
-        simulated_ = driver_entry<decltype(&simcuda_work)>("simcuda_work");
+        simulated_ = EMM_DRIVER_ENTRY(simcuda_work);
         return;
     }
     CUmodule module = nullptr;
-    require_cuda(driver_entry<decltype(&cuModuleLoadData)>("cuModuleLoadData")(&module, source),
-                 "cuModuleLoadData");
-    require_cuda(driver_entry<decltype(&cuModuleGetFunction)>("cuModuleGetFunction")(
-                     &kernel_, module, "take_time"),
-                 "cuModuleGetFunction");
-    launch_ = driver_entry<decltype(&cuLaunchKernel)>("cuLaunchKernel");
+    EMM_REQUIRE_CUDA_ENTRY(cuModuleLoadData, &module, source);
+    EMM_REQUIRE_CUDA_ENTRY(cuModuleGetFunction, &kernel_, module, "take_time");
+    launch_ = EMM_DRIVER_ENTRY(cuLaunchKernel);
 }
 
 void TimedWork::put(CUstream stream, double microseconds) const {

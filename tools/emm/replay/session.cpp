@@ -12,8 +12,7 @@ Session::Session(const Trace &trace) : blocks_(new Block[trace.blocks]) {
     enter();
     for (uint32_t i = 0; i < trace.streams; i++) {
         CUstream stream = nullptr;
-        require_cuda(driver_calls().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING),
-                     "cuStreamCreate");
+        EMM_REQUIRE_CUDA(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
         streams_.push_back(stream);
         require(emm_stream_register(context_, stream), "run");
     }
@@ -28,19 +27,19 @@ Session::Session(const Trace &trace) : blocks_(new Block[trace.blocks]) {
 }
 
 void Session::enter() const {
-    require_cuda(driver_calls().cuCtxSetCurrent(cuda_context_), "cuCtxSetCurrent");
+    EMM_REQUIRE_CUDA(cuCtxSetCurrent, cuda_context_);
 }
 
 void Session::synchronize() const {
     for (CUstream stream : streams_) {
-        require_cuda(driver_calls().cuStreamSynchronize(stream), "cuStreamSynchronize");
+        EMM_REQUIRE_CUDA(cuStreamSynchronize, stream);
     }
 }
 
 void Session::close() {
     for (CUstream stream : streams_) {
         require(emm_stream_retire(context_, stream), "run");
-        require_cuda(driver_calls().cuStreamDestroy(stream), "cuStreamDestroy");
+        EMM_REQUIRE_CUDA(cuStreamDestroy, stream);
     }
     streams_.clear();
     require(emm_context_retire(context_), "run");

@@ -26,9 +26,7 @@ bool has_tail(const Block &block) {
 
 Toucher::Toucher() {
     void *memory = nullptr;
-    require_cuda(
-        driver_calls().cuMemHostAlloc(&memory, slots_a_part * part_count * sizeof(Copied), 0),
-        "cuMemHostAlloc");
+    EMM_REQUIRE_CUDA(cuMemHostAlloc, &memory, slots_a_part * part_count * sizeof(Copied), 0);
     copied_ = static_cast<Copied *>(memory);
 }
 
@@ -43,18 +41,15 @@ Toucher::~Toucher() {
 }
 
 void Toucher::write(const Block &block, emm_deviceptr address, CUstream stream) {
-    const DriverCalls &driver = driver_calls();
     const uint32_t pattern = pattern_of(block);
     if (block.size < word) {
-        require_cuda(driver.cuMemsetD8Async(address, static_cast<unsigned char>(pattern),
-                                            block.size, stream),
-                     "cuMemsetD8Async");
+        EMM_REQUIRE_CUDA(cuMemsetD8Async, address, static_cast<unsigned char>(pattern), block.size,
+                         stream);
         return;
     }
-    require_cuda(driver.cuMemsetD32Async(address, pattern, 1, stream), "cuMemsetD32Async");
+    EMM_REQUIRE_CUDA(cuMemsetD32Async, address, pattern, 1, stream);
     if (has_tail(block)) {
-        require_cuda(driver.cuMemsetD32Async(address + tail_offset(block), pattern, 1, stream),
-                     "cuMemsetD32Async");
+        EMM_REQUIRE_CUDA(cuMemsetD32Async, address + tail_offset(block), pattern, 1, stream);
     }
 }
 
@@ -70,13 +65,10 @@ void Toucher::check(const Block &block, emm_deviceptr address, CUstream stream) 
     const auto head_bytes = static_cast<uint32_t>(std::min(block.size, word));
     expected = {block.size < word ? (pattern_of(block) & 0xff) * 0x01010101u : pattern_of(block),
                 head_bytes, has_tail(block) ? static_cast<uint32_t>(word) : 0};
-    const DriverCalls &driver = driver_calls();
-    require_cuda(driver.cuMemcpyDtoHAsync(&copied.head, address, head_bytes, stream),
-                 "cuMemcpyDtoHAsync");
+    EMM_REQUIRE_CUDA(cuMemcpyDtoHAsync, &copied.head, address, head_bytes, stream);
     if (expected.tail_bytes != 0) {
-        require_cuda(
-            driver.cuMemcpyDtoHAsync(&copied.tail, address + tail_offset(block), word, stream),
-            "cuMemcpyDtoHAsync");
+        EMM_REQUIRE_CUDA(cuMemcpyDtoHAsync, &copied.tail, address + tail_offset(block), word,
+                         stream);
     }
     part.used++;
     if (std::find(part.streams.begin(), part.streams.end(), stream) == part.streams.end()) {
@@ -95,14 +87,14 @@ void Toucher::finish() {
 void Toucher::close(Part &part) {
     for (CUstream stream : part.streams) {
         part.events.push_back(take_event());
-        require_cuda(driver_calls().cuEventRecord(part.events.back(), stream), "cuEventRecord");
+        EMM_REQUIRE_CUDA(cuEventRecord, part.events.back(), stream);
     }
     part.streams.clear();
 }
 
 void Toucher::compare(Part &part) {
     for (; !part.events.empty(); part.events.pop_back()) {
-        require_cuda(driver_calls().cuEventSynchronize(part.events.back()), "cuEventSynchronize");
+        EMM_REQUIRE_CUDA(cuEventSynchronize, part.events.back());
         spare_events_.push_back(part.events.back());
     }
     const Copied *copied = copied_ + (&part - parts_.data()) * slots_a_part;
@@ -119,8 +111,7 @@ void Toucher::compare(Part &part) {
 CUevent Toucher::take_event() {
     if (spare_events_.empty()) {
         CUevent event = nullptr;
-        require_cuda(driver_calls().cuEventCreate(&event, CU_EVENT_DISABLE_TIMING),
-                     "cuEventCreate");
+        EMM_REQUIRE_CUDA(cuEventCreate, &event, CU_EVENT_DISABLE_TIMING);
         return event;
     }
     CUevent event = spare_events_.back();
