@@ -35,9 +35,9 @@ public:
         spent.reserve(recording_.events.size());
         for (const Event &event : recording_.events) {
             order(event);
-            const uint64_t began = tool::ticks();
+            const uint64_t began = observe::event_ticks_unordered();
             play(event);
-            spent.push_back(tool::ticks() - began);
+            spent.push_back(observe::event_ticks_unordered() - began);
         }
         release_rest();
         return spent;
@@ -80,9 +80,9 @@ public:
         size_t live = 0;
         for (const Event &event : recording_.events) {
             order(event);
-            const uint64_t began = tool::ticks();
+            const uint64_t began = observe::event_ticks_unordered();
             play(event);
-            ret_spent += tool::ticks() - began;
+            ret_spent += observe::event_ticks_unordered() - began;
             live = event.is_free ? live - event.size : live + event.size;
             footprints.push_back(
                 {live, free_before - std::min(free_before, driver_.free_memory())});

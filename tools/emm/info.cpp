@@ -41,7 +41,7 @@ const char *kind_name(uint32_t kind) {
     }
 }
 
-Json text_or_null(const char *text) {
+Json or_null(const char *text) {
     return text ? Json(text) : Json();
 }
 
@@ -49,12 +49,11 @@ Json describe_options(const emm_plugin_info &info) {
     Json options = Json::array();
     for (size_t i = 0; info.options && info.options[i].name; i++) {
         const emm_option &option = info.options[i];
-        options.push_back(
-            {{"name", option.name},
-             {"kind", kind_name(option.kind)},
-             {"default", text_or_null(option.default_value)},
-             {"value", text_or_null(info.option_texts ? info.option_texts[i] : nullptr)},
-             {"help", text_or_null(option.help)}});
+        options.push_back({{"name", option.name},
+                           {"kind", kind_name(option.kind)},
+                           {"default", or_null(option.default_value)},
+                           {"value", or_null(info.option_texts ? info.option_texts[i] : nullptr)},
+                           {"help", or_null(option.help)}});
     }
     return options;
 }
@@ -68,8 +67,8 @@ emm_plugin_info find_plugin(const std::string &spec) {
 
 Json describe_plugin(const std::string &spec, const emm_plugin_info &info) {
     return {{"name", info.name},
-            {"version", text_or_null(info.version)},
-            {"path", text_or_null(info.path)},
+            {"version", or_null(info.version)},
+            {"path", or_null(info.path)},
             {"abi", fmt::format("{}.{}", info.abi_major, info.abi_minor)},
             {"selected_by", spec.empty() ? info.selected_by : "argument"},
             {"options", describe_options(info)}};
@@ -97,7 +96,7 @@ Json driver_or_error() {
 Json describe_environment() {
     Json all = Json::object();
     for (const std::string &variable : observe::variables()) {
-        all[variable] = text_or_null(std::getenv(variable.c_str()));
+        all[variable] = or_null(std::getenv(variable.c_str()));
     }
     return all;
 }
@@ -231,7 +230,7 @@ void describe_found(Json &plugins, double limit) {
 
 void run_describe_job(const Json &job, Parent &parent) {
     const emm_plugin_info info = find_plugin(job.at("spec").get<std::string>());
-    parent.send({{"description", text_or_null(info.description)}});
+    parent.send({{"description", or_null(info.description)}});
 }
 
 void run_info_job(const Json &job, Parent &parent) {
@@ -240,9 +239,9 @@ void run_info_job(const Json &job, Parent &parent) {
         const emm_plugin_info info = find_plugin(spec);
         parent.send({{"plugin", describe_plugin(spec, info)},
                      {"more",
-                      {{"description", text_or_null(info.description)},
-                       {"build_id", text_or_null(info.build_id)},
-                       {"spec", text_or_null(info.spec)}}}});
+                      {{"description", or_null(info.description)},
+                       {"build_id", or_null(info.build_id)},
+                       {"spec", or_null(info.spec)}}}});
     } catch (const Failure &failure) {
         parent.send({{"plugin", to_json(failure.problem())}});
     }

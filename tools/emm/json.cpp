@@ -22,6 +22,10 @@ bool has_plain_lines(std::string_view text) {
 
 } // namespace
 
+Json text_or_null(const std::string &text) {
+    return text.empty() ? Json() : Json(text);
+}
+
 std::string dump(const Json &json, int indent) {
     constexpr auto replace = Json::error_handler_t::replace;
     const std::string text = json.dump(indent, ' ', false, replace);

@@ -13,4 +13,6 @@ using Json = nlohmann::ordered_json;
 // are escaped, those beyond ASCII too, so that no terminal obeys them.
 std::string dump(const Json &json, int indent = -1);
 
+Json text_or_null(const std::string &text); // null: it is empty
+
 } // namespace emm::tool

@@ -9,10 +9,6 @@
 namespace emm::tool {
 namespace {
 
-Json text_or_null(const std::string &text) {
-    return text.empty() ? Json() : Json(text);
-}
-
 std::string text_of(const Json &object, const char *key) {
     const auto found = object.find(key);
     return found != object.end() && found->is_string() ? found->get<std::string>() : "";

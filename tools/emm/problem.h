@@ -1,6 +1,7 @@
 #pragma once
 
 #include "json.h"
+#include "observe/error.h"
 
 #include <emm/emm.h>
 
@@ -39,12 +40,7 @@ private:
     Problem problem_;
 };
 
-// A struct for a call to fill, which says how large it is.
-template <class Struct> Struct sized() {
-    Struct made = {};
-    made.struct_size = sizeof made;
-    return made;
-}
+using observe::sized;
 
 // Throws Failure unless a call of libemm has succeeded.
 void require(emm_status status, const std::string &stage);

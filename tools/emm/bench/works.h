@@ -37,7 +37,7 @@ public:
         uint64_t sum = 0;
         for (; pairs > 0; pairs--) {
             for (int i = 0; i < 4; i++) {
-                sum += ordered_ticks();
+                sum += observe::event_ticks();
             }
         }
         sum_ = sum;

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <fmt/format.h>
-#include <iterator>
 
 namespace emm::tool {
 namespace {
@@ -14,44 +13,30 @@ using ValueKind = PickleValue::Kind;
 constexpr uint64_t most_snapshot_devices = 1024;
 
 // What a snapshot has that is of use here.
-enum SnapshotName : uint8_t {
-    segments_name,
-    device_traces_name,
-    action_name,
-    addr_name,
-    size_name,
-    stream_name,
-    time_us_name,
-    address_name,
-    total_size_name,
-    blocks_name,
-    state_name,
-    requested_size_name,
-    device_name,
-    alloc_name,
-    free_requested_name,
-    free_completed_name,
-    snapshot_name,
-    oom_name,
-    active_allocated_name
-};
-
 constexpr std::string_view snapshot_names[] = {
     "segments",   "device_traces", "action",          "addr",
     "size",       "stream",        "time_us",         "address",
     "total_size", "blocks",        "state",           "requested_size",
     "device",     "alloc",         "free_requested",  "free_completed",
     "snapshot",   "oom",           "active_allocated"};
-static_assert(std::size(snapshot_names) == active_allocated_name + 1);
 
-bool is_name(const PickleValue *value, SnapshotName name) {
+// The number of one of them.
+consteval uint8_t key(std::string_view name) {
+    uint8_t number = 0;
+    while (snapshot_names[number] != name) {
+        number++;
+    }
+    return number;
+}
+
+bool is_name(const PickleValue *value, uint8_t name) {
     return value && value->kind == ValueKind::name && value->payload == name;
 }
 
 } // namespace
 
 Snapshot::Snapshot(const Pickle::Source &source, std::string name, std::optional<uint64_t> device)
-    : name_(std::move(name)), pickle_(source, snapshot_names, action_name) {
+    : name_(std::move(name)), pickle_(source, snapshot_names, key("action")) {
     try {
         pickle_.read();
     } catch (const Malformed &malformed) {
@@ -60,10 +45,11 @@ Snapshot::Snapshot(const Pickle::Source &source, std::string name, std::optional
     try {
         device_ = choose_device(devices(), device);
         const auto *const list = events();
-        has_requests_ = list && std::any_of(list->begin(), list->end(), [&](const auto &event) {
-                            return event.kind == ValueKind::dictionary &&
-                                   is_name(pickle_.find(event, action_name), free_requested_name);
-                        });
+        has_requests_ =
+            list && std::any_of(list->begin(), list->end(), [&](const auto &event) {
+                return event.kind == ValueKind::dictionary &&
+                       is_name(pickle_.find(event, key("action")), key("free_requested"));
+            });
     } catch (const Malformed &malformed) {
         throw bad_file(name_, "", malformed);
     }
@@ -80,7 +66,7 @@ const std::vector<PickleValue> *Snapshot::list_of(const PickleValue &dictionary,
 const PickleValue *Snapshot::segments() const {
     const PickleValue &root = pickle_.root();
     const PickleValue *const found =
-        root.kind == ValueKind::dictionary ? pickle_.find(root, segments_name) : &root;
+        root.kind == ValueKind::dictionary ? pickle_.find(root, key("segments")) : &root;
     return found && found->kind == ValueKind::list ? found : nullptr;
 }
 
@@ -91,15 +77,15 @@ std::vector<uint64_t> Snapshot::devices() const {
         const std::vector<PickleValue> &parts = pickle_.list(root);
         if (std::any_of(parts.begin(), parts.end(), [this](const PickleValue &part) {
                 return part.kind == ValueKind::dictionary &&
-                       (pickle_.find(part, segments_name) ||
-                        pickle_.find(part, device_traces_name));
+                       (pickle_.find(part, key("segments")) ||
+                        pickle_.find(part, key("device_traces")));
             })) {
             throw Malformed("one snapshot, a rank's in a file of its own",
                             fmt::format("a list of {}", parts.size()));
         }
     }
     const bool is_dictionary = root.kind == ValueKind::dictionary;
-    const auto *const traces = is_dictionary ? list_of(root, device_traces_name) : nullptr;
+    const auto *const traces = is_dictionary ? list_of(root, key("device_traces")) : nullptr;
     if (!traces && !segments()) {
         throw Malformed("device_traces or segments of a snapshot", "neither");
     }
@@ -116,7 +102,7 @@ std::vector<uint64_t> Snapshot::devices() const {
     for (const PickleValue &segment :
          segments() ? pickle_.list(*segments()) : std::vector<PickleValue>()) {
         const uint64_t device =
-            segment.kind == ValueKind::dictionary ? number_or(segment, device_name, 0) : 0;
+            segment.kind == ValueKind::dictionary ? number_or(segment, key("device"), 0) : 0;
         if (std::find(found.begin(), found.end(), device) == found.end() &&
             found.size() < most_snapshot_devices) {
             found.push_back(device);
@@ -129,7 +115,7 @@ std::vector<uint64_t> Snapshot::devices() const {
 const std::vector<PickleValue> *Snapshot::events() const {
     const PickleValue &root = pickle_.root();
     const auto *const traces =
-        root.kind == ValueKind::dictionary ? list_of(root, device_traces_name) : nullptr;
+        root.kind == ValueKind::dictionary ? list_of(root, key("device_traces")) : nullptr;
     return traces && device_ < traces->size() && (*traces)[device_].kind == ValueKind::list
                ? &pickle_.list((*traces)[device_])
                : nullptr;
@@ -141,7 +127,7 @@ uint64_t Snapshot::number(const PickleValue &dictionary, uint8_t name) const {
         throw Malformed(fmt::format("a whole number for {}", snapshot_names[name]),
                         found ? "something else" : "none");
     }
-    const bool may_be_negative = name == stream_name; // a handle: its bits count
+    const bool may_be_negative = name == key("stream"); // a handle: its bits count
     if (found->is_negative && !may_be_negative) {
         throw Malformed(fmt::format("a whole number for {}", snapshot_names[name]),
                         std::to_string(static_cast<int64_t>(found->payload)));
@@ -170,19 +156,20 @@ void Snapshot::visit(const Visit &visit) {
 // A free counts from when the program let go of the block. When PyTorch's allocator finds its
 // memory reusable is that allocator's affair, as it is a plugin's.
 void Snapshot::visit_event(const PickleValue &event, const Visit &visit) const {
-    const PickleValue *const what = pickle_.find(event, action_name);
+    const PickleValue *const what = pickle_.find(event, key("action"));
     RecordedEvent row;
-    row.time = number_or(event, time_us_name, 0);
-    if (is_name(what, snapshot_name) || is_name(what, oom_name)) {
+    row.time = number_or(event, key("time_us"), 0);
+    if (is_name(what, key("snapshot")) || is_name(what, key("oom"))) {
         visit(row);
         return;
     }
-    const bool is_free = is_name(what, has_requests_ ? free_requested_name : free_completed_name);
-    if (is_name(what, alloc_name) || is_free) {
+    const bool is_free =
+        is_name(what, has_requests_ ? key("free_requested") : key("free_completed"));
+    if (is_name(what, key("alloc")) || is_free) {
         row.op = is_free ? Op::free : Op::alloc;
-        row.address = number(event, addr_name);
-        row.size = number(event, size_name);
-        row.stream = number_or(event, stream_name, 0);
+        row.address = number(event, key("addr"));
+        row.size = number(event, key("size"));
+        row.stream = number_or(event, key("stream"), 0);
         visit(row);
     }
 }
@@ -195,7 +182,7 @@ std::vector<RecordedBlock> Snapshot::live_in_the_end() const {
         const PickleValue &segment = pickle_.list(*list)[i];
         try {
             if (segment.kind == ValueKind::dictionary &&
-                number_or(segment, device_name, 0) == device_) {
+                number_or(segment, key("device"), 0) == device_) {
                 add_blocks(segment, visited, blocks);
             }
         } catch (const Malformed &malformed) {
@@ -208,9 +195,9 @@ std::vector<RecordedBlock> Snapshot::live_in_the_end() const {
 // Blocks lie side by side; old snapshots do not tell where.
 void Snapshot::add_blocks(const PickleValue &segment, size_t &visited,
                           std::vector<RecordedBlock> &blocks) const {
-    const auto *const list = list_of(segment, blocks_name);
-    uint64_t at = number(segment, address_name);
-    const uint64_t stream = number_or(segment, stream_name, 0);
+    const auto *const list = list_of(segment, key("blocks"));
+    uint64_t at = number(segment, key("address"));
+    const uint64_t stream = number_or(segment, key("stream"), 0);
     for (size_t i = 0; list && i < list->size(); i++) {
         if (++visited > pickle_.values()) {
             throw Malformed("blocks of its own", "those of other segments again and again");
@@ -219,10 +206,10 @@ void Snapshot::add_blocks(const PickleValue &segment, size_t &visited,
         if (block.kind != ValueKind::dictionary) {
             continue;
         }
-        const uint64_t size = number(block, size_name);
-        if (is_name(pickle_.find(block, state_name), active_allocated_name)) {
-            blocks.push_back({number_or(block, address_name, at),
-                              number_or(block, requested_size_name, size), stream});
+        const uint64_t size = number(block, key("size"));
+        if (is_name(pickle_.find(block, key("state")), key("active_allocated"))) {
+            blocks.push_back({number_or(block, key("address"), at),
+                              number_or(block, key("requested_size"), size), stream});
         }
         if (__builtin_add_overflow(at, size, &at)) {
             throw Malformed("blocks that memory has room for", "larger ones");

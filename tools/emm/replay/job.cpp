@@ -86,13 +86,8 @@ private:
             };
         }
         const double began = seconds_now();
-        (free_order_ ? play_freely : play_in_order)(trace_, players_, session_, hooks);
+        (free_order_ ? play_freely : play_strictly)(trace_, players_, session_, hooks);
         seconds_ = seconds_now() - began;
-    }
-
-    static void play_in_order(const Trace &trace, std::vector<std::unique_ptr<Player>> &players,
-                              Session &session, const Hooks &hooks) {
-        play_strictly(trace, players, session, hooks);
     }
 
     void clean_up() {

@@ -9,7 +9,7 @@ namespace emm::tool {
 Player::Player(Session &session, bool touch, size_t expected_events)
     : session_(session), toucher_(touch ? std::make_unique<Toucher>() : nullptr) {
     ticks_.reserve(expected_events);
-    require_cuda(driver_calls().cuEventCreate(&event_, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
+    EMM_REQUIRE_CUDA(cuEventCreate, &event_, CU_EVENT_DISABLE_TIMING);
 }
 
 Player::~Player() {
@@ -28,12 +28,12 @@ void Player::play(const Event &event, size_t number) {
     case Op::mark:
         break;
     case Op::defer_begin: {
-        const uint64_t began = tool::ticks();
+        const uint64_t began = observe::event_ticks_unordered();
         took(began, emm_defer_cleanup_begin(session_.context()), event);
         break;
     }
     case Op::defer_end: {
-        const uint64_t began = tool::ticks();
+        const uint64_t began = observe::event_ticks_unordered();
         took(began, emm_defer_cleanup_end(session_.context()), event);
         break;
     }
@@ -44,7 +44,7 @@ void Player::allocate(const Event &event) {
     Block &block = session_.block(event.block);
     const CUstream stream = session_.stream(event.stream);
     emm_deviceptr address = Block::failed;
-    const uint64_t began = tool::ticks();
+    const uint64_t began = observe::event_ticks_unordered();
     const emm_status status = emm_memalloc(session_.context(), event.size, stream, &address);
     took(began, status, event);
     if (status >= 0 && toucher_) {
@@ -67,7 +67,7 @@ void Player::release(const Event &event) {
         toucher_->check(block, address, stream);
     }
     block.forget();
-    const uint64_t began = tool::ticks();
+    const uint64_t began = observe::event_ticks_unordered();
     took(began, emm_memfree(session_.context(), address, event.size, stream), event);
 }
 
@@ -93,13 +93,12 @@ void Player::finish() {
 
 // What stream `second` gets next comes after what `first` holds now.
 void Player::order(uint16_t first, uint16_t second) {
-    require_cuda(driver_calls().cuEventRecord(event_, session_.stream(first)), "cuEventRecord");
-    require_cuda(driver_calls().cuStreamWaitEvent(session_.stream(second), event_, 0),
-                 "cuStreamWaitEvent");
+    EMM_REQUIRE_CUDA(cuEventRecord, event_, session_.stream(first));
+    EMM_REQUIRE_CUDA(cuStreamWaitEvent, session_.stream(second), event_, 0);
 }
 
 void Player::took(uint64_t began, emm_status status, const Event &event) {
-    ticks_.push_back(tool::ticks() - began);
+    ticks_.push_back(observe::event_ticks_unordered() - began);
     if (status >= 0) {
         return;
     }

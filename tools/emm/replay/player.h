@@ -60,9 +60,8 @@ struct Hooks {
 // Plays every event on the thread that made it. In strict order events follow each other as in the
 // file, and threads take turns; in free order only a free of another thread's block
 // waits for that block. Throws what a thread has thrown, after all have ended.
-void play_strictly(const Trace &trace, std::vector<std::unique_ptr<Player>> &players,
-                   const Session &session, const Hooks &hooks);
-void play_freely(const Trace &trace, std::vector<std::unique_ptr<Player>> &players,
-                 Session &session, const Hooks &hooks);
+using Players = std::vector<std::unique_ptr<Player>>;
+void play_strictly(const Trace &trace, Players &players, Session &session, const Hooks &hooks);
+void play_freely(const Trace &trace, Players &players, Session &session, const Hooks &hooks);
 
 } // namespace emm::tool

@@ -64,11 +64,19 @@ template <class Body> void on_threads(uint32_t count, Body body) {
     }
 }
 
-class Strict {
+// What both orders play with.
+struct Playing {
+    const Trace &trace_;
+    Players &players_;
+    Session &session_;
+    const Hooks &hooks_;
+    FirstException first_exception_;
+};
+
+class Strict : Playing {
 public:
-    Strict(const Trace &trace, std::vector<std::unique_ptr<Player>> &players,
-           const Session &session, const Hooks &hooks)
-        : trace_(trace), players_(players), session_(session), hooks_(hooks), runs_(runs_of(trace)),
+    Strict(const Trace &trace, Players &players, Session &session, const Hooks &hooks)
+        : Playing{trace, players, session, hooks, {}}, runs_(runs_of(trace)),
           turns_(new std::atomic<size_t>[trace.threads]()) {}
 
     void play() {
@@ -115,20 +123,14 @@ private:
         }
     }
 
-    const Trace &trace_;
-    std::vector<std::unique_ptr<Player>> &players_;
-    const Session &session_;
-    const Hooks &hooks_;
     const std::vector<ThreadRun> runs_;
     std::unique_ptr<std::atomic<size_t>[]> turns_;
-    FirstException first_exception_;
 };
 
-class Free {
+class Free : Playing {
 public:
-    Free(const Trace &trace, std::vector<std::unique_ptr<Player>> &players, Session &session,
-         const Hooks &hooks)
-        : trace_(trace), players_(players), session_(session), hooks_(hooks), own_(trace.threads),
+    Free(const Trace &trace, Players &players, Session &session, const Hooks &hooks)
+        : Playing{trace, players, session, hooks, {}}, own_(trace.threads),
           first_halves_(trace.threads) {
         for (size_t i = 0; i < trace.events.size(); i++) {
             own_[trace.events[i].thread].push_back(i);
@@ -158,29 +160,21 @@ private:
         first_exception_.attempt([&] { players_[thread]->play(event, number); });
         Block &block = session_.block(event.block);
         if (event.op == Op::alloc && block.address() == Block::pending) {
-            block.publish(
-                Block::failed); // it was not played; the thread that frees it must not wait
+            block.publish(Block::failed); // not played: the thread that frees it must not wait
         }
     }
 
-    const Trace &trace_;
-    std::vector<std::unique_ptr<Player>> &players_;
-    Session &session_;
-    const Hooks &hooks_;
     std::vector<std::vector<size_t>> own_; // numbers of each thread's events
     std::atomic<uint32_t> first_halves_;   // threads that have not reached their middle
-    FirstException first_exception_;
 };
 
 } // namespace
 
-void play_strictly(const Trace &trace, std::vector<std::unique_ptr<Player>> &players,
-                   const Session &session, const Hooks &hooks) {
+void play_strictly(const Trace &trace, Players &players, Session &session, const Hooks &hooks) {
     Strict(trace, players, session, hooks).play();
 }
 
-void play_freely(const Trace &trace, std::vector<std::unique_ptr<Player>> &players,
-                 Session &session, const Hooks &hooks) {
+void play_freely(const Trace &trace, Players &players, Session &session, const Hooks &hooks) {
     Free(trace, players, session, hooks).play();
 }
 

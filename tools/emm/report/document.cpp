@@ -21,31 +21,28 @@ std::string in_hex(uint64_t address) {
     return fmt::format("{:#x}", address);
 }
 
-Json buckets_json(const std::vector<Bucket> &buckets) {
-    Json columns = {{"first_event", Json::array()}, {"last_event", Json::array()},
-                    {"first_time", Json::array()},  {"last_time", Json::array()},
-                    {"low", Json::array()},         {"high", Json::array()},
-                    {"end", Json::array()}};
-    for (const Bucket &bucket : buckets) {
-        columns["first_event"].push_back(bucket.first_step);
-        columns["last_event"].push_back(bucket.last_step);
-        columns["first_time"].push_back(bucket.first_time);
-        columns["last_time"].push_back(bucket.last_time);
-        columns["low"].push_back(bucket.low);
-        columns["high"].push_back(bucket.high);
-        columns["end"].push_back(bucket.end);
+template <class Row, class Value> Json column_json(const std::vector<Row> &rows, Value Row::*of) {
+    Json column = Json::array();
+    for (const Row &row : rows) {
+        column.push_back(row.*of);
     }
-    return columns;
+    return column;
+}
+
+Json buckets_json(const std::vector<Bucket> &buckets) {
+    return {{"first_event", column_json(buckets, &Bucket::first_step)},
+            {"last_event", column_json(buckets, &Bucket::last_step)},
+            {"first_time", column_json(buckets, &Bucket::first_time)},
+            {"last_time", column_json(buckets, &Bucket::last_time)},
+            {"low", column_json(buckets, &Bucket::low)},
+            {"high", column_json(buckets, &Bucket::high)},
+            {"end", column_json(buckets, &Bucket::end)}};
 }
 
 Json extents_json(const std::vector<Extent> &extents) {
-    Json columns = {{"low", Json::array()}, {"high", Json::array()}, {"end", Json::array()}};
-    for (const Extent &extent : extents) {
-        columns["low"].push_back(extent.low);
-        columns["high"].push_back(extent.high);
-        columns["end"].push_back(extent.end);
-    }
-    return columns;
+    return {{"low", column_json(extents, &Extent::low)},
+            {"high", column_json(extents, &Extent::high)},
+            {"end", column_json(extents, &Extent::end)}};
 }
 
 // `end` is null where it is the same as `high`.

@@ -19,6 +19,16 @@ bool is_dropped(const Allocation &block) {
     return block.dropped != Drop::none;
 }
 
+template <class Counts> Bar bar_of(const History &history, uint32_t peak_step, Counts counts) {
+    Bar bar;
+    for (const Allocation &block : history.blocks) {
+        if (counts(block)) {
+            count_block(bar, block, peak_step);
+        }
+    }
+    return bar;
+}
+
 std::vector<Bar> without_empty_ends(std::vector<Bar> bars) {
     const auto has_blocks = [](const Bar &bar) { return bar.blocks != 0; };
     const auto first = std::find_if(bars.begin(), bars.end(), has_blocks);
@@ -53,23 +63,11 @@ std::vector<Bar> lifetimes_of(const History &history, uint32_t peak_step) {
 }
 
 Bar unfreed_of(const History &history, uint32_t peak_step) {
-    Bar bar;
-    for (const Allocation &block : history.blocks) {
-        if (block.end == never) {
-            count_block(bar, block, peak_step);
-        }
-    }
-    return bar;
+    return bar_of(history, peak_step, [](const auto &block) { return block.end == never; });
 }
 
 Bar dropped_of(const History &history, uint32_t peak_step) {
-    Bar bar;
-    for (const Allocation &block : history.blocks) {
-        if (is_dropped(block)) {
-            count_block(bar, block, peak_step);
-        }
-    }
-    return bar;
+    return bar_of(history, peak_step, is_dropped);
 }
 
 std::vector<Bar> sizes_of(const History &history, uint32_t peak_step) {

@@ -7,10 +7,6 @@
 namespace emm::tool::top {
 namespace {
 
-Json text_or_null(const std::string &text) {
-    return text.empty() ? Json() : Json(text);
-}
-
 Json stats_json(const std::optional<emm_stats> &stats) {
     if (!stats) {
         return {};

@@ -5,8 +5,6 @@
 #include "workload/program.h"
 #include "workload/workload.h"
 
-#include <algorithm>
-
 namespace emm::tool {
 namespace {
 
@@ -105,9 +103,7 @@ private:
                 retire(request);
             }
         }
-        batch_.erase(std::remove_if(batch_.begin(), batch_.end(),
-                                    [](const Request &request) { return request.left == 0; }),
-                     batch_.end());
+        std::erase_if(batch_, [](const Request &request) { return request.left == 0; });
         program_.work(8000);
     }
 
