@@ -23,7 +23,6 @@
 #include <fmt/format.h>
 
 #include <atomic>
-#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <sys/random.h>
@@ -50,28 +49,18 @@ void send_answer(int socket, Wish wish) {
     sockets::send_message(socket, text.data(), text.size(), nullptr, 0);
 }
 
-bool is_request(const Request &request, long size) noexcept {
-    return size == static_cast<long>(sizeof request) && request.magic == protocol_magic;
-}
-
-// False: the peer has said nothing yet. A tool of another version gets the answer of this one,
-// which tells its version.
-bool hear(int socket) noexcept {
-    Request request = {};
-    sockets::Descriptors unwanted;
-    const long got = sockets::receive_message(socket, &request, sizeof request, unwanted);
-    if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
-        return false;
+// A tool of another version gets the answer of this one, which tells its version.
+void answer_request(int socket, const void *message, long size) noexcept {
+    const Request &request = *static_cast<const Request *>(message);
+    if (size != static_cast<long>(sizeof request) || request.magic != protocol_magic) {
+        return;
     }
-    if (is_request(request, got)) {
-        const bool reports = request.wish == static_cast<uint32_t>(Wish::report);
-        try {
-            send_answer(socket, reports ? Wish::report : Wish::figures);
-        } catch (const std::exception &error) {
-            observe::log(EMM_LOG_WARN, "emm top is not answered: {}", error.what());
-        }
+    const bool reports = request.wish == static_cast<uint32_t>(Wish::report);
+    try {
+        send_answer(socket, reports ? Wish::report : Wish::figures);
+    } catch (const std::exception &error) {
+        observe::log(EMM_LOG_WARN, "emm top is not answered: {}", error.what());
     }
-    return true;
 }
 
 constinit sockets::Listener listener;
@@ -106,7 +95,7 @@ bool open_socket() noexcept {
 }
 
 void start() noexcept {
-    static constinit sockets::Server server(listener, silence, &hear);
+    static constinit sockets::Server server(listener, silence, &answer_request);
     if (is_wanted() && open_socket()) {
         std::atexit(&end_with_process);
         if (!sockets::start_thread("emm-top", [] {

@@ -2,6 +2,7 @@
 
 #include "observe/descriptors.h"
 #include "observe/log.h"
+#include "sockets/message.h"
 #include "sockets/user.h"
 
 #include <emm/plugin.h>
@@ -40,7 +41,7 @@ bool Server::step() noexcept {
         return errno == EINTR || errno == EAGAIN || errno == ENOMEM;
     }
     for (size_t i = count_; i-- > 0;) {
-        if (waiting[1 + i].revents != 0 && answer_(silent_[i].socket)) {
+        if (waiting[1 + i].revents != 0 && hear(silent_[i].socket)) {
             hang_up(i);
         }
     }
@@ -69,7 +70,7 @@ void Server::welcome(int listening) noexcept {
         [listening] { return accept4(listening, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK); });
     uint32_t user = 0;
     if (made >= 0) {
-        if (!is_own_user(made, &user) || answer_(made)) {
+        if (!is_own_user(made, &user) || hear(made)) {
             observe::forget_and_close(made);
         } else {
             keep(made);
@@ -80,6 +81,17 @@ void Server::welcome(int listening) noexcept {
         }
         usleep(10'000); // it may be had again in a moment, and what waits stays meanwhile
     }
+}
+
+bool Server::hear(int socket) noexcept {
+    alignas(std::max_align_t) unsigned char request[longest_request];
+    Descriptors unwanted;
+    const long got = receive_message(socket, request, sizeof request, unwanted);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
+        return false;
+    }
+    answer_(socket, request, got);
+    return true;
 }
 
 void Server::keep(int socket) noexcept {

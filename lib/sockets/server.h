@@ -15,8 +15,9 @@ namespace emm::sockets {
 // nanoseconds at most, or until a newer silent one needs it; another user's is closed at once.
 class Server {
 public:
-    // False: the peer has said nothing yet.
-    using Answer = bool (*)(int socket) noexcept;
+    static constexpr size_t longest_request = 256; // bytes; of a longer one the end is cut off
+    // `size`: bytes of the request, 0 or less if the peer has left without one.
+    using Answer = void (*)(int socket, const void *request, long size) noexcept;
 
     constexpr Server(Listener &listener, int64_t silence, Answer answer)
         : listener_(listener), silence_(silence), answer_(answer) {}
@@ -34,6 +35,7 @@ private:
     bool step() noexcept;
     int timeout() const noexcept;
     void welcome(int listening) noexcept;
+    bool hear(int socket) noexcept; // false: the peer has said nothing yet
     void keep(int socket) noexcept;
     void hang_up(size_t index) noexcept;
 

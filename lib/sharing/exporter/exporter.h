@@ -65,11 +65,8 @@ private:
     int descriptors_[parts_at_once];
 };
 
-// Finds the handle of the export with that name. False: no such export.
-using FindExport = bool (*)(const emm_ipc_name &name, emm_ipc_handle *ret_handle) noexcept;
-
 // From here on importers that connect to this process are answered, by a thread that starts with
 // the first call.
-emm_status start_serving(FindExport find) noexcept;
+emm_status start_serving() noexcept;
 
 } // namespace emm::sharing

@@ -56,7 +56,7 @@ emm_status number_export(uint64_t *ret_generation) {
     if (!first.known) {
         return observe::fail(EMM_E_NOT_SUPPORTED, 0, "getrandom gives no number for an export");
     }
-    EMM_TRY(start_serving(&find_export));
+    EMM_TRY(start_serving());
     *ret_generation = (first.number + count++) | UINT64_C(1) << 63;
     return EMM_OK;
 }
@@ -95,9 +95,7 @@ emm_status add(Export made, size_t size, emm_ipc_handle *ret_handle) {
     emm_status status = EMM_CALL(context, get_ipc_handle, made.ptr, size, filled.out());
     status = filled.conclude(context, status, "get_ipc_handle");
     entered.handle = *filled.out();
-    if (status < EMM_OK) {
-        return status;
-    }
+    EMM_TRY(status);
     status = observe::with_memory("no memory to stamp an export",
                                   [&] { return stamp_and_publish(entered); });
     if (status != EMM_OK) {

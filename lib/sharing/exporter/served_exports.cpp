@@ -8,14 +8,11 @@
 #include "sockets/socket.h"
 
 #include <algorithm>
-#include <atomic>
-#include <cerrno>
 #include <condition_variable>
 #include <cstring>
 #include <fcntl.h>
 #include <list>
 #include <mutex>
-#include <new>
 #include <sys/random.h>
 #include <unistd.h>
 #include <vector>
@@ -24,11 +21,8 @@ namespace emm::sharing {
 
 struct ServedExport {
     const emm_context *context;
-    uint32_t kind;
-    uint8_t handle[64];
+    emm_ipc_handle handle; // its generation is 0 until an export has it
     std::vector<emm_ipc_part> parts;
-    uint64_t bytes = 0;      // of the whole
-    uint64_t generation = 0; // 0: no export's yet
     bool ended = false;
     uint32_t batches = 0; // that are on their way
 };
@@ -46,7 +40,8 @@ constexpr auto &served_exports = observe::immortal<ServedExports>;
 // The mutex is held.
 ServedExport *find(const uint8_t (&handle)[64], uint64_t generation) noexcept {
     for (ServedExport &each : served_exports().all) {
-        if (each.generation == generation && !each.ended && is_same(each.handle, handle)) {
+        if (each.handle.generation == generation && !each.ended &&
+            is_same(each.handle.handle, handle)) {
             return &each;
         }
     }
@@ -136,19 +131,15 @@ CUresult export_own_part(const driver::Driver &driver, uint32_t kind, const emm_
 
 emm_status serve_export(emm_context &context, const emm_ipc_source &source,
                         emm_ipc_handle *ret_handle) {
-    uint64_t total = 0;
-    EMM_TRY(check(source, total));
-    ServedExport served = {&context, source.kind, {}, {}, total};
-    EMM_TRY(make_handle(source, served.handle));
     emm_ipc_handle made = {};
+    EMM_TRY(check(source, made.exported_size));
+    EMM_TRY(make_handle(source, made.handle));
     made.kind = source.kind;
-    std::memcpy(made.handle, served.handle, sizeof made.handle);
     made.offset = source.offset;
     made.size = source.size;
-    made.exported_size = total;
-    served.parts.assign(source.parts, source.parts + source.part_count);
     const std::lock_guard lock(served_exports().mutex);
-    served_exports().all.push_back(std::move(served));
+    served_exports().all.push_back(
+        {&context, made, {source.parts, source.parts + source.part_count}});
     *ret_handle = made;
     return EMM_OK;
 }
@@ -174,7 +165,7 @@ emm_status publish_export(const emm_context &context, const emm_ipc_handle &hand
                              "the plugin's IPC handle is of a kind that is served by descriptor: "
                              "expected one from serve_ipc, found another");
     }
-    served->generation = handle.generation;
+    served->handle.generation = handle.generation;
     return EMM_OK;
 }
 
@@ -206,7 +197,7 @@ ServedReply::ServedReply(const Request &request) noexcept {
     }
     const uint64_t left = served->parts.size() - request.first;
     reply_.total = served->parts.size();
-    reply_.bytes = served->bytes;
+    reply_.bytes = served->handle.exported_size;
     reply_.count = static_cast<uint32_t>(
         std::min<uint64_t>({left, parts_at_once, std::max(request.most, 1u)}));
     std::copy_n(served->parts.begin() + static_cast<std::ptrdiff_t>(request.first), reply_.count,
@@ -214,7 +205,7 @@ ServedReply::ServedReply(const Request &request) noexcept {
     ++served->batches;
     export_ = served;
     lock.unlock();
-    fill(*served->context, served->kind);
+    fill(*served->context, served->handle.kind);
 }
 
 ServedReply::~ServedReply() {
@@ -266,8 +257,6 @@ namespace {
 
 constexpr int backlog = 64;
 
-constinit std::atomic<FindExport> find_by_name{nullptr};
-
 void answer_with_parts(int socket, const Request &request) noexcept {
     const ServedReply batch(request);
     const Reply &reply = batch.reply();
@@ -277,32 +266,19 @@ void answer_with_parts(int socket, const Request &request) noexcept {
 void answer_with_handle(int socket, const HandleRequest &request) noexcept {
     HandleReply reply = {};
     reply.magic = handle_magic;
-    reply.status = find_by_name.load()(request.name, &reply.handle) ? EMM_OK : EMM_E_NOT_OWNED;
+    reply.status = find_export(request.name, &reply.handle) ? EMM_OK : EMM_E_NOT_OWNED;
     sockets::send_message(socket, &reply, sizeof reply, nullptr, 0);
 }
 
-// False: the peer has said nothing yet.
-bool answer(int socket) noexcept {
-    union {
-        Request parts;
-        HandleRequest handle;
-    } request;
-    sockets::Descriptors unwanted;
-    const long got = sockets::receive_message(socket, &request, sizeof request, unwanted);
-    if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
-        return false;
-    }
-    switch (what_is_asked(&request, got)) {
+void answer(int socket, const void *request, long size) noexcept {
+    switch (what_is_asked(request, size)) {
     case Asked::parts:
-        answer_with_parts(socket, request.parts);
-        break;
+        return answer_with_parts(socket, *static_cast<const Request *>(request));
     case Asked::handle:
-        answer_with_handle(socket, request.handle);
-        break;
+        return answer_with_handle(socket, *static_cast<const HandleRequest *>(request));
     case Asked::nothing:
         break;
     }
-    return true;
 }
 
 emm_status fail_serving(const char *what, const char *why) noexcept {
@@ -344,13 +320,8 @@ emm_status start_once() {
 
 } // namespace
 
-emm_status start_serving(FindExport find) noexcept {
-    find_by_name.store(find);
-    try {
-        return start_once();
-    } catch (const std::bad_alloc &) {
-        return fail_serving("memory", "the process's socket cannot be made");
-    }
+emm_status start_serving() noexcept {
+    return observe::with_memory("no memory to serve exports with", &start_once);
 }
 
 } // namespace emm::sharing

@@ -6,20 +6,6 @@
 
 namespace emm::sharing {
 
-// The device on which the memory of a handle lies, as this process numbers it. Unless it is the
-// context's own, the driver is asked for its devices; once.
-emm_status find_device(const emm_context &context, const emm_ipc_handle &handle,
-                       int32_t *ret_device);
-
-// Whether contexts on device `from` can use memory of another, `to`; asked once for each pair.
-// EMM_IPC_STAGED=1 denies it.
-emm_status can_reach(const driver::Driver &driver, int32_t from, int32_t to, bool *ret_reachable);
-
-// A context of the device for copies from there: one that the program has, or the primary one, kept
-// from then on. No manager is made for it.
-emm_status context_to_copy_from(const driver::Driver &driver, int32_t device,
-                                emm_context **ret_context);
-
 // emm_memory_open_ipc: the handle is checked by itself, its device found, the exporter asked
 // whether the export goes on, and the memory mapped, or copied where the context cannot reach its
 // device. No other thread can change `handle`.

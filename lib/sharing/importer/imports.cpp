@@ -20,9 +20,7 @@ struct Import final : core::Import {
     emm_status close() noexcept override;
 
     emm_context *context;
-    uint32_t kind;
-    uint8_t handle[64];
-    uint8_t nonce[16]; // of the process, and which of its allocations
+    emm_ipc_handle handle; // that it was opened by
     Mapping mapping;
     uint32_t count = 1;
     bool settled = false; // else a thread is opening or closing it, without the lock
@@ -45,14 +43,14 @@ constexpr auto &imports = observe::immortal<Imports>;
 // exports of their own with one mapping.
 bool has_name(const Import &import, const emm_ipc_handle &handle) {
     constexpr size_t process = 8;
-    return import.kind == handle.kind &&
-           std::memcmp(import.handle, handle.handle, sizeof import.handle) == 0 &&
-           std::memcmp(import.nonce, handle.nonce, process) == 0;
+    return import.handle.kind == handle.kind &&
+           std::memcmp(import.handle.handle, handle.handle, sizeof handle.handle) == 0 &&
+           std::memcmp(import.handle.nonce, handle.nonce, process) == 0;
 }
 
 // The exporter may have freed what is open here and have other memory under the same name.
 bool is_of(const Import &import, const emm_ipc_handle &handle) {
-    return std::memcmp(import.nonce, handle.nonce, sizeof import.nonce) == 0;
+    return std::memcmp(import.handle.nonce, handle.nonce, sizeof handle.nonce) == 0;
 }
 
 // The handle says how large the export is, and any program of this user may have written it.
@@ -67,7 +65,7 @@ emm_status check_size(const emm_ipc_handle &handle, uint64_t mapped) {
 // CUDA opens a legacy handle once for a device, and a pool's allocation once for a process. Parts
 // can be mapped for each context.
 bool shares(const Import &import, const emm_context &context) {
-    switch (import.kind) {
+    switch (import.handle.kind) {
     case EMM_IPC_FILE_DESCRIPTOR:
         return import.context == &context;
     case EMM_IPC_POOL:
@@ -205,9 +203,7 @@ emm_status open_import(emm_context &context, const emm_ipc_handle &handle,
     }
     Import &made = imports().all.emplace_back();
     made.context = &context;
-    made.kind = handle.kind;
-    std::memcpy(made.handle, handle.handle, sizeof made.handle);
-    std::memcpy(made.nonce, handle.nonce, sizeof made.nonce);
+    made.handle = handle;
     lock.unlock();
     bool opened = false;
     const emm_status status = open_checked(context, handle, made, opened);

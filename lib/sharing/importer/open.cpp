@@ -11,7 +11,6 @@
 
 #include <cstring>
 #include <fmt/ranges.h>
-#include <map>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -22,8 +21,7 @@ namespace {
 struct Devices {
     std::mutex mutex;
     std::vector<driver::DeviceIdentity> all; // empty: not asked yet
-    std::map<std::pair<int32_t, int32_t>, bool> reachable;
-    std::vector<emm_context *> sources; // never freed: imports point to them
+    std::vector<emm_context *> sources;      // made to copy from; never freed: imports point there
 };
 
 constexpr auto &devices = observe::immortal<Devices>;
@@ -39,24 +37,6 @@ emm_status check_address(const emm_ipc_handle &handle, const uint32_t (&pci)[3])
     return observe::refuse("an IPC handle's PCI address: expected {}, found {}",
                            address_of(pci[0], pci[1], pci[2]),
                            address_of(handle.pci_domain, handle.pci_bus, handle.pci_device));
-}
-
-emm_status ask_for_all(const driver::Driver &driver, std::vector<driver::DeviceIdentity> &ret_all) {
-    {
-        const std::lock_guard lock(devices().mutex);
-        ret_all = devices().all;
-    }
-    if (!ret_all.empty()) {
-        return EMM_OK;
-    }
-    int count = 0;
-    EMM_TRY(EMM_DRIVER_CALL(driver, cuDeviceGetCount, &count));
-    for (int i = 0; i < count; ++i) {
-        EMM_TRY(driver::identify_device(driver, i, &ret_all.emplace_back()));
-    }
-    const std::lock_guard lock(devices().mutex);
-    devices().all = ret_all;
-    return EMM_OK;
 }
 
 bool is_staging_forced() {
@@ -83,8 +63,26 @@ emm_context *find_source(int32_t device) {
     return nullptr;
 }
 
-} // namespace
+// Asked once: a damaged handle costs no driver call.
+emm_status ask_for_all(const driver::Driver &driver, std::vector<driver::DeviceIdentity> &ret_all) {
+    {
+        const std::lock_guard lock(devices().mutex);
+        ret_all = devices().all;
+    }
+    if (!ret_all.empty()) {
+        return EMM_OK;
+    }
+    int count = 0;
+    EMM_TRY(EMM_DRIVER_CALL(driver, cuDeviceGetCount, &count));
+    for (int i = 0; i < count; ++i) {
+        EMM_TRY(driver::identify_device(driver, i, &ret_all.emplace_back()));
+    }
+    const std::lock_guard lock(devices().mutex);
+    devices().all = ret_all;
+    return EMM_OK;
+}
 
+// The device on which the memory of a handle lies, as this process numbers it.
 emm_status find_device(const emm_context &context, const emm_ipc_handle &handle,
                        int32_t *ret_device) {
     if (std::memcmp(handle.device_uuid, context.uuid, sizeof context.uuid) == 0) {
@@ -104,28 +102,18 @@ emm_status find_device(const emm_context &context, const emm_ipc_handle &handle,
                            all.size(), fmt::join(handle.device_uuid, ""));
 }
 
+// Whether contexts on device `from` can use memory of another, `to`.
 emm_status can_reach(const driver::Driver &driver, int32_t from, int32_t to, bool *ret_reachable) {
-    const std::pair pair(from, to);
-    {
-        const std::lock_guard lock(devices().mutex);
-        const auto known = devices().reachable.find(pair);
-        if (known != devices().reachable.end()) {
-            *ret_reachable = known->second;
-            return EMM_OK;
-        }
-    }
     int possible = 0;
-    const CUresult result =
-        is_staging_forced() ? CUDA_SUCCESS : driver.cuDeviceCanAccessPeer(&possible, from, to);
-    if (result != CUDA_SUCCESS) {
-        return driver::fail(result, "cuDeviceCanAccessPeer");
+    if (!is_staging_forced()) {
+        EMM_TRY(EMM_DRIVER_CALL(driver, cuDeviceCanAccessPeer, &possible, from, to));
     }
-    const std::lock_guard lock(devices().mutex);
-    devices().reachable[pair] = possible != 0;
     *ret_reachable = possible != 0;
     return EMM_OK;
 }
 
+// A context of the device for copies from there: one that the program has, or the primary one, kept
+// from then on. No manager is made for it.
 emm_status context_to_copy_from(const driver::Driver &driver, int32_t device,
                                 emm_context **ret_context) {
     if (emm_context *const found = find_source(device)) {
@@ -135,8 +123,7 @@ emm_status context_to_copy_from(const driver::Driver &driver, int32_t device,
     CUcontext primary = nullptr;
     unsigned long long id = 0;
     EMM_TRY(EMM_DRIVER_CALL(driver, cuDevicePrimaryCtxRetain, &primary, device));
-    CUresult result = driver.cuCtxGetId(primary, &id);
-    emm_status status = result == CUDA_SUCCESS ? EMM_OK : driver::fail(result, "cuCtxGetId");
+    emm_status status = EMM_DRIVER_CALL(driver, cuCtxGetId, primary, &id);
     if (status == EMM_OK) {
         auto made = std::make_unique<emm_context>(driver, primary, id, core::DeferredLimits{});
         status = core::identify(*made);
@@ -150,8 +137,6 @@ emm_status context_to_copy_from(const driver::Driver &driver, int32_t device,
     driver.cuDevicePrimaryCtxRelease(device);
     return status;
 }
-
-namespace {
 
 // The driver takes the way through host memory where there is no other.
 emm_status copy(const emm_context &to, emm_deviceptr target, const emm_context &from,
