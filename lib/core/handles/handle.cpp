@@ -195,16 +195,20 @@ emm_status give_up(Owned memory, const void *caller) {
     return status;
 }
 
-// There is no third try: what the plugin still has then goes with its next reset.
+// There is no third try: what the plugin still has then goes with its next reset. But for a range
+// that its owner may free once the finalizer has run: each flush tries to unpin it.
 void retry(emm_memory *first, uint32_t what) noexcept {
     while (first) {
         emm_memory &memory = *first;
         first = std::exchange(memory.next, nullptr);
-        if (what == EMM_DEFERRED_RUN && !memory.freed.exchange(true) &&
-            give_back(memory, nullptr) < EMM_OK) {
-            ++counters().failed_deferred;
+        emm_status status = EMM_OK;
+        if (what == EMM_DEFERRED_RUN && !memory.freed.exchange(true)) {
+            status = give_back(memory, nullptr);
         }
-        waits_for_drop(memory) ? put_off(memory) : end(memory);
+        counters().failed_deferred += status < EMM_OK ? 1 : 0;
+        const bool again = memory.finalizer && may_be_tried_again(memory, status);
+        memory.freed.store(!again, std::memory_order_relaxed);
+        again || waits_for_drop(memory) ? put_off(memory) : end(memory);
     }
 }
 

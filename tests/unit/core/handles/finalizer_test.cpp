@@ -138,6 +138,23 @@ TEST_CASE("a range that could not be unpinned is finalized when a reset has drop
     CHECK(Recorder::the().calls() == Calls{"reset", "finalizer"});
 }
 
+TEST_CASE("a range that could not be unpinned twice is finalized once it is") {
+    static int failures = 3;
+    pin_by_plugin([](emm_manager *, void *, size_t) -> emm_status {
+        Recorder::the().note(failures > 0 ? "failure" : "memunpin");
+        return failures-- > 0 ? EMM_E_DRIVER : EMM_OK;
+    });
+    Recorder::the().table.trim = nullptr;
+    emm_context *const context = context_with_pinned_range();
+    Recorder::the().clear();
+    CHECK(emm_memory_release(pinned) == EMM_E_DRIVER);
+    for (int flush = 0; flush < 5; ++flush) {
+        CHECK(emm_trim(context, 0, nullptr) == EMM_OK);
+    }
+    CHECK(Recorder::the().calls() ==
+          Calls{"failure", "failure", "failure", "memunpin", "finalizer"});
+}
+
 TEST_CASE("after a reset that failed the next one finalizes what it drops") {
     pin_by_plugin([](emm_manager *, void *, size_t) -> emm_status { return EMM_OK; });
     Recorder::the().table.reset = [](emm_manager *) -> emm_status {
