@@ -1,5 +1,7 @@
 #include "dl/trust.h"
 
+#include "observe/text.h"
+
 #include <algorithm>
 #include <cerrno>
 #include <climits>
@@ -16,15 +18,7 @@
 namespace emm::dl {
 namespace {
 
-std::vector<std::string> split(std::string_view text, char separator) {
-    std::vector<std::string> parts;
-    for (size_t begin = 0; begin <= text.size();) {
-        const size_t end = std::min(text.find(separator, begin), text.size());
-        parts.emplace_back(text.substr(begin, end - begin));
-        begin = end + 1;
-    }
-    return parts;
-}
+using observe::split;
 
 // Not a std::ifstream, which programs that are exec'ed would inherit.
 struct Close {

@@ -41,10 +41,7 @@ emm_status check_version(Driver &driver) {
 }
 
 emm_status load_locked() {
-    emm_status status = open_library(library);
-    if (status != EMM_OK) {
-        return status;
-    }
+    EMM_TRY(open_library(library));
     auto driver = std::make_unique<Driver>(&metered);
     driver->path = observe::one_line(library.path);
     driver->simulated = library.simulated;
@@ -52,9 +49,7 @@ emm_status load_locked() {
         return observe::fail(EMM_E_NO_DRIVER, 0, "{} has no {}, which CUDA 12.0 and later have",
                              driver->path, name);
     }
-    if ((status = check_version(*driver)) != EMM_OK) {
-        return status;
-    }
+    EMM_TRY(check_version(*driver));
     observe::log(EMM_LOG_INFO, "driver: {}, CUDA {}.{}{}", driver->path,
                  driver->cuda_version / 1000, driver->cuda_version % 1000 / 10,
                  driver->simulated ? ", simulated" : "");

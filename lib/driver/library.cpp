@@ -150,17 +150,14 @@ std::string Library::complaint() const {
 emm_status open_library(Library &ret_library) {
     Library library;
     std::string wanted;
-    emm_status status = wanted_path(wanted);
-    if (status != EMM_OK) {
-        return status;
-    }
+    EMM_TRY(wanted_path(wanted));
     if (!take_loaded(library, wanted)) {
         if (wanted == soname && is_interposer_alone()) {
             return observe::fail(EMM_E_NO_DRIVER, 0, "no CUDA driver: the system has no {} ({})",
                                  soname, advice_for(wanted));
         }
-        if (wanted != soname && (status = check_file(wanted)) != EMM_OK) {
-            return status;
+        if (wanted != soname) {
+            EMM_TRY(check_file(wanted));
         }
         library.handle = dl::load_library(wanted, "driver " + wanted);
     }

@@ -1,11 +1,10 @@
 #include "driver/nvml.h"
 
-#include "observe/file.h"
+#include "observe/descriptors.h"
 
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <mutex>
-#include <unistd.h>
 
 namespace emm::driver {
 namespace {
@@ -54,15 +53,10 @@ std::string open_nvml(Nvml &ret_nvml) {
 }
 
 std::string program_of(unsigned process) {
-    std::string reason;
-    const observe::File file = observe::open_to_read(fmt::format("/proc/{}/comm", process), reason);
     char name[64];
-    const ssize_t size = file ? read(file.number(), name, sizeof name) : 0;
-    std::string text(name, size > 0 ? static_cast<size_t>(size) : 0);
-    if (!text.empty() && text.back() == '\n') {
-        text.pop_back();
-    }
-    return text;
+    const std::string_view text =
+        observe::read_start(fmt::format("/proc/{}/comm", process).c_str(), name, sizeof name);
+    return std::string(text.substr(0, text.find('\n')));
 }
 
 bool ask(const Nvml &nvml, const uint8_t *uuid, std::vector<observe::DeviceProcess> &ret_processes,
@@ -105,18 +99,10 @@ bool device_processes(const uint8_t *uuid, std::vector<observe::DeviceProcess> &
                       std::string &ret_reason) {
     static std::mutex mutex;
     static Nvml nvml;
-    static bool tried = false;
-    static std::string failure;
     const std::lock_guard lock(mutex);
-    if (!tried) {
-        failure = open_nvml(nvml);
-        tried = true;
-    }
-    if (!failure.empty()) {
-        ret_reason = failure;
-        return false;
-    }
-    return ask(nvml, uuid, ret_processes, ret_reason);
+    static const auto *const failure = new std::string(open_nvml(nvml));
+    ret_reason = *failure;
+    return failure->empty() && ask(nvml, uuid, ret_processes, ret_reason);
 }
 
 } // namespace emm::driver

@@ -38,13 +38,7 @@ bool is_number(std::string_view text) {
 }
 
 std::vector<std::string> choices(std::string_view list) {
-    std::vector<std::string> words;
-    for (size_t begin = 0; begin <= list.size();) {
-        const size_t end = std::min(list.find('|', begin), list.size());
-        words.emplace_back(list.substr(begin, end - begin));
-        begin = end + 1;
-    }
-    return words;
+    return observe::split(list, '|');
 }
 
 bool is_choice(const char *list, const std::string &word) {

@@ -7,6 +7,7 @@
 #include "observe/log.h"
 #include "observe/process.h"
 #include "observe/suggest.h"
+#include "observe/text.h"
 
 #include <emm/plugin.h>
 #include <fmt/format.h>
@@ -171,10 +172,7 @@ emm_status find_name(const Search &search, const std::string &name, Found &ret) 
 
 std::vector<std::string> split_path(std::string_view text) {
     std::vector<std::string> folders;
-    while (!text.empty()) {
-        const size_t end = std::min(text.find(':'), text.size());
-        const std::string folder(text.substr(0, end));
-        text.remove_prefix(std::min(end + 1, text.size()));
+    for (const std::string &folder : observe::split(text, ':')) {
         if (!folder.empty() && folder.front() != '/') {
             observe::log(EMM_LOG_WARN,
                          "EMM_PLUGIN_PATH: '{}' is ignored: expected an absolute path", folder);

@@ -2,7 +2,6 @@
 
 #include "driver/nvml.h"
 #include "observe/descriptors.h"
-#include "observe/file.h"
 #include "observe/process.h"
 #include "observe/text.h"
 
@@ -10,7 +9,6 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <fcntl.h>
 #include <unistd.h>
 
 namespace emm::monitor {
@@ -25,10 +23,7 @@ std::string shortened(std::string_view text, size_t longest) {
 
 std::string command_line() {
     char bytes[longest_command];
-    const observe::File file(
-        observe::make_own([] { return open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC); }), true);
-    const ssize_t got = file ? read(file.number(), bytes, sizeof bytes) : -1;
-    std::string text(bytes, got > 0 ? static_cast<size_t>(got) : 0);
+    std::string text(observe::read_start("/proc/self/cmdline", bytes, sizeof bytes));
     std::replace(text.begin(), text.end(), '\0', ' ');
     text.erase(text.find_last_not_of(' ') + 1);
     return text;

@@ -3,9 +3,9 @@
 #include <atomic>
 #include <bit>
 #include <cerrno>
-#include <cstddef>
 #include <cstdint>
 #include <ctime>
+#include <fcntl.h>
 #include <pthread.h>
 #include <unistd.h>
 
@@ -67,6 +67,16 @@ void forget_and_close(int descriptor) noexcept {
     const NoFork held;
     disown(descriptor);
     close(descriptor);
+}
+
+std::string_view read_start(const char *path, char *bytes, size_t size) noexcept {
+    const int file =
+        make_own([path] { return open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); });
+    const ssize_t got = file < 0 ? -1 : read(file, bytes, size);
+    if (file >= 0) {
+        forget_and_close(file);
+    }
+    return {bytes, got > 0 ? static_cast<size_t>(got) : 0};
 }
 
 void hold_descriptors() noexcept {

@@ -4,6 +4,9 @@
 // either: they are made close-on-exec.)
 #pragma once
 
+#include <cstddef>
+#include <string_view>
+
 namespace emm::observe {
 
 // While one lives, fork waits. Making a descriptor and noting it is one step that way, and so is
@@ -31,6 +34,9 @@ template <class Make> int make_own(Make make) noexcept {
     const NoFork held;
     return own_made(make());
 }
+
+// The first bytes of a small file, up to `size`, in `bytes`; empty: it cannot be read.
+std::string_view read_start(const char *path, char *bytes, size_t size) noexcept;
 
 // For the fork handlers: before fork, after it in the parent, after it in the child. The child
 // closes what is noted if `closing`.

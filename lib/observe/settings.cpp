@@ -58,14 +58,10 @@ bool is_log(std::string_view value) {
 }
 
 bool is_absolute(std::string_view folders) {
-    while (!folders.empty()) {
-        const size_t end = std::min(folders.find(':'), folders.size());
-        if (end > 0 && folders.front() != '/') {
-            return false;
-        }
-        folders.remove_prefix(std::min(end + 1, folders.size()));
-    }
-    return true;
+    const std::vector<std::string> all = split(folders, ':');
+    return std::all_of(all.begin(), all.end(), [](const std::string &folder) {
+        return folder.empty() || folder.front() == '/';
+    });
 }
 
 constexpr std::array rows = {

@@ -4,6 +4,7 @@
 #include <exception>
 #include <string>
 #include <string_view>
+#include <vector>
 
 // Texts that come from elsewhere (plugins, exceptions, the dynamic linker, file names, options) and
 // leave emm in errors, in the log and as descriptions of plugins.
@@ -25,6 +26,17 @@ bool is_one_line(std::string_view text) noexcept;
 
 // The same in place; takes no memory where nothing changes.
 void make_one_line(std::string &text);
+
+// "a:b" at its separators: one part more than there are of these.
+inline std::vector<std::string> split(std::string_view text, char separator) {
+    std::vector<std::string> parts;
+    for (size_t begin = 0; begin <= text.size();) {
+        const size_t end = text.find(separator, begin);
+        parts.emplace_back(text.substr(begin, end - begin));
+        begin = end == text.npos ? text.size() + 1 : end + 1;
+    }
+    return parts;
+}
 
 // A text of a plugin's, of which no more is read than is of use.
 std::string_view bounded(const char *text) noexcept;

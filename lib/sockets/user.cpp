@@ -4,26 +4,16 @@
 
 #include <algorithm>
 #include <charconv>
-#include <fcntl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 namespace emm::sockets {
 namespace {
 
-// Up to `size` bytes of a small file; empty: it cannot be read.
-std::string_view read_file(const char *path, char *bytes, size_t size) noexcept {
-    const int file = observe::make_own([path] { return open(path, O_RDONLY | O_CLOEXEC); });
-    const ssize_t got = file < 0 ? -1 : read(file, bytes, size);
-    if (file >= 0) {
-        observe::forget_and_close(file);
-    }
-    return {bytes, got > 0 ? static_cast<size_t>(got) : 0};
-}
-
 uint32_t overflow_user() noexcept {
     char bytes[16];
-    const std::string_view text = read_file("/proc/sys/kernel/overflowuid", bytes, sizeof bytes);
+    const std::string_view text =
+        observe::read_start("/proc/sys/kernel/overflowuid", bytes, sizeof bytes);
     uint32_t user = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), user);
     return error == std::errc() ? user : 65534; // the kernel's own choice
@@ -58,8 +48,8 @@ bool is_own_user(int socket, uint32_t *ret_user) noexcept {
     const uint32_t overflow = overflow_user();
     char bytes[128];
     return is_same_user(peer.uid, own, overflow,
-                        own == overflow &&
-                            maps_all_users(read_file("/proc/self/uid_map", bytes, sizeof bytes)));
+                        own == overflow && maps_all_users(observe::read_start(
+                                               "/proc/self/uid_map", bytes, sizeof bytes)));
 }
 
 } // namespace emm::sockets

@@ -14,8 +14,6 @@ class Manager : public common::StreamOrdered<Driver> {
 public:
     Manager(const emm_host &host, const emm_context_info &info, const char *const *option_texts);
     ~Manager();
-    Manager(const Manager &) = delete;
-    Manager &operator=(const Manager &) = delete;
 
     emm_status memalloc(size_t size, emm_stream stream, emm_deviceptr *ret_ptr);
     emm_status memfree(emm_deviceptr ptr, size_t size, emm_stream stream);

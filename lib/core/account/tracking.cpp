@@ -121,7 +121,7 @@ void look_for_unloads(Tracker &all, uint64_t now) noexcept {
     uint64_t *const pythons = words + first + natives;
     const size_t python_count = observe::python_frames(
         pythons, std::min(observe::deepest_python, size_t(std::end(words) - pythons)));
-    return observe::stacks().intern({words + first, natives, python_count});
+    return observe::known_stack({words + first, natives, python_count});
 }
 
 // What a visitor gets. The texts live as long as the process.

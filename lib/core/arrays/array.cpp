@@ -123,8 +123,6 @@ constexpr uint64_t largest_element = INT32_MAX; // NumPy's limit
 constexpr unsigned deepest_descr = 16;
 constexpr uint32_t most_fields = 65536; // of a descr, one that is reached twice counting twice
 
-using observe::refuse;
-
 bool is_one_of(uint64_t size, std::initializer_list<uint64_t> sizes) {
     return std::find(sizes.begin(), sizes.end(), size) != sizes.end();
 }
@@ -291,8 +289,6 @@ emm_status check_descr(const emm_array_field *fields, uint32_t count, uint64_t s
 }
 
 namespace {
-
-using observe::refuse;
 
 emm_status check_head(const emm_array &array, const std::string &where) {
     if (array.struct_size < sizeof array) {

@@ -88,10 +88,7 @@ emm_status make(const driver::Driver &driver, CUcontext cuda_context, uint64_t i
                 emm_context *&ret_context) {
     retire_the_dead(); // the driver gives their addresses to this one
     CUcontext owner = nullptr;
-    emm_status status = resolve_green(driver, cuda_context, id, &owner);
-    if (status != EMM_OK) {
-        return status;
-    }
+    EMM_TRY(resolve_green(driver, cuda_context, id, &owner));
     if (owner != cuda_context) {
         EMM_TRY(context_from(owner, ret_context));
         std::lock_guard lock(registry().mutex);
@@ -224,11 +221,9 @@ emm_status context_for_device(int32_t device, emm_context *&ret_context) {
     const driver::Driver *driver = nullptr;
     EMM_TRY(driver::initialize(driver));
     CUdevice handle = 0;
-    emm_status status = driver::find_device(*driver, device, &handle);
-    if (status != EMM_OK) {
-        return status;
-    }
+    EMM_TRY(driver::find_device(*driver, device, &handle));
     CUcontext primary = nullptr;
+    emm_status status = EMM_OK;
     EMM_TRY(EMM_DRIVER_CALL(*driver, cuDevicePrimaryCtxRetain, &primary, handle));
     try {
         status = context_from(primary, ret_context);

@@ -239,9 +239,7 @@ emm_status get_stats(emm_context &context, emm_stats *ret_stats) noexcept {
     emm_stats &stats = *filled.out();
     emm_status status = EMM_CALL(context, get_stats, &stats);
     status = filled.conclude(context, status, "get_stats");
-    if (status < EMM_OK) {
-        return status;
-    }
+    EMM_TRY(status);
     if (context.selection->plugin->defaults(loader::Slot::memhostalloc)) {
         stats.host_live_bytes = defaults_of(context).pinned_bytes();
         stats.host_reserved_bytes = stats.host_live_bytes;

@@ -68,7 +68,7 @@ std::unique_ptr<Entry> make_entry(uint64_t hash, uint32_t generation, const Foun
 }
 
 struct KnownStacks {
-    static constexpr size_t recent_count = 8192;
+    static constexpr size_t recent_count = 8192, most = 100'000;
     std::atomic<const Entry *> recent[recent_count] = {};
     std::mutex mutex;
     std::unordered_multimap<uint64_t, std::unique_ptr<const Entry>> all;
@@ -81,7 +81,7 @@ struct KnownStacks {
                 return place->second.get();
             }
         }
-        if (all.size() >= Stacks::most) {
+        if (all.size() >= most) {
             return nullptr;
         }
         return all.emplace(hash, make_entry(hash, generation, found))->second.get();
@@ -92,7 +92,7 @@ constexpr auto &known_stacks = immortal<KnownStacks>;
 
 } // namespace
 
-const Stack *Stacks::intern(const FoundStack &found) noexcept {
+const Stack *known_stack(const FoundStack &found) noexcept {
     KnownStacks &known = known_stacks();
     const uint32_t generation = modules().generation();
     const uint64_t hash = hash_of(found, generation);
@@ -111,11 +111,6 @@ const Stack *Stacks::intern(const FoundStack &found) noexcept {
     }
     recent.store(entry, std::memory_order_release);
     return &entry->stack;
-}
-
-Stacks &stacks() noexcept {
-    static constinit Stacks the_stacks;
-    return the_stacks;
 }
 
 } // namespace emm::observe

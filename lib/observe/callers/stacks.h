@@ -20,15 +20,8 @@ struct FoundStack {
     size_t natives, pythons;
 };
 
-// Stacks, each once. A reader of one that was asked for lately takes no lock.
-class Stacks {
-public:
-    static constexpr size_t most = 100'000; // what is new then has no stack
-
-    // NULL: there are `most`, or there is no memory. Valid for good.
-    const Stack *intern(const FoundStack &found) noexcept;
-};
-
-Stacks &stacks() noexcept;
+// The stack that is known by these words. One that was asked for lately takes no lock. NULL: there
+// is no memory, or as many are known as are kept. Valid for good.
+const Stack *known_stack(const FoundStack &found) noexcept;
 
 } // namespace emm::observe

@@ -57,8 +57,6 @@ inline uint64_t agreed_bytes(const SpoolHeader &header) noexcept {
 class Spool {
 public:
     ~Spool();
-    Spool(const Spool &) = delete;
-    Spool &operator=(const Spool &) = delete;
 
     // Both leave nothing behind if they fail, and say why. The first begins anew; the second opens
     // what a process that has ended has left: null with no reason if there is nothing, busy if the
