@@ -1,11 +1,12 @@
 """emm as a memory resource of cuda.core."""
-from ctypes import byref, c_ulonglong
+from ctypes import c_ulonglong
 
 from cuda.core import Buffer
 from cuda.core import MemoryResource as Base
 
 from ._api import UNORDERED, lib
 from ._error import check
+from ._process import made_by
 
 
 class MemoryResource(Base):
@@ -21,8 +22,7 @@ class MemoryResource(Base):
         self.dropped = False
 
     def allocate(self, size, stream=None):
-        ptr = c_ulonglong()
-        check(lib.emm_memalloc(self._context, size, UNORDERED, byref(ptr)))
+        ptr = made_by(lib.emm_memalloc, self._context, size, UNORDERED, kind=c_ulonglong)
         return Buffer.from_handle(ptr=ptr.value, size=size, mr=self)
 
     def deallocate(self, ptr, size, stream=None):

@@ -1,6 +1,6 @@
 """Numba's IpcHandle over emm's, which other processes open whatever the exporter's plugin is."""
 import weakref
-from ctypes import byref, c_void_p, memmove
+from ctypes import byref, memmove
 
 from cuda.bindings import driver as binding
 from numba import cuda
@@ -9,13 +9,13 @@ from numba.cuda.cudadrv import driver
 from . import _api
 from ._api import MemoryInfo, lib
 from ._error import check
+from ._process import made_by
 
 
 def export(context, memory):
     """Exports what a pointer of Numba's refers to, for as long as its owner lives."""
-    described = _api.IpcHandle()
-    check(lib.emm_get_ipc_handle(context, memory.device_pointer_value, memory.size,
-                                 byref(described)))
+    described = made_by(lib.emm_get_ipc_handle, context, memory.device_pointer_value, memory.size,
+                        kind=_api.IpcHandle)
     try:
         weakref.finalize(memory.owner, withdraw, context, described).atexit = False
     except TypeError:  # an owner without weak references: exported until a reset
@@ -70,12 +70,9 @@ class _Direct:
         self.memory = None
 
     def open(self, context):
-        served, memory = c_void_p(), c_void_p()
-        check(lib.emm_context_from(int(context.handle), byref(served)))
-        check(lib.emm_memory_open_ipc(served, byref(self.described), byref(memory)))
-        self.memory = memory
-        info = MemoryInfo()
-        check(lib.emm_memory_get_info(memory, byref(info)))
+        served = made_by(lib.emm_context_from, int(context.handle))
+        self.memory = made_by(lib.emm_memory_open_ipc, served, byref(self.described))
+        info = made_by(lib.emm_memory_get_info, self.memory, kind=MemoryInfo)
         self.pointer = driver.MemoryPointer(weakref.proxy(context), info.ptr, info.size)
         return self.pointer.own()
 

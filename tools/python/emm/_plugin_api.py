@@ -4,8 +4,6 @@ from ctypes import c_ulonglong, c_void_p
 
 from ._api import BlockInfo, ContextInfo, IpcHandle, Option, Stats
 
-ABI_MINOR = 0  # of the slots below
-
 Log = CFUNCTYPE(None, c_int32, c_char_p)
 Fail = CFUNCTYPE(c_int32, c_int32, c_int32, c_char_p)
 

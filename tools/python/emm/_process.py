@@ -11,31 +11,30 @@ def set_plugin(spec):
     return check(lib.emm_set_plugin(os.fsencode(spec))) == 0
 
 
+def made_by(function, *arguments, kind=c_void_p):
+    """Calls a function of the C interface; gives what its last argument then holds."""
+    out = kind()
+    check(function(*arguments, byref(out)))
+    return out
+
+
 def plugin_info():
     """The plugin in force, which this loads if need be."""
-    info = PluginInfo()
-    check(lib.emm_get_plugin(byref(info)))
-    return info
+    return made_by(lib.emm_get_plugin, kind=PluginInfo)
 
 
 def driver_info():
-    info = DriverInfo()
-    check(lib.emm_get_driver(byref(info)))
-    return info
+    return made_by(lib.emm_get_driver, kind=DriverInfo)
 
 
 def current_context():
     """The emm_context of the thread's current CUDA context, as an integer."""
-    context = c_void_p()
-    check(lib.emm_context_current(byref(context)))
-    return context.value
+    return made_by(lib.emm_context_current).value
 
 
 def context_for_device(device):
     """The emm_context of a device's primary context, which is brought to life."""
-    context = c_void_p()
-    check(lib.emm_context_for_device(device, byref(context)))
-    return context.value
+    return made_by(lib.emm_context_for_device, device).value
 
 
 def memory_info(context):
@@ -46,9 +45,7 @@ def memory_info(context):
 
 
 def stats(context):
-    found = Stats()
-    check(lib.emm_get_stats(context, byref(found)))
-    return found
+    return made_by(lib.emm_get_stats, context, kind=Stats)
 
 
 def shutdown():

@@ -11,7 +11,7 @@ from ctypes import addressof, memmove, sizeof, string_at
 from . import _api
 from ._api import Sized, lib
 from ._error import Error, check
-from ._plugin_api import ABI_MINOR, SLOTS, TYPES, Create, Destroy, Entry, Plugin
+from ._plugin_api import SLOTS, TYPES, Create, Destroy, Entry, Plugin
 
 _registered = []  # emm keeps what it is given as long as the process lives
 
@@ -25,7 +25,7 @@ class _Table:
         self.keys = itertools.count(1)
         self.host = None
         self.plugin = Plugin(
-            struct_size=sizeof(Plugin), interface_version=_api.EMM_PLUGIN_ABI_MAJOR, interface_minor=ABI_MINOR,
+            struct_size=sizeof(Plugin), interface_version=_api.EMM_PLUGIN_ABI_MAJOR, interface_minor=_api.EMM_PLUGIN_ABI_MINOR,
             name=name.encode(), description=description.encode(), capabilities=capabilities,
             create=Create(self.create), destroy=Destroy(self.destroy))
         for slot in SLOTS:

@@ -21,8 +21,7 @@ from rmm.mr import CallbackMemoryResource, set_per_device_resource
 
 from ._api import lib
 from ._bridge import bridge
-from ._error import check
-from ._process import context_for_device, driver_info
+from ._process import context_for_device, driver_info, made_by
 
 
 class _Callbacks:
@@ -32,9 +31,8 @@ class _Callbacks:
         self._context = context
 
     def allocate(self, size, stream):
-        ptr = c_ulonglong()
-        check(lib.emm_memalloc(self._context, size, stream.__cuda_stream__()[1], byref(ptr)))
-        return ptr.value
+        return made_by(lib.emm_memalloc, self._context, size, stream.__cuda_stream__()[1],
+                       kind=c_ulonglong).value
 
     def deallocate(self, ptr, size, stream):
         lib.emm_memfree(self._context, ptr, size, stream.__cuda_stream__()[1])
