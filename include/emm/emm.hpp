@@ -237,20 +237,17 @@ public:
 
 namespace detail {
 
-// An owner in C++: what it shares is let go of when the memory is given up.
-class Owner {
-public:
-    explicit Owner(std::shared_ptr<void> owner)
-        : owner_(owner ? new std::shared_ptr<void>(std::move(owner)) : nullptr) {}
-    void *get() const noexcept { return owner_.get(); }
-    emm_finalizer finalizer() const noexcept { return owner_ ? &finalize : nullptr; }
-    void release() noexcept { static_cast<void>(owner_.release()); }
-
-private:
-    static void finalize(void *owner) { delete static_cast<std::shared_ptr<void> *>(owner); }
-
-    std::unique_ptr<std::shared_ptr<void>> owner_;
-};
+// The memory that `make` makes with an owner and its finalizer: what `keep` shares is let go of
+// when the memory is given up.
+template <class Make> emm_memory *owned(std::shared_ptr<void> keep, Make make) {
+    using Shared = std::shared_ptr<void>;
+    std::unique_ptr<Shared> owner(keep ? new Shared(std::move(keep)) : nullptr);
+    const emm_finalizer finalize = [](void *shared) { delete static_cast<Shared *>(shared); };
+    emm_memory *memory = nullptr;
+    check(make(owner.get(), owner ? finalize : nullptr, &memory));
+    static_cast<void>(owner.release());
+    return memory;
+}
 
 } // namespace detail
 
@@ -329,12 +326,9 @@ protected:
     }
     static emm_memory *pin(emm_context *context, std::span<std::byte> range, uint32_t flags,
                            std::shared_ptr<void> keep) {
-        detail::Owner owner(std::move(keep));
-        emm_memory *memory = nullptr;
-        check(emm_memory_pin(context, range.data(), range.size(), flags, owner.get(),
-                             owner.finalizer(), &memory));
-        owner.release();
-        return memory;
+        return detail::owned(std::move(keep), [&](auto... owner) {
+            return emm_memory_pin(context, range.data(), range.size(), flags, owner...);
+        });
     }
 
     emm_memory *handle_ = nullptr;
@@ -353,12 +347,9 @@ public:
     // Memory that emm did not allocate; `owner` is shared until the last reference goes.
     static MemoryPointer wrap(emm_context *context, emm_deviceptr ptr, size_t size,
                               std::shared_ptr<void> keep = {}) {
-        detail::Owner owner(std::move(keep));
-        emm_memory *memory = nullptr;
-        check(
-            emm_memory_wrap(context, ptr, nullptr, size, owner.get(), owner.finalizer(), &memory));
-        owner.release();
-        return MemoryPointer(memory);
+        return MemoryPointer(detail::owned(std::move(keep), [&](auto... owner) {
+            return emm_memory_wrap(context, ptr, nullptr, size, owner...);
+        }));
     }
 
     emm_deviceptr ptr() const noexcept { return info_.ptr; }
@@ -514,13 +505,11 @@ struct ImportedArray {
 // reference goes: the array's owner.
 inline ImportedArray import_array(emm_context *context, const emm_array &array, emm_stream stream,
                                   std::shared_ptr<void> keep = {}, uint32_t flags = 0) {
-    detail::Owner owner(std::move(keep));
-    emm_memory *memory = nullptr;
     emm_array_layout layout = {};
     layout.struct_size = sizeof layout;
-    check(emm_array_import(context, &array, stream, flags, owner.get(), owner.finalizer(), &memory,
-                           &layout));
-    owner.release();
+    emm_memory *const memory = detail::owned(std::move(keep), [&](auto... owner) {
+        return emm_array_import(context, &array, stream, flags, owner..., &layout);
+    });
     return {MemoryPointer(memory), layout};
 }
 
@@ -660,9 +649,6 @@ public:
 
     friend bool operator==(const DeviceResource &a, const DeviceResource &b) noexcept {
         return a.context_ == b.context_;
-    }
-    friend bool operator!=(const DeviceResource &a, const DeviceResource &b) noexcept {
-        return a.context_ != b.context_;
     }
 
 private:
