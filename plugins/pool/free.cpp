@@ -35,7 +35,7 @@ emm_status Manager::memfree(emm_deviceptr ptr, size_t size, emm_stream stream) {
     } else if (magazine->never_holds(size) && free_block(*magazine, ptr, size)) {
         return EMM_OK;
     }
-    if (magazine && magazine->lock.enter()) {
+    if (magazine && caches_.enter(*magazine)) {
         const Slot *slot = memory_.heap.found_at(ptr).slot;
         if (slot && magazine->is_full(slot->index)) {
             magazine->swap_out(slot->index);

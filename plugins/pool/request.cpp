@@ -21,7 +21,7 @@ emm_status Manager::memalloc(size_t size, emm_stream stream, emm_deviceptr *ret_
         magazine = caches_.find_unregistered(stream);
     }
     const bool may_have_it = magazine && !(registered && magazine->never_holds(size));
-    if (may_have_it && magazine->lock.enter()) {
+    if (may_have_it && caches_.enter(*magazine)) {
         uint64_t address = magazine->take(size);
         if (address == 0 && size <= slab_limit && magazine->swap_in(class_of(size))) {
             address = magazine->take(size);

@@ -11,7 +11,7 @@ Block *PinnedMemory::take_from_magazine(uint32_t flags, size_t size) const {
     const HostPool *pool = known(flags);
     Magazine *magazine =
         Thread::magazine_for(serving_.load(std::memory_order_relaxed), EMM_STREAM_UNORDERED);
-    if (!magazine || size > ready_limit || !magazine->lock.enter()) {
+    if (!magazine || size > ready_limit || !caches_.enter(*magazine)) {
         return nullptr;
     }
     Block *block = magazine->pinned ? magazine->pinned->take(pool, size) : nullptr;
@@ -24,7 +24,7 @@ bool PinnedMemory::give_to_magazine(uint32_t flags, uint64_t host, size_t size,
     const HostPool *pool = known(flags);
     Magazine *magazine =
         pool ? Thread::magazine_for(serving_.load(std::memory_order_relaxed), stream) : nullptr;
-    if (!magazine || !magazine->lock.enter()) {
+    if (!magazine || !caches_.enter(*magazine)) {
         return false;
     }
     Block *block = magazine->pinned ? pool->heap.found_at(host).block : nullptr;

@@ -78,6 +78,9 @@ std::string ThreadCaches::fault() const {
         if (!m->depot_.all_batches([](const Batch *batch) { return are_idle(batch); })) {
             return "a depot holds what is in use";
         }
+        if (!m->active_.linked && !m->is_unused()) {
+            return "a parked magazine holds something";
+        }
         if (!m->is_own()) {
             continue;
         }

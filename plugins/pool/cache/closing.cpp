@@ -35,6 +35,29 @@ void ThreadCaches::warn_of_refused_fence() {
     }
 }
 
+bool ThreadCaches::enter(Magazine &magazine) {
+    if (magazine.lock.enter()) {
+        return true;
+    }
+    if (magazine.lock.closed_for_good()) {
+        return false;
+    }
+    {
+        const Lock lock(order_.context().mutex);
+        unpark(magazine);
+    }
+    return magazine.lock.enter();
+}
+
+// What it is about to hold is walked over again.
+void ThreadCaches::unpark(Magazine &magazine) {
+    magazine.drained_ = false;
+    if (!magazine.active_.linked && !magazine.lock.closed_for_good()) {
+        active_.push_back(magazine);
+        magazine.lock.reopen();
+    }
+}
+
 void ThreadCaches::reopen() {
     each([](Magazine &m) { m.lock.reopen(); });
 }
@@ -60,10 +83,13 @@ void ThreadCaches::close(Magazine &magazine) {
     StreamPool &pool = magazine.pool;
     Depot &depot = magazine.depot_;
     magazines_.remove(magazine);
+    if (magazine.active_.linked) {
+        active_.remove(magazine);
+    }
     pool.leave_magazine();
     magazine.lock.close_for_good(); // from here on it is its owner's alone
+    clear(depot, pool); // those that stay may be parked
     if (pool.magazines() == 0) {
-        clear(depot, pool);
         depots_.erase(&pool);
         if (pool.order == Order::anyone) {
             block_depot_.give_complete();

@@ -84,6 +84,11 @@ uint64_t Magazine::largest_idle() const {
     return unordered_blocks_ ? unordered_blocks_->largest() : repeated_.largest();
 }
 
+bool Magazine::is_unused() const {
+    return drained_ && (allocations_.get() | frees_.get()) == 0 && empty() &&
+           (!pinned || pinned->is_unused());
+}
+
 uint64_t Magazine::idle_bytes() const {
     return recent_.idle_bytes() + repeated_.idle_bytes() + bytes_in(bins_) +
            (unordered_blocks_ ? unordered_blocks_->idle_bytes() : 0);

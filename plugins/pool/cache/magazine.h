@@ -84,6 +84,8 @@ public:
     // has blocks kept for it.
     void note_miss(uint64_t bytes);
     uint64_t largest_idle() const; // block that is kept for its size
+    // Nothing lies here, and the owner has made no call since it was last drained.
+    bool is_unused() const;
 
     using Bins = std::array<Bin, slab_classes>;
 
@@ -158,6 +160,8 @@ private:
     Depot &depot_; // of its free pool
     const Thread &owner_;
     Link<Magazine> of_manager_;
+    Link<Magazine> active_; // linked: not parked
+    bool drained_ = false;  // and not filled by a slow call since
 };
 
 inline bool Magazine::give(const Heap &heap, uint64_t address, size_t size) {

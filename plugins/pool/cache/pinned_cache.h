@@ -59,6 +59,7 @@ struct PinnedCache {
         }
         return blocks == 0;
     }
+    bool is_unused() const { return empty() && live.get() == 0; }
 
     Bin ready[pinned_bins];
     Block *freed[most_blocks_in_a_pinned_bin];

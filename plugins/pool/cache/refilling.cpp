@@ -42,6 +42,11 @@ void ThreadCaches::refill(Magazine &magazine, unsigned index) {
 }
 
 void ThreadCaches::take_over(Magazine &magazine) {
+    unpark(magazine);
+    add_counts(magazine);
+}
+
+void ThreadCaches::add_counts(Magazine &magazine) {
     if ((magazine.allocations_.get() | magazine.frees_.get()) == 0) {
         return;
     }
@@ -146,9 +151,18 @@ void ThreadCaches::clear(Depot &depot, StreamPool &pool) {
     depot.clear([&](const Batch &batch) { give_slots(batch.slots, batch.count, pool); }, spares_);
 }
 
+// A parked magazine has had its depot cleared, but batches come to the common one from elsewhere.
+void ThreadCaches::clear_depots() {
+    each([this](Magazine &m) { clear(m.depot_, m.pool); });
+    StreamPool &common = order_.common();
+    if (const auto depot = depots_.find(&common); depot != depots_.end()) {
+        clear(depot->second, common);
+    }
+}
+
 // Leaves nothing in a magazine.
 void ThreadCaches::drain(Magazine &magazine) {
-    take_over(magazine);
+    add_counts(magazine);
     pinned_.drain_pinned(magazine);
     if (magazine.empty()) {
         return;
@@ -165,25 +179,37 @@ void ThreadCaches::drain(Magazine &magazine) {
     }
 }
 
+// Its owner is kept out, or is the calling thread.
+void ThreadCaches::drain_or_park(Magazine &magazine) {
+    if (magazine.is_unused()) {
+        active_.remove(magazine);
+        magazine.lock.close();
+        return;
+    }
+    drain(magazine);
+    magazine.drained_ = true;
+}
+
 void ThreadCaches::drain_own() {
+    clear_depots();
     each([this](Magazine &m) {
-        clear(m.depot_, m.pool);
         if (m.is_own()) {
-            drain(m);
+            drain_or_park(m);
         }
     });
     block_depot_.give_complete();
 }
 
 bool ThreadCaches::drain_all() {
-    bool any = totals_.bytes > 0;
-    each([&](const Magazine &m) { any = any || !m.empty() || (m.pinned && !m.pinned->empty()); });
-    if (any) {
+    bool any = totals_.bytes > 0, unused = false;
+    each([&](const Magazine &m) {
+        any = any || !m.empty() || (m.pinned && !m.pinned->empty());
+        unused = unused || m.is_unused();
+    });
+    if (any || unused) {
         shut();
-        each([this](Magazine &m) {
-            clear(m.depot_, m.pool);
-            drain(m);
-        });
+        clear_depots();
+        each([this](Magazine &m) { drain_or_park(m); });
         reopen();
     }
     return block_depot_.give_complete() || any;

@@ -2,6 +2,7 @@
 
 #include "thread_caches.h"
 
+#include <algorithm>
 #include <pthread.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -94,13 +95,17 @@ void Thread::set_way(uint64_t manager_identity, emm_stream stream, Magazine &mag
     ways_[number_of(manager_identity, stream)] = {manager_identity, stream, &magazine};
 }
 
-Magazine *Thread::find(const StreamPool &pool, uint64_t manager_identity) const {
-    for (const auto &magazine : magazines_) {
-        if (magazine->is_of(pool, manager_identity) && !magazine->lock.closed_for_good()) {
-            return magazine.get();
-        }
+// Streams that work share ways with others, so theirs are moved to where they are found first.
+Magazine *Thread::find(const StreamPool &pool, uint64_t manager_identity) {
+    const auto found =
+        std::find_if(magazines_.begin(), magazines_.end(), [&](const auto &magazine) {
+            return magazine->is_of(pool, manager_identity) && !magazine->lock.closed_for_good();
+        });
+    if (found == magazines_.end()) {
+        return nullptr;
     }
-    return nullptr;
+    std::rotate(magazines_.begin(), found, found + 1);
+    return magazines_.front().get();
 }
 
 Magazine &Thread::make_magazine(ThreadCaches &caches, uint64_t identity, StreamPool &pool,

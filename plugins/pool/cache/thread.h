@@ -26,11 +26,11 @@ public:
 
     // The calling thread's record; NULL if it is ending. Throws std::bad_alloc.
     static Thread *self();
-    static const Thread *self_if_any() { return self_; }
+    static Thread *self_if_any() { return self_; }
 
     // Remembers the way to a magazine of this thread.
     void set_way(uint64_t manager_identity, emm_stream stream, Magazine &magazine);
-    Magazine *find(const StreamPool &pool, uint64_t manager_identity) const;
+    Magazine *find(const StreamPool &pool, uint64_t manager_identity);
     Magazine &make_magazine(ThreadCaches &caches, uint64_t identity, StreamPool &pool, Depot &depot,
                             const BlockLimits &limits);
 

@@ -17,6 +17,7 @@ Magazine *ThreadCaches::own(uint64_t identity, emm_stream stream, StreamPool &po
         }
         Magazine *magazine = thread->find(pool, identity_);
         magazine = magazine ? magazine : &make(*thread, pool);
+        unpark(*magazine);
         thread->set_way(identity, stream, *magazine);
         return magazine;
     } catch (const std::bad_alloc &) {
@@ -37,6 +38,7 @@ Magazine &ThreadCaches::make(Thread &thread, StreamPool &pool) {
     try {
         Magazine &magazine = thread.make_magazine(*this, identity_, pool, depot->second, limits);
         magazines_.push_back(magazine);
+        active_.push_back(magazine);
         pool.enter_magazine();
         return magazine;
     } catch (...) {
@@ -63,7 +65,10 @@ Magazine *ThreadCaches::own_for(const Caller &caller, StreamPool &pool) {
         pool.count_slow_call() < calls_before_a_magazine) {
         return nullptr;
     }
-    make_room_for_unregistered(pool);
+    Thread *thread = Thread::self_if_any();
+    if (!thread || !thread->find(pool, identity_)) {
+        make_room_for_unregistered();
+    }
     Magazine *magazine = own(identity_ | unregistered_bit, caller.stream, pool);
     if (magazine) {
         magazine->registrations_ = order_.registrations();
@@ -73,14 +78,11 @@ Magazine *ThreadCaches::own_for(const Caller &caller, StreamPool &pool) {
 }
 
 // An unregistered stream ends unannounced, so a thread has only a few magazines for such streams.
-void ThreadCaches::make_room_for_unregistered(const StreamPool &pool) {
+void ThreadCaches::make_room_for_unregistered() {
     size_t count = 0;
     Magazine *oldest = nullptr;
     for (Magazine *m = magazines_.first(); m; m = magazines_.next(*m)) {
         const bool unregistered = m->pool.order == Order::stream && !m->pool.registered;
-        if (m->is_own() && &m->pool == &pool) {
-            return;
-        }
         if (m->is_own() && unregistered) {
             oldest = oldest ? oldest : m;
             count++;

@@ -46,6 +46,9 @@ public:
     ThreadCaches &operator=(const ThreadCaches &) = delete;
 
     // --- magazines ---
+    // No lock is held. The owner's, in a call that did not get into its magazine at once: waits for
+    // a thread that has closed it meanwhile, and opens it again if it was parked.
+    bool enter(Magazine &magazine);
     // No lock is held. The magazine of an unregistered stream is found by its handle and proved by
     // its id.
     Magazine *find_unregistered(emm_stream stream) const;
@@ -54,14 +57,17 @@ public:
     Magazine *own(emm_stream stream, StreamPool &pool) { return own(identity_, stream, pool); }
     // The one for a call on the slow path, once that is worth while; else NULL.
     Magazine *own_for(const Caller &caller, StreamPool &pool);
+    // Those that may hold something. The others are parked: closed, until their owner's next call.
     template <class Function> void each(Function function) const {
-        for (Magazine *m = magazines_.first(); m; m = magazines_.next(*m)) {
+        Magazine *next = nullptr;
+        for (Magazine *m = active_.first(); m; m = next) {
+            next = active_.next(*m);
             function(*m);
         }
     }
 
     // --- filling and emptying ---
-    // What the magazine counted becomes part of the pool's counts.
+    // By a slow call of its owner: what the magazine counted becomes part of the pool's counts.
     void take_over(Magazine &magazine);
     void refill(Magazine &magazine, unsigned index);    // an empty bin
     void make_room(Magazine &magazine, unsigned index); // for one more freed slot of this class
@@ -138,14 +144,18 @@ private:
 
     Magazine *own(uint64_t identity, emm_stream stream, StreamPool &pool);
     Magazine &make(Thread &thread, StreamPool &pool);
-    void make_room_for_unregistered(const StreamPool &pool);
+    void make_room_for_unregistered();
     static void widen(Bin &bin, unsigned index, uint32_t limit);
     void give_slots(const SlotAt *slots, uint32_t count, StreamPool &pool);
     void unload(Magazine &magazine, unsigned index, uint32_t count);
     void quarantine(Magazine &magazine, unsigned index);
     void clear(Depot &depot, StreamPool &pool);
+    void clear_depots();
     bool keeps_complete_blocks() const;
+    void add_counts(Magazine &magazine);
     void drain(Magazine &magazine);
+    void drain_or_park(Magazine &magazine);
+    void unpark(Magazine &magazine);
     void shut(const StreamPool *pool);
     void close(Magazine &magazine);
 
@@ -156,6 +166,7 @@ private:
     const std::atomic<uint64_t> &serving_;
     const uint64_t limit_; // the most that may ever be held; 0: no blocks are kept
     List<Magazine, &Magazine::of_manager_> magazines_;
+    List<Magazine, &Magazine::active_> active_;            // the rest of them is parked
     std::unordered_map<const StreamPool *, Depot> depots_; // while the free pool has magazines
     SpareBatches spares_;
     BatchQueue quarantine_; // slots freed unordered

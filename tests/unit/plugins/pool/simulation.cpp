@@ -164,6 +164,16 @@ const Cuda &cuda() {
     return entries;
 }
 
+uint64_t driver_calls() {
+    uint64_t count = 0;
+    for (const char *name :
+         {"cuCtxRecordEvent", "cuEventRecord", "cuEventQuery", "cuMemCreate", "cuMemMap",
+          "cuMemSetAccess", "cuMemUnmap", "cuMemRelease", "cuMemAlloc", "cuMemFree"}) {
+        count += cuda().call_count(name);
+    }
+    return count;
+}
+
 Heard last_failure() {
     return heard;
 }

@@ -55,6 +55,8 @@ struct Cuda {
 
 const Cuda &cuda();
 
+uint64_t driver_calls(); // so far, of those for events and memory
+
 // What the stand-in host heard.
 struct Heard {
     emm_status code;

@@ -48,6 +48,35 @@ TEST_CASE("memory goes from one stream to another only after ordering, whatever 
     }
 }
 
+// Of 100 blocks that one stream frees and another gets, after so many more have freed some.
+static uint64_t calls_of_passing_on(int idle, bool registered) {
+    Simulation sim;
+    for (int i = 0; i < idle; i++) {
+        const CUstream stream = sim.stream(registered);
+        for (const size_t size : {2 * KiB, 300 * KiB, 3 * MiB}) {
+            sim.free(sim.alloc(size, stream), stream);
+        }
+    }
+    const CUstream giver = sim.stream(), taker = sim.stream();
+    uint64_t before = 0;
+    for (int round = 0; round < 2; round++) {
+        before = driver_calls();
+        for (int i = 0; i < 100; i++) {
+            sim.free(sim.alloc(4 * MiB, taker), giver);
+        }
+    }
+    return driver_calls() - before;
+}
+
+TEST_CASE("a stream that does nothing is asked nothing: 512 cost no more driver calls than 8") {
+    for (const bool registered : {true, false}) {
+        const uint64_t beside_few = calls_of_passing_on(8, registered);
+        CHECK(beside_few >= 200); // an event and a query each
+        // Where work progresses at random a few more may be asked again.
+        CHECK(calls_of_passing_on(512, registered) <= beside_few + 20);
+    }
+}
+
 TEST_CASE("slots that are given back wait for their own uses, not for earlier work") {
     Simulation sim;
     const CUstream first = sim.stream(), second = sim.stream();

@@ -5,16 +5,6 @@ using namespace pool_test;
 
 namespace {
 
-uint64_t driver_calls() {
-    uint64_t count = 0;
-    for (const char *name :
-         {"cuCtxRecordEvent", "cuEventRecord", "cuEventQuery", "cuMemCreate", "cuMemMap",
-          "cuMemSetAccess", "cuMemUnmap", "cuMemRelease", "cuMemAlloc", "cuMemFree"}) {
-        count += cuda().call_count(name);
-    }
-    return count;
-}
-
 // The driver calls of the second 1,000 pairs of that size.
 uint64_t calls_of_pairs(const char *growth, size_t size, bool busy) {
     Simulation sim(growth);

@@ -1,0 +1,155 @@
+// Behaviour: what threads keep comes back from every magazine that has any, and the others cost a
+// search nothing.
+#include "../parts.h"
+
+#include <thread>
+
+using namespace pool_test;
+
+namespace {
+
+const CUstream handle = reinterpret_cast<CUstream>(uintptr_t(0x100));
+
+// As many magazines of the calling thread as streams, each filled once; the first of them.
+Magazine &filled_magazines(Parts &parts, uint64_t streams) {
+    Magazine *first = nullptr;
+    for (uint64_t key = 1; key <= streams; key++) {
+        StreamPool &pool = parts.pool_of(key);
+        Magazine *magazine = parts.caches.own(handle, pool);
+        REQUIRE(magazine);
+        parts.add_slab(0, pool);
+        parts.caches.refill(*magazine, 0);
+        first = first ? first : magazine;
+    }
+    return *first;
+}
+
+// Twice: a magazine is left out once a whole search has found it unused.
+void search_twice(Parts &parts) {
+    parts.caches.drain_own();
+    parts.caches.drain_own();
+}
+
+} // namespace
+
+TEST_CASE("a search walks over no magazine that no call has used since the two before") {
+    for (const uint64_t streams : {8, 100}) {
+        Parts parts;
+        Magazine &first = filled_magazines(parts, streams);
+        CHECK(parts.walk_length() == streams);
+        CHECK(parts.caches.idle_bytes() > 0);
+        search_twice(parts);
+        CHECK(parts.caches.idle_bytes() == 0);
+        CHECK(parts.walk_length() == 0);
+        CHECK(parts.caches.own(handle, first.pool) == &first);
+        CHECK(parts.walk_length() == 1);
+        parts.add_slab(1, first.pool);
+        parts.caches.refill(first, 1);
+        CHECK(parts.caches.idle_bytes() > 0);
+        search_twice(parts);
+        CHECK(parts.caches.idle_bytes() == 0);
+        CHECK(parts.walk_length() == 0);
+    }
+}
+
+TEST_CASE("a magazine that is used between two searches, with or without the lock, stays open") {
+    Parts parts;
+    Magazine &magazine = filled_magazines(parts, 1);
+    parts.caches.drain_own();
+    parts.caches.take_over(magazine);
+    parts.caches.drain_own();
+    CHECK(magazine.lock.enter());
+    magazine.lock.leave();
+    parts.caches.refill(magazine, 0);
+    const uint64_t address = magazine.take(512);
+    REQUIRE(address);
+    parts.memory.slabs.give(*parts.memory.heap.starting_at(address).slot, magazine.pool);
+    parts.caches.drain_own(); // finds what was refilled
+    parts.caches.drain_own();
+    CHECK_FALSE(magazine.lock.enter());
+}
+
+TEST_CASE("the owner of a parked magazine gets into it in its next call, with no lock held") {
+    Parts parts;
+    Magazine &magazine = filled_magazines(parts, 1);
+    search_twice(parts);
+    CHECK_FALSE(magazine.lock.enter());
+    parts.lock.unlock();
+    CHECK(parts.caches.enter(magazine));
+    magazine.lock.leave();
+    CHECK(magazine.lock.enter());
+    CHECK(parts.caches.enter(magazine));
+    magazine.lock.leave();
+    parts.lock.lock();
+    CHECK(parts.walk_length() == 1);
+}
+
+TEST_CASE("a slow call of the owner makes a search walk over its parked magazine again") {
+    Parts parts;
+    Magazine &magazine = filled_magazines(parts, 1);
+    search_twice(parts);
+    parts.caches.take_over(magazine);
+    CHECK(parts.walk_length() == 1);
+    CHECK(magazine.lock.enter());
+    magazine.lock.leave();
+}
+
+TEST_CASE("a parked magazine closes for good with its stream, and does not open again") {
+    Parts parts;
+    Magazine &magazine = filled_magazines(parts, 2);
+    search_twice(parts);
+    parts.caches.close(&magazine.pool);
+    CHECK(magazine.lock.closed_for_good());
+    parts.caches.take_over(magazine);
+    CHECK(parts.walk_length() == 0);
+    parts.lock.unlock();
+    CHECK_FALSE(parts.caches.enter(magazine));
+    parts.lock.lock();
+    CHECK(magazine.lock.closed_for_good());
+}
+
+TEST_CASE("other threads' magazines are emptied, then parked once they make no calls") {
+    Parts parts;
+    std::atomic<int> step{0};
+    Magazine *magazine = nullptr;
+    bool entered = false;
+    const auto await = [&](int wanted) {
+        while (step < wanted) {
+            std::this_thread::yield();
+        }
+    };
+    std::thread owner([&] {
+        {
+            const Lock lock(parts.served.mutex);
+            magazine = &filled_magazines(parts, 1);
+        }
+        step = 1;
+        await(2);
+        entered = parts.caches.enter(*magazine);
+        magazine->lock.leave();
+        step = 3;
+        await(4);
+    });
+    parts.lock.unlock();
+    await(1);
+    parts.lock.lock();
+    parts.caches.drain_own(); // not its own
+    CHECK(parts.caches.idle_bytes() > 0);
+    CHECK(parts.caches.drain_all());
+    CHECK(parts.caches.idle_bytes() == 0);
+    CHECK(parts.walk_length() == 1);
+    CHECK_FALSE(parts.caches.drain_all());
+    CHECK(parts.walk_length() == 0);
+    CHECK_FALSE(parts.caches.drain_all());
+    parts.lock.unlock();
+    step = 2;
+    await(3);
+    parts.lock.lock();
+    CHECK(entered);
+    CHECK(parts.walk_length() == 1);
+    parts.lock.unlock();
+    step = 4;
+    owner.join();
+    parts.lock.lock();
+    CHECK(parts.walk_length() == 0);
+}
