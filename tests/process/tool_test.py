@@ -291,7 +291,7 @@ class Bench(unittest.TestCase):
         cases = {result["case"] for result in told["results"]}
         self.assertEqual(cases, {"bare", "vtable", "clock", "logged", "tracked", "tracked_stack", "pair",
                                  "pair_null", "pair_raw", "pair_unordered", "pair_busy", "pair_current", "handle", "mixed",
-                                 "holes", "large", "host", "cross", "counter"})
+                                 "holes", "large", "idle", "host", "cross", "counter"})
         self.assertEqual([r for r in told["results"] if "error" in r], [])
 
     def test_references_that_would_say_nothing_are_left_out_by_name(self):

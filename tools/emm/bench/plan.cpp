@@ -136,6 +136,8 @@ const std::vector<BenchCase> &bench_cases() {
         {"mixed", 0, "replace a random block of 10,000; sizes 256 B to 4 KiB"},
         {"holes", 256, "a pair while 65,536 blocks of up to 8 KiB are free between live ones"},
         {"large", 0, "replace a random block of 4,096; sizes 1 to 64 MiB"},
+        {"idle", size_t(4) << 20,
+         "allocate on one of 8 streams, free on the next, beside 512 that were used once"},
         {"host", 4096, "allocate and free pinned host memory"},
         {"cross", 256, "allocate here, free on another thread (at least 2 threads)"},
         {"counter", 0, "count in private memory: how far this machine's threads scale at all"}};
@@ -158,7 +160,7 @@ bool is_measured_alone(const std::string &name) {
 }
 
 bool counts_driver_calls(const std::string &name) {
-    return name == "pair_unordered" || name == "pair_busy";
+    return name == "pair_unordered" || name == "pair_busy" || name == "idle";
 }
 
 } // namespace emm::tool

@@ -49,6 +49,12 @@ public:
                                                   measurement.size, cuda_context_);
             };
         }
+        if (measurement.name == "idle") {
+            return [=, this](uint32_t, const std::atomic<bool> &) -> std::unique_ptr<Work> {
+                enter();
+                return std::make_unique<IdleWork>(context_, measurement.size);
+            };
+        }
         return stream_maker<PluginMemory>(measurement);
     }
 

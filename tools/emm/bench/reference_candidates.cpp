@@ -203,7 +203,7 @@ const std::vector<CandidateKind> &candidate_kinds() {
         {stacks_kind, {"tracked_stack"}, make_empty_candidate},
         {plugin_kind,
          {"pair", "pair_null", "pair_raw", "pair_unordered", "pair_busy", "pair_current", "handle",
-          "mixed", "holes", "large", "host", "cross"},
+          "mixed", "holes", "large", "idle", "host", "cross"},
          make_plugin_candidate},
         {"malloc", {"pair", "mixed", "cross"}, make_malloc},
         {"mimalloc", {"pair", "mixed", "cross"}, make_mimalloc},

@@ -5,6 +5,31 @@
 
 namespace emm::tool {
 
+IdleWork::IdleWork(emm_context *context, size_t size) : context_(context), size_(size) {
+    for (size_t i = 0; i < idle_streams; i++) {
+        const PluginMemory memory = memory_on_new_stream();
+        for (const size_t used : {size_t(256), size}) {
+            memory.release(memory.allocate(used), used);
+        }
+    }
+    for (size_t i = 0; i < working_streams; i++) {
+        working_.push_back(memory_on_new_stream());
+    }
+}
+
+PluginMemory IdleWork::memory_on_new_stream() {
+    streams_.push_back(std::make_unique<Stream>(context_));
+    return {context_, streams_.back()->get()};
+}
+
+void IdleWork::run(uint64_t pairs) {
+    for (; pairs > 0; pairs--) {
+        const PluginMemory &taking = working_[next_++ % working_streams],
+                           &giving = working_[next_++ % working_streams];
+        giving.release(taking.allocate(size_), size_);
+    }
+}
+
 void BusyWork::begin() {
     runs_ = over_ = false;
     launcher_ = std::thread([this] { launch(); });

@@ -244,6 +244,7 @@ constexpr size_t mixed_live = 10'000, mixed_smallest = 256, mixed_largest = size
 constexpr size_t large_live = 4'096, large_smallest = size_t(1) << 20,
                  large_largest = size_t(64) << 20;
 constexpr size_t holes = 65'536;
+constexpr size_t idle_streams = 512, working_streams = 8;
 
 template <class Memory> using RingOf = typename CrossWork<Memory>::Ring;
 
@@ -274,6 +275,23 @@ std::unique_ptr<Work> make_work(const Measurement &measurement, Memory memory, u
     }
     return std::make_unique<PairWork<Memory>>(memory, measurement.size);
 }
+
+// Of a few streams every other one allocates, and its neighbour frees, so that the plugin has to
+// find out what that one has done. Many more streams were used once before, and do nothing.
+class IdleWork : public Work {
+public:
+    IdleWork(emm_context *context, size_t size);
+    void run(uint64_t pairs) override;
+
+private:
+    PluginMemory memory_on_new_stream();
+
+    emm_context *const context_;
+    const size_t size_;
+    std::vector<std::unique_ptr<Stream>> streams_;
+    std::vector<PluginMemory> working_;
+    size_t next_ = 0;
+};
 
 // Pairs while another stream has work that lasts until 10,000 of them are done, or 50 ms for
 // plugins whose frees wait for it. A function on the host stands for a kernel. The time is that
