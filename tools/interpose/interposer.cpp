@@ -1,7 +1,7 @@
 // The interposer: a library that the process takes for libcuda. Its entries are in trampolines.S.
 // The first of them that is called finds the driver; cuInit opens libemm-run, which takes over the
-// entries of served.def. Before that nothing happens, so that a shell is undisturbed. It needs libc
-// only: what a preloaded library lacks ends every program.
+// entries of served.def. Before that it only registers for fences, so that a shell is undisturbed.
+// It needs libc only: what a preloaded library lacks ends every program.
 #include "binding.h"
 #include "bypass.h"
 #include "environment.h"
@@ -11,11 +11,14 @@
 #include "served.h"
 
 #include <dlfcn.h>
+#include <linux/membarrier.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 // In trampolines.S: the entries themselves.
@@ -294,6 +297,17 @@ __attribute__((destructor)) void report_bypass() {
         say("this program ran without emm: it has opened the driver by a path of its own, %s; "
             "--audit leads it to emm",
             path);
+    }
+}
+
+// --- fences ------------------------------------------------------------------------------------
+
+// The pool needs membarrier. To register for it takes a microsecond while the process has one
+// thread (its folder of threads has three links then), and 6 to 25 ms later.
+__attribute__((constructor)) void register_for_fences() {
+    struct stat threads = {};
+    if (stat("/proc/self/task", &threads) == 0 && threads.st_nlink == 3) {
+        syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0);
     }
 }
 

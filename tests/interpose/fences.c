@@ -1,0 +1,17 @@
+// Whether the kernel makes fences for this process, which it refuses until that is registered.
+#include <linux/membarrier.h>
+#include <stdio.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+int main(void) {
+    const long known = syscall(SYS_membarrier, MEMBARRIER_CMD_QUERY, 0, 0);
+    if (known < 0 || !(known & MEMBARRIER_CMD_PRIVATE_EXPEDITED)) {
+        return 77; // skipped: this kernel has none
+    }
+    if (syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) != 0) {
+        perror("membarrier");
+        return 1;
+    }
+    return 0;
+}
