@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <link.h>
 #include <sstream>
 #include <unistd.h>
 
@@ -61,6 +62,9 @@ std::string second_driver(const std::string &maps, const std::string &interposer
     std::istringstream lines(maps);
     bool seen = false;
     for (std::string line; std::getline(lines, line);) {
+        if (line.find(library) == std::string::npos) { // thousands, of a program on CUDA
+            continue;
+        }
         const Mapping mapping = mapping_of(line);
         if (!is_beginning(mapping) || !is_libcuda(mapping.path) || mapping.path == interposer) {
             continue;
@@ -73,10 +77,23 @@ std::string second_driver(const std::string &maps, const std::string &interposer
     return "";
 }
 
+// The dynamic linker counts them, in all namespaces together.
+bool has_loaded_libraries() {
+    static std::atomic<unsigned long long> known{0};
+    unsigned long long loaded = 0;
+    dl_iterate_phdr(
+        [](dl_phdr_info *info, size_t, void *ret_loaded) {
+            *static_cast<unsigned long long *>(ret_loaded) = info->dlpi_adds;
+            return 1;
+        },
+        &loaded);
+    return known.exchange(loaded) != loaded;
+}
+
 void report_second_driver() {
     static std::atomic<bool> said{false};
     auto info = sized<emm_driver_info>();
-    if (said.load() || emm_get_driver(&info) < 0) {
+    if (said.load() || emm_get_driver(&info) < 0 || !has_loaded_libraries()) {
         return;
     }
     const std::string found = second_driver(observe::text_of_file("/proc/self/maps"),

@@ -10,7 +10,11 @@ namespace emm::run {
 std::string second_driver(const std::string &maps, const std::string &interposer,
                           const std::string &driver);
 
-// Says so on standard error, once in a process.
+// Whether any library has been loaded since this was asked last.
+bool has_loaded_libraries();
+
+// Says so on standard error, once in a process. The text takes milliseconds to read in a program on
+// CUDA, so that happens only where a library has been loaded since.
 void report_second_driver();
 
 } // namespace emm::run

@@ -2,6 +2,8 @@
 
 #include "catch.h"
 
+#include <dlfcn.h>
+
 using namespace emm::run;
 
 namespace {
@@ -40,4 +42,14 @@ TEST_CASE("a library whose name only resembles the driver's is none") {
     CHECK(found_in(mapped("/usr/lib/libcudart.so.12") + mapped("/usr/lib/libcudadebugger.so.1") +
                    mapped("libcuda.so.1"))
               .empty());
+}
+
+TEST_CASE("libraries count as loaded once, and again when one more is") {
+    has_loaded_libraries();
+    CHECK_FALSE(has_loaded_libraries());
+    void *const library = dlopen("libresolv.so.2", RTLD_NOW);
+    REQUIRE(library);
+    CHECK(has_loaded_libraries());
+    CHECK_FALSE(has_loaded_libraries());
+    dlclose(library);
 }
