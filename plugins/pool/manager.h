@@ -119,7 +119,7 @@ private:
                          identity_,
                          serving_,
                          options_.release_threshold == UINT64_MAX
-                             ? std::min(options_.max, served_.device_bytes())
+                             ? std::min(options_.max, served_.device_bytes)
                              : 0};
     PinnedMemory pinned_{options_, order_, cross_context_, caches_, moves_, serving_};
     const std::unique_ptr<Backing> backing_ =

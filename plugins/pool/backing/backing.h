@@ -36,7 +36,7 @@ public:
             Moves &moves)
         : context_(order.context()), options_(options), heap_(memory.heap), order_(order),
           caches_(caches), moves_(moves),
-          holdings_(options, memory, caches, context_.device_bytes()) {}
+          holdings_(options, memory, caches, context_.device_bytes) {}
     virtual ~Backing();
     Backing(const Backing &) = delete;
     Backing &operator=(const Backing &) = delete;

@@ -16,7 +16,6 @@ public:
 
     // A handle of a context that died may be another's by now, and so may be its addresses.
     bool lives() const { return driver.is_alive(handle, id); }
-    uint64_t device_bytes() const; // what the device has; UINT64_MAX if the driver does not tell
     Current make_current() const { return Current(driver, handle, id); }
 
     CUresult lost() const { return lost_.load(); } // that error, or CUDA_SUCCESS
@@ -30,6 +29,7 @@ public:
     const uint64_t id;
     const int32_t device;
     const Driver driver;
+    const uint64_t device_bytes; // what the device has; UINT64_MAX if the driver does not tell
     alignas(64) Mutex mutex; // the pool's lock
 
 private:

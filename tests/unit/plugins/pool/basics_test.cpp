@@ -22,6 +22,34 @@ TEST_CASE("addresses are aligned, distinct and within what was asked of the driv
     }
 }
 
+static uint64_t calls_about_device() {
+    return cuda().call_count("cuDeviceTotalMem") + cuda().call_count("cuDeviceGetAttribute");
+}
+
+// Beside its entries it is asked for what the device is: neither for memory nor addresses nor
+// events before something needs them.
+TEST_CASE("a new context costs at most three driver calls before its first allocation") {
+    CUcontext context = nullptr;
+    REQUIRE(cuda().cuCtxCreate(&context, 0, 0) == CUDA_SUCCESS);
+    for (const char *growth : {"", "growth=vmm", "growth=segment"}) {
+        CAPTURE(growth);
+        simcuda_counters before = {}, after = {};
+        before.struct_size = after.struct_size = sizeof before;
+        const uint64_t of_device = calls_about_device(),
+                       entries = cuda().call_count("cuGetProcAddress");
+        emm_manager *manager = nullptr;
+        cuda().get_counters(&before);
+        REQUIRE(create(growth, context, manager) == EMM_OK);
+        cuda().get_counters(&after);
+        const uint64_t calls = after.calls - before.calls - 1 - // cuCtxGetId, by the test
+                               (cuda().call_count("cuGetProcAddress") - entries);
+        CHECK(calls <= 3);
+        CHECK(calls == calls_about_device() - of_device);
+        CHECK(pool().destroy(manager) == EMM_OK);
+    }
+    cuda().cuCtxDestroy(context);
+}
+
 TEST_CASE("a stream gets back at once what it freed, with no driver call") {
     Simulation sim;
     for (const CUstream stream : {sim.stream(), legacy}) {
