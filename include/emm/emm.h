@@ -224,6 +224,76 @@ typedef struct emm_driver_usage {
 
 EMM_API emm_status emm_get_driver_usage(emm_driver_usage *ret_usage);
 
+/* Kinds of memory, as rows of an account. Those before EMM_MEMORY_EXTERNAL are device memory of the
+ * process, which the device's bound covers. */
+#define EMM_MEMORY_BLOCK 0           /* cuMemAlloc */
+#define EMM_MEMORY_PHYSICAL 1        /* cuMemCreate, as long as a handle or a mapping is left */
+#define EMM_MEMORY_POOL 2            /* cuMemPoolCreate, by the bytes that a pool has reserved */
+#define EMM_MEMORY_ARRAY 3           /* by the elements of its descriptor */
+#define EMM_MEMORY_MIPMAPPED_ARRAY 4 /* the same */
+#define EMM_MEMORY_GRAPH_NODE 5      /* cuGraphAddMemAllocNode, as long as the node is */
+#define EMM_MEMORY_EXTERNAL 6        /* cuImportExternalMemory: another API's */
+#define EMM_MEMORY_MANAGED 7
+#define EMM_MEMORY_PINNED 8
+#define EMM_MEMORY_KINDS 16 /* with room for more */
+
+typedef struct emm_memory_row {
+    uint64_t live; /* how many there are */
+    uint64_t bytes;
+    uint64_t peak_bytes;
+    uint64_t made; /* how many there ever were */
+} emm_memory_row;
+
+/* What this process holds of a device. What the driver takes for contexts, modules and local memory
+ * is in no row. */
+typedef struct emm_device_account {
+    uint32_t struct_size; /* in: sizeof(emm_device_account) of the caller */
+    uint32_t is_counted;  /* 1: `managers` are rows, since EMM_LIMIT or EMM_DRIVER_METER=1 is in the
+                             environment; else they are 0 */
+    uint64_t limit_bytes; /* the device's bound (EMM_LIMIT); 0: none */
+    uint64_t used_bytes;  /* what counts against it. Not counted: `managers_bytes`, and the
+                             program's rows */
+    uint64_t managers_bytes; /* what the plugins say that they have reserved, in all contexts */
+    emm_memory_row managers[EMM_MEMORY_KINDS]; /* what they took through host->driver */
+    emm_memory_row program[EMM_MEMORY_KINDS];  /* past them: as emm_take_driver_memory was told */
+} emm_device_account;
+
+/*
+ * The account of device `device` (an ordinal). Loads the driver if need be, and calls cuInit. A
+ * context whose manager another thread makes, resets or gives up is left out of `managers_bytes`.
+ *   EMM_E_INVALID_VALUE   no such device; EMM_LIMIT makes no sense
+ *   EMM_E_NO_DRIVER, EMM_E_DRIVER
+ */
+EMM_API emm_status emm_get_device_account(int32_t device, emm_device_account *ret_account);
+
+/* Device memory that the caller is about to take from the driver itself, past any plugin. */
+typedef struct emm_driver_memory {
+    uint32_t struct_size; /* sizeof(emm_driver_memory) of the caller */
+    int32_t device;       /* an ordinal */
+    uint32_t kind;        /* EMM_MEMORY_* */
+    uint32_t reserved;
+    uint64_t bytes;                  /* 0 for a pool that is to be made */
+    struct CUmemPoolHandle_st *pool; /* of EMM_MEMORY_POOL: the one that `bytes` are to come from;
+                                        NULL: one that is to be made */
+} emm_driver_memory;
+
+/*
+ * Charges the device's account before the driver is asked. Where the bound leaves no room, what an
+ * allocation of a plugin does comes first: pending frees, the caches of all contexts of the device,
+ * the pressure callback. `emm run` charges so for what it passes on. With EMM_TRACK, reports name
+ * the caller.
+ *   keep   the driver's call has succeeded. `pool`: the one that was made, else NULL. Again: one
+ *          reference more
+ *   give   it has failed; or one reference has gone, with the last one the charge. What was charged
+ *          for an allocation of a pool is given back after the call: the pool's own figure tells. 0
+ *          is no id and always accepted
+ * EMM_E_OUT_OF_MEMORY   (take) the bound leaves no room; *ret_id stays as it was
+ * EMM_E_NOT_OWNED       (keep, give) there is no such id
+ */
+EMM_API emm_status emm_take_driver_memory(const emm_driver_memory *memory, uint64_t *ret_id);
+EMM_API emm_status emm_keep_driver_memory(uint64_t id, struct CUmemPoolHandle_st *pool);
+EMM_API emm_status emm_give_driver_memory(uint64_t id);
+
 /* Calls `visit` with each driver function that was called at least once, and how often. A non-zero
  * answer ends the walk. */
 typedef int (*emm_driver_count_visitor)(const char *name, uint64_t calls, void *user_data);

@@ -2,6 +2,8 @@
 
 #include "api/check.h"
 #include "core/lifecycle/lifecycle.h"
+#include "core/memory/driver_memory.h"
+#include "driver/account.h"
 #include "driver/meter.h"
 
 using namespace emm;
@@ -56,4 +58,49 @@ emm_status emm_foreach_driver_call(emm_driver_call_visitor visit, void *user_dat
         });
         return EMM_OK;
     });
+}
+
+emm_status emm_get_device_account(int32_t device, emm_device_account *ret_account) {
+    EMM_REFUSE_CHILD();
+    EMM_REQUIRE_SIZED(ret_account);
+    EMM_TRY(core::admit_process());
+    return api::guarded([&]() -> emm_status {
+        const driver::Driver *driver = nullptr;
+        EMM_TRY(driver::initialize(driver));
+        CUdevice found = 0;
+        EMM_TRY(driver::find_device(*driver, device, &found));
+        emm_device_account account = {};
+        EMM_TRY(core::device_account(device, account));
+        emm_copy_sized(ret_account, &account);
+        return EMM_OK;
+    });
+}
+
+emm_status emm_take_driver_memory(const emm_driver_memory *memory, uint64_t *ret_id) {
+    EMM_ENTER(memory, ret_id);
+    EMM_REQUIRE_SIZED(memory);
+    const void *const caller = __builtin_return_address(0);
+    auto known = observe::sized<emm_driver_memory>();
+    emm_copy_sized(&known, memory);
+    return api::guarded([&]() -> emm_status {
+        const driver::Driver *driver = nullptr;
+        EMM_TRY(driver::initialize(driver));
+        CUdevice found = 0;
+        EMM_TRY(driver::find_device(*driver, known.device, &found));
+        if (known.kind >= driver::kinds) {
+            return observe::refuse("emm_take_driver_memory: kind: expected EMM_MEMORY_*, found {}",
+                                   known.kind);
+        }
+        return core::take_driver_memory(known, caller, *ret_id);
+    });
+}
+
+emm_status emm_keep_driver_memory(uint64_t id, CUmemPoolHandle_st *pool) {
+    EMM_REFUSE_CHILD();
+    return core::keep_driver_memory(id, pool);
+}
+
+emm_status emm_give_driver_memory(uint64_t id) {
+    EMM_REFUSE_CHILD();
+    return core::give_driver_memory(id);
 }

@@ -1,7 +1,11 @@
 #include "driver/driver.h"
 
+#include "driver/account.h"
 #include "driver/library.h"
+#include "driver/limit.h"
 #include "driver/meter.h"
+#include "driver/nvml.h"
+#include "observe/environment.h"
 #include "observe/error.h"
 #include "observe/log.h"
 #include "observe/process.h"
@@ -10,6 +14,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 namespace emm::driver {
 namespace {
@@ -58,6 +63,38 @@ emm_status load_locked() {
     return EMM_OK;
 }
 
+// Each device's bound, as EMM_LIMIT says.
+emm_status read_limits(const Driver &driver) {
+    const std::string_view text = observe::environment("EMM_LIMIT");
+    if (text.empty()) {
+        return EMM_OK;
+    }
+    int count = 0;
+    EMM_TRY(EMM_DRIVER_CALL(driver, cuDeviceGetCount, &count));
+    std::vector<LimitedDevice> devices(static_cast<size_t>(count));
+    for (int ordinal = 0; ordinal < count; ordinal++) {
+        LimitedDevice &its = devices[static_cast<size_t>(ordinal)];
+        DeviceIdentity identity;
+        CUdevice device = 0;
+        size_t bytes = 0;
+        EMM_TRY(EMM_DRIVER_CALL(driver, cuDeviceGet, &device, ordinal));
+        EMM_TRY(identify_device(driver, device, &identity));
+        EMM_TRY(EMM_DRIVER_CALL(driver, cuDeviceTotalMem, &bytes, device));
+        its.uuid = uuid_text(identity.uuid);
+        its.bytes = bytes;
+    }
+    std::vector<Limit> limits;
+    std::string problem = parse_limits(text, limits);
+    problem = problem.empty() ? apply_limits(limits, devices) : problem;
+    if (!problem.empty()) {
+        return observe::refuse("EMM_LIMIT: {}", problem);
+    }
+    for (size_t ordinal = 0; ordinal < devices.size(); ordinal++) {
+        account().set_bound(static_cast<int32_t>(ordinal), devices[ordinal].bound);
+    }
+    return EMM_OK;
+}
+
 } // namespace
 
 emm_status load(const Driver *&ret_driver) {
@@ -91,6 +128,7 @@ emm_status initialize(const Driver *&ret_driver) {
                                  driver->path, name_of(result), static_cast<int>(result),
                                  complaint.empty() ? "" : ": ", complaint);
         }
+        EMM_TRY(read_limits(*driver));
         initialized.store(true, std::memory_order_release);
     }
     ret_driver = driver;

@@ -3,6 +3,7 @@
 // it does not matter which version a plugin asked for.
 #include "driver/meter.h"
 
+#include "driver/account.h"
 #include "observe/environment.h"
 #include "observe/process.h"
 
@@ -10,105 +11,97 @@
 #include <atomic>
 #include <cstring>
 #include <emm/cuda.h>
+#include <iterator>
 #include <map>
 #include <mutex>
-#include <set>
+#include <new>
 
 namespace emm::driver {
 namespace {
 
-// What the metered calls took from the driver and have not given back.
-class Ledger {
-public:
-    enum class Side { device, host };
+// Of entries that are not counted, which the meter asks itself; set before anything is taken.
+std::atomic<FindEntry> find_entry{};
 
-    struct Taken {
-        Side side = Side::device;
-        uint64_t bytes = 0; // 0: nothing
+template <class Function> Function plain_entry(const char *name) {
+    return reinterpret_cast<Function>(find_entry.load(std::memory_order_relaxed)(name, 12000));
+}
+#define EMM_PLAIN(name) plain_entry<decltype(&::name)>(#name)
+
+PoolFigures ask_pool(uint64_t pool) {
+    static const auto get = EMM_PLAIN(cuMemPoolGetAttribute);
+    const auto ask = [&](CUmemPool_attribute attribute) {
+        cuuint64_t bytes = 0;
+        const auto handle = reinterpret_cast<CUmemoryPool>(pool);
+        return get && get(handle, attribute, &bytes) == CUDA_SUCCESS ? bytes : 0;
     };
+    return {ask(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), ask(CU_MEMPOOL_ATTR_USED_MEM_CURRENT),
+            ask(CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH)};
+}
 
-    // Of entries that are not counted, which it asks itself; set before anything is taken.
-    std::atomic<emm_function (*)(const char *name, int32_t cuda_version) noexcept> find_entry{};
+// Which charge an address or a handle of a manager's stands for.
+class Charges {
+public:
+    enum class By : uint8_t { address, handle, pool, mapping, host };
+    using Key = std::pair<By, uint64_t>;
 
-    void took(uint64_t key, Taken taken);
-    Taken gave_back(uint64_t key);
-    void pool_made(CUmemoryPool pool);
-    void pool_gone(CUmemoryPool pool);
-    void read(emm_driver_usage &ret_usage);
+    // What there is no room to remember stays charged.
+    void attach(Key key, uint64_t id, CUcontext context = nullptr) noexcept {
+        try {
+            const std::lock_guard lock(mutex_);
+            charges_[key] = {id, context};
+        } catch (const std::bad_alloc &) {
+        }
+    }
+    // Before the driver gives it back: another thread may get it at once. Id 0: it is not known.
+    struct Charge {
+        uint64_t id = 0;
+        CUcontext context = nullptr;
+    };
+    Charge detach(Key key) noexcept {
+        const std::lock_guard lock(mutex_);
+        const auto found = charges_.find(key);
+        const Charge charge = found == charges_.end() ? Charge() : found->second;
+        if (charge.id != 0) {
+            charges_.erase(found);
+        }
+        return charge;
+    }
+    uint64_t find(Key key) const noexcept {
+        const std::lock_guard lock(mutex_);
+        const auto found = charges_.find(key);
+        return found == charges_.end() ? 0 : found->second.id;
+    }
+    std::map<Key, Charge> detach_mappings(uint64_t begin, uint64_t size);
+    void end(CUcontext context) noexcept;
 
 private:
-    uint64_t pool_bytes(CUmemoryPool pool, CUmemPool_attribute attribute) const;
-
-    struct Sum {
-        uint64_t now = 0, peak = 0;
-    };
-    std::mutex mutex_;
-    std::map<uint64_t, Taken> taken_; // by address or handle
-    std::set<CUmemoryPool> pools_;
-    Sum sums_[2];
-    uint64_t gone_pools_peak_ = 0;
+    mutable std::mutex mutex_;
+    std::map<Key, Charge> charges_;
 };
 
-uint64_t Ledger::pool_bytes(CUmemoryPool pool, CUmemPool_attribute attribute) const {
-    using Get = CUresult (*)(CUmemoryPool, CUmemPool_attribute, void *);
-    static const Get get = reinterpret_cast<Get>(find_entry.load()("cuMemPoolGetAttribute", 12000));
-    cuuint64_t bytes = 0;
-    return get && get(pool, attribute, &bytes) == CUDA_SUCCESS ? bytes : 0;
-}
-
-void Ledger::took(uint64_t key, Taken taken) {
-    if (taken.bytes == 0) {
-        return;
+std::map<Charges::Key, Charges::Charge> Charges::detach_mappings(uint64_t begin, uint64_t size) {
+    std::map<Key, Charge> detached;
+    const std::lock_guard lock(mutex_);
+    for (auto each = charges_.lower_bound({By::mapping, begin});
+         each != charges_.end() && each->first.first == By::mapping &&
+         each->first.second - begin < size;) {
+        detached.insert(charges_.extract(each++));
     }
-    std::lock_guard lock(mutex_);
-    taken_[key] = taken;
-    Sum &sum = sums_[static_cast<int>(taken.side)];
-    sum.now += taken.bytes;
-    sum.peak = std::max(sum.peak, sum.now);
+    return detached;
 }
 
-Ledger::Taken Ledger::gave_back(uint64_t key) {
-    std::lock_guard lock(mutex_);
-    const auto found = taken_.find(key);
-    if (found == taken_.end()) {
-        return {}; // memory of a pool, which keeps its own account
-    }
-    const Taken taken = found->second;
-    sums_[static_cast<int>(taken.side)].now -= taken.bytes;
-    taken_.erase(found);
-    return taken;
-}
-
-void Ledger::pool_made(CUmemoryPool pool) {
-    std::lock_guard lock(mutex_);
-    pools_.insert(pool);
-}
-
-void Ledger::pool_gone(CUmemoryPool pool) {
-    const uint64_t peak = pool_bytes(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH);
-    std::lock_guard lock(mutex_);
-    if (pools_.erase(pool) != 0) {
-        gone_pools_peak_ = std::max(gone_pools_peak_, peak);
+void Charges::end(CUcontext context) noexcept {
+    const std::lock_guard lock(mutex_);
+    for (auto each = charges_.begin(); each != charges_.end();) {
+        const bool ends = each->second.context == context;
+        if (ends) {
+            account().give(each->second.id);
+        }
+        each = ends ? charges_.erase(each) : std::next(each);
     }
 }
 
-void Ledger::read(emm_driver_usage &ret_usage) {
-    std::set<CUmemoryPool> pools;
-    {
-        std::lock_guard lock(mutex_);
-        ret_usage.device_bytes = sums_[0].now;
-        ret_usage.peak_device_bytes = sums_[0].peak;
-        ret_usage.host_bytes = sums_[1].now;
-        ret_usage.peak_host_bytes = sums_[1].peak;
-        pools = pools_;
-    }
-    uint64_t peak = 0;
-    for (const CUmemoryPool pool : pools) {
-        ret_usage.device_bytes += pool_bytes(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
-        peak += pool_bytes(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH);
-    }
-    ret_usage.peak_device_bytes += std::max(peak, gone_pools_peak_);
-}
+constexpr auto &charges = observe::immortal<Charges>;
 
 // cuMemAlloc packs small blocks at 512 bytes and takes whole 2 MiB pages for the others.
 constexpr uint64_t small_granule = 512, page = uint64_t(2) << 20, small_limit = uint64_t(1) << 20;
@@ -125,60 +118,202 @@ uint64_t host_granules(uint64_t bytes) {
     return round_up(bytes, 4096);
 }
 
-constexpr auto &ledger = observe::immortal<Ledger>;
-
 uint64_t key_of(const void *pointer) {
     return reinterpret_cast<uintptr_t>(pointer);
 }
 
-// What a call means for the ledger; most mean nothing. What gives memory back is written down
-// before the call, because another thread may get the same address as soon as the driver has it,
-// and restored if the call fails.
+CUcontext current_context() {
+    static const auto get = EMM_PLAIN(cuCtxGetCurrent);
+    CUcontext context = nullptr;
+    return get(&context) == CUDA_SUCCESS ? context : nullptr;
+}
+
+constexpr int32_t no_device = -1;
+
+int32_t current_device() {
+    static const auto get = EMM_PLAIN(cuCtxGetDevice);
+    CUdevice device = no_device;
+    return get(&device) == CUDA_SUCCESS ? device : no_device;
+}
+
+int32_t device_at(const CUmemLocation &location) {
+    return location.type == CU_MEM_LOCATION_TYPE_DEVICE ? location.id : no_device;
+}
+
+// What a call means for the account; most mean nothing. What takes memory is charged before the
+// driver is asked, and what gives it back is charged until the driver has it.
+struct Step {
+    uint64_t id = 0;
+    CUcontext context = nullptr;
+    bool is_refused = false; // by the bound
+};
 struct Nothing {
-    template <class... Arguments> static Ledger::Taken before(Arguments...) { return {}; }
-    template <class... Arguments> static void succeeded(Arguments...) {}
-    template <class... Arguments> static void failed(Ledger::Taken, Arguments...) {}
+    template <class... Arguments> static Step before(Arguments...) { return {}; }
+    template <class... Arguments> static void succeeded(Step, Arguments...) {}
+    template <class... Arguments> static void failed(Step, CUresult, Arguments...) {}
 };
 template <auto name> struct Effect : Nothing {};
 
-struct GivesBack : Nothing {
-    static Ledger::Taken before(uint64_t key) { return ledger().gave_back(key); }
-    static Ledger::Taken before(void *host) { return before(key_of(host)); }
-    static void failed(Ledger::Taken taken, uint64_t key) { ledger().took(key, taken); }
-    static void failed(Ledger::Taken taken, void *host) { failed(taken, key_of(host)); }
+struct Takes : Nothing {
+    static Step take(int32_t device, Kind kind, uint64_t bytes) {
+        const uint64_t id = account().take({device, Holder::managers, kind, bytes});
+        return {id, current_context(), id == 0};
+    }
+    template <class... Arguments> static void failed(Step step, CUresult, Arguments...) {
+        account().give(step.id);
+    }
+    static void keep(Charges::Key key, Step step) {
+        account().keep(step.id);
+        charges().attach(key, step.id, step.context);
+    }
 };
-template <> struct Effect<&cuMemFree> : GivesBack {};
-template <> struct Effect<&cuMemRelease> : GivesBack {};
-template <> struct Effect<&cuMemFreeHost> : GivesBack {};
 
-template <> struct Effect<&cuMemAlloc> : Nothing {
-    static void succeeded(CUdeviceptr *ptr, size_t size) {
-        ledger().took(*ptr, {Ledger::Side::device, device_granules(size)});
+template <Charges::By by> struct GivesBack : Nothing {
+    static Step before(uint64_t key) {
+        const Charges::Charge charge = charges().detach({by, key});
+        return {charge.id, charge.context};
+    }
+    static Step before(const void *key) { return before(key_of(key)); }
+    static void succeeded(Step step, uint64_t) { account().give(step.id); }
+    static void succeeded(Step step, const void *) { account().give(step.id); }
+    // Memory that the driver does not know any more is gone.
+    static void failed(Step step, CUresult result, uint64_t key) {
+        if (cuda::is_returned(result)) {
+            account().give(step.id);
+        } else if (step.id != 0) {
+            charges().attach({by, key}, step.id, step.context);
+        }
+    }
+    static void failed(Step step, CUresult result, const void *key) {
+        failed(step, result, key_of(key));
     }
 };
-template <> struct Effect<&cuMemAllocManaged> : Nothing {
-    static void succeeded(CUdeviceptr *ptr, size_t size, unsigned) {
-        ledger().took(*ptr, {Ledger::Side::device, device_granules(size)});
+template <> struct Effect<&cuMemFree> : GivesBack<Charges::By::address> {};
+template <> struct Effect<&cuMemRelease> : GivesBack<Charges::By::handle> {};
+template <> struct Effect<&cuMemFreeHost> : GivesBack<Charges::By::host> {};
+template <> struct Effect<&cuMemPoolDestroy> : GivesBack<Charges::By::pool> {
+    static Step before(CUmemoryPool pool) {
+        account().pool_ends(key_of(pool));
+        return GivesBack::before(pool);
     }
 };
-template <> struct Effect<&cuMemCreate> : Nothing {
-    static void succeeded(CUmemGenericAllocationHandle *handle, size_t size,
+
+template <> struct Effect<&cuMemAlloc> : Takes {
+    static Step before(CUdeviceptr *, size_t size) {
+        return take(current_device(), Kind::block, device_granules(size));
+    }
+    static void succeeded(Step step, CUdeviceptr *ptr, size_t) {
+        keep({Charges::By::address, *ptr}, step);
+    }
+};
+template <> struct Effect<&cuMemAllocManaged> : Takes {
+    static Step before(CUdeviceptr *, size_t size, unsigned) {
+        return take(current_device(), Kind::managed, device_granules(size));
+    }
+    static void succeeded(Step step, CUdeviceptr *ptr, size_t, unsigned) {
+        keep({Charges::By::address, *ptr}, step);
+    }
+};
+template <> struct Effect<&cuMemHostAlloc> : Takes {
+    static Step before(void **, size_t size, unsigned) {
+        return take(current_device(), Kind::pinned, host_granules(size));
+    }
+    static void succeeded(Step step, void **host, size_t, unsigned) {
+        keep({Charges::By::host, key_of(*host)}, step);
+    }
+};
+
+// Physical memory and pools outlive contexts.
+struct TakesForGood : Takes {
+    static Step take(int32_t device, Kind kind, uint64_t bytes) {
+        Step step = Takes::take(device, kind, bytes);
+        step.context = nullptr;
+        return step;
+    }
+};
+template <> struct Effect<&cuMemCreate> : TakesForGood {
+    static Step before(CUmemGenericAllocationHandle *, size_t size,
+                       const CUmemAllocationProp *properties, unsigned long long) {
+        return take(device_at(properties->location), Kind::physical, size);
+    }
+    static void succeeded(Step step, CUmemGenericAllocationHandle *handle, size_t,
                           const CUmemAllocationProp *, unsigned long long) {
-        ledger().took(*handle, {Ledger::Side::device, size});
+        keep({Charges::By::handle, *handle}, step);
     }
 };
-template <> struct Effect<&cuMemHostAlloc> : Nothing {
-    static void succeeded(void **host, size_t size, unsigned) {
-        ledger().took(key_of(*host), {Ledger::Side::host, host_granules(size)});
+// A mapping keeps the memory, its handle may be released first.
+template <> struct Effect<&cuMemMap> : Nothing {
+    static Step before(CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle handle,
+                       unsigned long long) {
+        return {charges().find({Charges::By::handle, handle})};
+    }
+    static void succeeded(Step step, CUdeviceptr ptr, size_t, size_t, CUmemGenericAllocationHandle,
+                          unsigned long long) {
+        if (step.id != 0) {
+            account().keep(step.id);
+            charges().attach({Charges::By::mapping, ptr}, step.id);
+        }
     }
 };
-template <> struct Effect<&cuMemPoolCreate> : Nothing {
-    static void succeeded(CUmemoryPool *pool, const CUmemPoolProps *) { ledger().pool_made(*pool); }
+// A range that the driver refuses to unmap stays mapped.
+template <> struct Effect<&cuMemUnmap> : Nothing {
+    using Mappings = std::map<Charges::Key, Charges::Charge>;
+    static Mappings before(CUdeviceptr ptr, size_t size) {
+        return charges().detach_mappings(ptr, size);
+    }
+    static void succeeded(const Mappings &mappings, CUdeviceptr, size_t) {
+        for (const auto &[key, charge] : mappings) {
+            account().give(charge.id);
+        }
+    }
+    static void failed(const Mappings &mappings, CUresult, CUdeviceptr, size_t) {
+        for (const auto &[key, charge] : mappings) {
+            charges().attach(key, charge.id);
+        }
+    }
 };
-template <> struct Effect<&cuMemPoolDestroy> : Nothing {
-    static Ledger::Taken before(CUmemoryPool pool) {
-        ledger().pool_gone(pool);
-        return {};
+template <> struct Effect<&cuMemPoolCreate> : TakesForGood {
+    static Step before(CUmemoryPool *, const CUmemPoolProps *properties) {
+        return take(device_at(properties->location), Kind::pool, 0);
+    }
+    static void succeeded(Step step, CUmemoryPool *pool, const CUmemPoolProps *) {
+        account().keep(step.id, key_of(*pool));
+        charges().attach({Charges::By::pool, key_of(*pool)}, step.id);
+    }
+};
+// Only the driver knows whether the pool grows for it.
+template <> struct Effect<&cuMemAllocFromPoolAsync> : Takes {
+    static Step before(CUdeviceptr *, size_t size, CUmemoryPool pool, CUstream) {
+        const uint64_t id = account().take_growth(key_of(pool), size);
+        return {id, nullptr, id == 0};
+    }
+    static void succeeded(Step step, CUdeviceptr *, size_t, CUmemoryPool, CUstream) {
+        account().give(step.id);
+    }
+};
+
+// What the device has, and has left, under its bound.
+void bound_figures(int32_t device, size_t *ret_free, size_t *ret_total) {
+    const Account::Figures its = account().figures(device);
+    if (its.bound == 0) {
+        return;
+    }
+    if (ret_free) {
+        const uint64_t room = its.bound > its.used ? its.bound - its.used : 0;
+        *ret_free = std::min<uint64_t>(*ret_free, room);
+    }
+    if (ret_total) {
+        *ret_total = std::min<uint64_t>(*ret_total, its.bound);
+    }
+}
+template <> struct Effect<&cuMemGetInfo> : Nothing {
+    static void succeeded(Step, size_t *ret_free, size_t *ret_total) {
+        bound_figures(current_device(), ret_free, ret_total);
+    }
+};
+template <> struct Effect<&cuDeviceTotalMem> : Nothing {
+    static void succeeded(Step, size_t *ret_total, CUdevice device) {
+        bound_figures(device, nullptr, ret_total);
     }
 };
 
@@ -194,14 +329,23 @@ template <auto name, class... Arguments> struct Metered<name, CUresult (*)(Argum
 
     static CUresult CUDAAPI call(Arguments... arguments) {
         counter.calls.fetch_add(1, std::memory_order_relaxed);
-        const Ledger::Taken taken = Effect<name>::before(arguments...);
-        const CUresult result = real(arguments...);
-        if (result == CUDA_SUCCESS) {
-            Effect<name>::succeeded(arguments...);
-        } else {
-            Effect<name>::failed(taken, arguments...);
+        try {
+            const auto step = Effect<name>::before(arguments...);
+            if constexpr (requires { step.is_refused; }) {
+                if (step.is_refused) {
+                    return CUDA_ERROR_OUT_OF_MEMORY;
+                }
+            }
+            const CUresult result = real(arguments...);
+            if (result == CUDA_SUCCESS) {
+                Effect<name>::succeeded(step, arguments...);
+            } else {
+                Effect<name>::failed(step, result, arguments...);
+            }
+            return result;
+        } catch (const std::bad_alloc &) { // before the driver was asked
+            return CUDA_ERROR_OUT_OF_MEMORY;
         }
-        return result;
     }
 
     static emm_function install(emm_function entry) {
@@ -231,6 +375,7 @@ const Row rows[] = {
     EMM_METERED(cuMemHostRegister),
     EMM_METERED(cuMemHostUnregister),
     EMM_METERED(cuMemGetInfo),
+    EMM_METERED(cuDeviceTotalMem),
     // memory pools
     EMM_METERED(cuMemAllocAsync),
     EMM_METERED(cuMemAllocFromPoolAsync),
@@ -284,11 +429,18 @@ bool metering() {
 
 } // namespace
 
+Account &account() {
+    struct OfProcess : Account {
+        OfProcess() : Account(&ask_pool) {}
+    };
+    return observe::immortal<OfProcess>();
+}
+
 emm_function meter(const char *name, emm_function entry, FindEntry find) noexcept {
-    if (!metering()) {
+    if (!is_counted()) {
         return entry;
     }
-    ledger().find_entry.store(find, std::memory_order_relaxed);
+    find_entry.store(find, std::memory_order_relaxed);
     for (const Row &row : rows) {
         if (std::strcmp(row.name, name) == 0) {
             return row.install(entry);
@@ -297,11 +449,28 @@ emm_function meter(const char *name, emm_function entry, FindEntry find) noexcep
     return entry;
 }
 
+bool is_counted() noexcept {
+    static const bool is = metering() || !observe::environment("EMM_LIMIT").empty();
+    return is;
+}
+
+void forget_context(CUcontext context) noexcept {
+    if (context) {
+        charges().end(context);
+    }
+}
+
 void read_usage(emm_driver_usage &ret_usage) {
     ret_usage.metered = metering();
-    if (ret_usage.metered) {
-        ledger().read(ret_usage);
+    if (!ret_usage.metered) {
+        return;
     }
+    const Tally device = account().managers_total(false), host = account().managers_total(true);
+    const PoolFigures pools = account().managers_pools();
+    ret_usage.device_bytes = device.bytes + pools.reserved;
+    ret_usage.peak_device_bytes = device.peak_bytes + pools.peak_reserved;
+    ret_usage.host_bytes = host.bytes;
+    ret_usage.peak_host_bytes = host.peak_bytes;
 }
 
 void visit_calls(const std::function<bool(const char *name, uint64_t calls)> &visit) {

@@ -1,16 +1,25 @@
 #pragma once
 
+#include <emm/cuda.h>
 #include <emm/emm.h>
 
 #include <functional>
 
 namespace emm::driver {
 
-// Counts what passes through the entries that emm and its plugin use, if EMM_DRIVER_METER=1 is in
-// the environment; else it hands every entry back as it is and costs nothing.
+// Counts what passes through the entries that emm and its plugin use, and keeps that within the
+// device's bound, if EMM_DRIVER_METER=1 or EMM_LIMIT is in the environment; else it hands every
+// entry back as it is and costs nothing.
 // `find`: entries that are not counted, which the meter asks itself.
 using FindEntry = emm_function (*)(const char *name, int32_t cuda_version) noexcept;
 emm_function meter(const char *name, emm_function entry, FindEntry find) noexcept;
+
+// The context has ended, or its manager has, and with it what the manager has not given back of
+// memory that ends with it.
+void forget_context(CUcontext context) noexcept;
+
+// Whether it does.
+bool is_counted() noexcept;
 
 void read_usage(emm_driver_usage &ret_usage);
 

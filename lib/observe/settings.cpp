@@ -67,6 +67,7 @@ bool is_absolute(std::string_view folders) {
 constexpr std::array rows = {
     VariableRow{"EMM_PLUGIN"},
     VariableRow{"EMM_PLUGIN_PATH", "absolute folders", "others are ignored", is_absolute, true},
+    VariableRow{"EMM_LIMIT"},
     VariableRow{"EMM_DRIVER"},
     VariableRow{"EMM_SIM"},
     VariableRow{"EMM_LOG", "off, error, warn, info or debug, and perhaps :FILE", "warn is used",

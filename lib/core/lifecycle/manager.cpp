@@ -6,6 +6,7 @@
 #include "core/record/context.h"
 #include "core/reports/exit_statistics.h"
 #include "driver/driver.h"
+#include "driver/meter.h"
 #include "observe/error.h"
 #include "observe/log.h"
 #include "observe/process.h"
@@ -143,6 +144,7 @@ void destroy_manager(emm_context &context) noexcept {
     }
     flush(context); // destroy may have queued frees
     release_defaults(context);
+    driver::forget_context(context.cuda_context);
     context.epoch.note_dropped();
     const bool is_retired = (context.state.load(std::memory_order_relaxed) & state_retired) != 0;
     drop_tracked(context, !is_retired);

@@ -86,6 +86,8 @@ emm_status id_of(const driver::Driver &driver, CUcontext cuda_context, uint64_t 
 // The record for a context that is not known yet.
 emm_status make(const driver::Driver &driver, CUcontext cuda_context, uint64_t id,
                 emm_context *&ret_context) {
+    const driver::Driver *initialized = nullptr; // by the program; the bounds are read with it
+    EMM_TRY(driver::initialize(initialized));
     retire_the_dead(); // the driver gives their addresses to this one
     CUcontext owner = nullptr;
     EMM_TRY(resolve_green(driver, cuda_context, id, &owner));

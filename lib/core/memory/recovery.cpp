@@ -4,6 +4,7 @@
 #include "core/record/context.h"
 #include "core/record/epoch.h"
 #include "core/record/this_thread.h"
+#include "driver/limit.h"
 #include "observe/error.h"
 #include "observe/log.h"
 #include "observe/process.h"
@@ -28,6 +29,10 @@ thread_local bool pressing = false;
 constexpr uint64_t most_rounding = 32 << 20; // of a request by a plugin: that of CUDA's pools
 
 std::string free_of_total(const emm_context &context) {
+    const std::string limit = driver::limit_text(driver::account().figures(context.device));
+    if (!limit.empty()) {
+        return ", " + limit;
+    }
     const auto driver = driver_figures(context);
     return driver ? fmt::format(", {} of {} bytes free on the device", driver->free, driver->total)
                   : ", free memory not known";
@@ -52,12 +57,14 @@ void return_and_wait(emm_context &context) noexcept {
     context.returns.wait_for_others();
 }
 
-// Visits the other contexts that serve memory of that kind, until it answers true. A reset or a
-// retirement of one waits for the end of the visit, as for any call by a handle.
+constexpr int32_t any_device = -1;
+
+// Visits the contexts that serve memory of the device, but for `left_out`, until it answers true. A
+// reset or a retirement of one waits for the end of the visit, as for any call by a handle.
 template <class Visit>
-bool any_other(const emm_context &context, bool of_device, Visit visit) noexcept {
+bool any_context(int32_t device, const emm_context *left_out, Visit visit) noexcept {
     for (emm_context *other = first_context(); other; other = other->next) {
-        if (other == &context || (of_device && other->device != context.device)) {
+        if (other == left_out || (device != any_device && other->device != device)) {
             continue;
         }
         const HandleCall call(other->epoch);
@@ -66,6 +73,11 @@ bool any_other(const emm_context &context, bool of_device, Visit visit) noexcept
         }
     }
     return false;
+}
+
+template <class Visit>
+bool any_other(const emm_context &context, bool of_device, Visit visit) noexcept {
+    return any_context(of_device ? context.device : any_device, &context, visit);
 }
 
 // A request that the driver has the memory for has failed for another reason, such as a limit.
@@ -96,6 +108,28 @@ emm_status recover(emm_context &context, size_t size, emm_status status,
     if (press(context, size) > 0 && !observe::is_forked_child()) {
         return_and_wait(context);
     }
+    return again();
+}
+
+bool make_room(int32_t device, size_t size, const std::function<bool()> &again) noexcept {
+    const auto return_all = [&] {
+        any_context(device, nullptr, [](emm_context &context) {
+            return_and_wait(context);
+            return false;
+        });
+    };
+    ++counters().memory_retries;
+    return_all();
+    if (again()) {
+        return true;
+    }
+    emm_context *asked = nullptr;
+    any_context(device, nullptr,
+                [&](emm_context &context) { return (asked = &context) != nullptr; });
+    if (!asked || press(*asked, size) == 0 || observe::is_forked_child()) {
+        return false;
+    }
+    return_all();
     return again();
 }
 

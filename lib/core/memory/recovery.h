@@ -22,6 +22,10 @@ namespace emm::core {
 emm_status recover(emm_context &context, size_t size, emm_status status,
                    const std::function<emm_status()> &again) noexcept;
 
+// The same for memory that the program is about to take from the driver itself, which the bound of
+// its device has no room for. `again` tries it; its last answer.
+bool make_room(int32_t device, size_t size, const std::function<bool()> &again) noexcept;
+
 // The final word: what was asked for, what the driver has, and what the plugin said.
 // `caller` asked; NULL: not known. May have a report written.
 emm_status exhausted(emm_context &context, emm_status status, size_t size,

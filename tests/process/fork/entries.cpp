@@ -120,6 +120,12 @@ const std::vector<Entry> &entries() {
               return !emm_driver_entry("cuInit", 12000) && emm_last_error()->code == EMM_E_FORKED;),
         BLOCK(emm_get_driver_usage, auto usage = sized<emm_driver_usage>();
               return is_forked(emm_get_driver_usage(&usage));),
+        BLOCK(emm_get_device_account, auto account = sized<emm_device_account>();
+              return is_forked(emm_get_device_account(0, &account));),
+        BLOCK(emm_take_driver_memory, auto memory = sized<emm_driver_memory>(); uint64_t id = 0;
+              return is_forked(emm_take_driver_memory(&memory, &id)) && id == 0;),
+        ENTRY(emm_keep_driver_memory, 1, nullptr),
+        ENTRY(emm_give_driver_memory, 1),
         ENTRY(
             emm_foreach_driver_call, [](const char *, uint64_t, void *) {}, nullptr),
         ENTRY(

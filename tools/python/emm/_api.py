@@ -49,6 +49,21 @@ class DriverUsage(Sized):
                 ("peak_host_bytes", c_uint64)]
 
 
+class MemoryRow(Structure):
+    _fields_ = [("live", c_uint64), ("bytes", c_uint64), ("peak_bytes", c_uint64), ("made", c_uint64)]
+
+
+class DeviceAccount(Sized):
+    _fields_ = [("struct_size", c_uint32), ("is_counted", c_uint32), ("limit_bytes", c_uint64),
+                ("used_bytes", c_uint64), ("managers_bytes", c_uint64), ("managers", MemoryRow * 16),
+                ("program", MemoryRow * 16)]
+
+
+class DriverMemory(Sized):
+    _fields_ = [("struct_size", c_uint32), ("device", c_int32), ("kind", c_uint32), ("reserved", c_uint32),
+                ("bytes", c_uint64), ("pool", c_void_p)]
+
+
 class ContextInfo(Sized):
     _fields_ = [("struct_size", c_uint32), ("device", c_int32), ("cuda_context", c_void_p),
                 ("context_id", c_uint64), ("context", c_void_p), ("primary", c_uint32),
@@ -171,6 +186,10 @@ FUNCTIONS = {
     "emm_get_driver": [OUT],
     "emm_driver_entry": [c_char_p, c_int32],
     "emm_get_driver_usage": [OUT],
+    "emm_get_device_account": [c_int32, OUT],
+    "emm_take_driver_memory": [OUT, OUT],
+    "emm_keep_driver_memory": [c_uint64, c_void_p],
+    "emm_give_driver_memory": [c_uint64],
     "emm_foreach_driver_count": [CALLBACK, c_void_p],
     "emm_foreach_driver_call": [CALLBACK, c_void_p],
     "emm_context_current": [OUT],

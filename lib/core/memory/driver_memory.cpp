@@ -1,0 +1,114 @@
+#include "core/memory/driver_memory.h"
+
+#include "core/account/tracking.h"
+#include "core/memory/memory.h"
+#include "core/memory/recovery.h"
+#include "core/record/context.h"
+#include "driver/driver.h"
+#include "driver/limit.h"
+#include "driver/meter.h"
+#include "observe/error.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace emm::core {
+namespace {
+
+using driver::Holder;
+using driver::Kind;
+
+static_assert(uint32_t(Kind::external) == EMM_MEMORY_EXTERNAL &&
+              uint32_t(Kind::pinned) == EMM_MEMORY_PINNED && driver::kinds <= EMM_MEMORY_KINDS);
+
+// What reports name callers of.
+bool is_tracked(Kind kind) {
+    return kind == Kind::physical || kind == Kind::array || kind == Kind::mipmapped_array;
+}
+
+uint64_t track_if_wanted(const emm_driver_memory &memory, const void *caller) {
+    uint64_t id = 0;
+    if (is_tracked(Kind(memory.kind)) && open_tracking().depth != observe::TrackDepth::none) {
+        track_driver_memory(memory.device, memory.bytes, caller, id);
+    }
+    return id;
+}
+
+emm_status no_id(const char *function, uint64_t id) noexcept {
+    return observe::fail(EMM_E_NOT_OWNED, 0, "{}: there is no id {}", function, id);
+}
+
+uint64_t managers_bytes(int32_t device) {
+    uint64_t bytes = 0;
+    for (emm_context *context = first_context(); context; context = context->next) {
+        const OwnerGuard guard(context->manager_lock, std::try_to_lock);
+        auto stats = observe::sized<emm_stats>();
+        if (context->device == device && guard.owns() && is_served(*context) &&
+            get_stats(*context, &stats) >= EMM_OK) {
+            bytes += stats.reserved_bytes;
+        }
+    }
+    return bytes;
+}
+
+} // namespace
+
+emm_status take_driver_memory(const emm_driver_memory &memory, const void *caller,
+                              uint64_t &ret_id) {
+    driver::Account::Charge charge{memory.device, Holder::program, Kind(memory.kind), memory.bytes,
+                                   track_if_wanted(memory, caller)};
+    uint64_t id = 0;
+    const auto take = [&] {
+        const auto pool = reinterpret_cast<uintptr_t>(memory.pool);
+        id = memory.pool ? driver::account().take_growth(pool, memory.bytes)
+                         : driver::account().take(charge);
+        return id != 0;
+    };
+    const bool can_be_met = memory.bytes <= driver::account().bound(memory.device);
+    if (!take() && (!can_be_met || !make_room(memory.device, memory.bytes, take))) {
+        untrack_driver_memory(charge.tracked);
+        return observe::fail(EMM_E_OUT_OF_MEMORY, CUDA_ERROR_OUT_OF_MEMORY,
+                             "out of device memory: {} bytes asked for on device {}; {}",
+                             memory.bytes, memory.device,
+                             driver::limit_text(driver::account().figures(memory.device)));
+    }
+    ret_id = id;
+    return EMM_OK;
+}
+
+emm_status keep_driver_memory(uint64_t id, CUmemPoolHandle_st *pool) noexcept {
+    return id == 0 || driver::account().keep(id, reinterpret_cast<uintptr_t>(pool))
+               ? EMM_OK
+               : no_id("emm_keep_driver_memory", id);
+}
+
+emm_status give_driver_memory(uint64_t id) noexcept {
+    uint64_t tracked = 0;
+    if (!driver::account().give(id, &tracked)) {
+        return no_id("emm_give_driver_memory", id);
+    }
+    return untrack_driver_memory(tracked);
+}
+
+emm_status device_account(int32_t device, emm_device_account &ret_account) {
+    const driver::Account::Figures figures = driver::account().figures(device);
+    const auto copy = [](const driver::Tally &row) {
+        return emm_memory_row{row.live, row.bytes, row.peak_bytes, row.made};
+    };
+    const auto &managers = figures.rows[size_t(Holder::managers)];
+    const auto &program = figures.rows[size_t(Holder::program)];
+    auto account = observe::sized<emm_device_account>();
+    account.is_counted = driver::is_counted();
+    account.limit_bytes = figures.bound;
+    account.managers_bytes = managers_bytes(device);
+    account.used_bytes =
+        account.is_counted ? figures.used : account.managers_bytes + driver::bounded_sum(program);
+    std::transform(std::begin(managers), std::end(managers), account.managers, copy);
+    std::transform(std::begin(program), std::end(program), account.program, copy);
+    ret_account = account;
+    return EMM_OK;
+}
+
+} // namespace emm::core

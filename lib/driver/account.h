@@ -1,0 +1,130 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+
+// What of each device's memory this process has taken from the driver, by holder and by kind, and
+// the bound of each device (EMM_LIMIT). It knows no driver: its users say what a call is about to
+// take, and whether that has succeeded. Any thread may call.
+namespace emm::driver {
+
+enum class Holder : uint8_t { managers, program };
+constexpr size_t holders = 2;
+
+// In the order of emm_memory_kind.
+enum class Kind : uint8_t {
+    block,
+    physical,
+    pool, // bytes: as the driver says
+    array,
+    mipmapped_array,
+    graph_node,
+    external,
+    managed,
+    pinned,
+};
+constexpr size_t kinds = 9;
+
+// Device memory that this process takes of the device: pinned and managed memory have rows of their
+// own, and external memory is another API's.
+constexpr bool is_bounded(Kind kind) {
+    return kind < Kind::external;
+}
+
+struct Tally {
+    uint64_t live = 0;  // how many there are
+    uint64_t bytes = 0; // and how large they are together
+    uint64_t peak_bytes = 0;
+    uint64_t made = 0; // how many there ever were
+
+    void add(uint64_t size);
+    void remove(uint64_t size);
+};
+
+struct PoolFigures {
+    uint64_t reserved = 0, used = 0, peak_reserved = 0;
+};
+
+class Account {
+public:
+    struct Charge {
+        int32_t device = -1; // -1: of none
+        Holder holder = Holder::managers;
+        Kind kind = Kind::block;
+        uint64_t bytes = 0;   // 0 of a pool
+        uint64_t tracked = 0; // the caller's own number of it
+    };
+
+    // `ask` asks the driver about a pool, with no lock held that give() takes.
+    using AskPool = PoolFigures (*)(uint64_t pool);
+    explicit Account(AskPool ask) : ask_(ask) {}
+
+    void set_bound(int32_t device, uint64_t bytes); // 0: none
+    uint64_t bound(int32_t device) const;
+
+    // Before the driver is asked: the id of the charge; 0: the bound leaves no room. It counts from
+    // now on. Throws std::bad_alloc.
+    uint64_t take(const Charge &charge);
+
+    // The same for an allocation of `bytes` from a pool, which the pool may have to grow for. Given
+    // back after the call, when the pool's own figures tell. A pool that is not known is no device
+    // memory of this process.
+    uint64_t take_growth(uint64_t pool, uint64_t bytes);
+
+    // The call has succeeded; each further time is one reference more. `pool`: the handle of the
+    // pool that was made. False: there is no such id.
+    bool keep(uint64_t id, uint64_t pool = 0) noexcept;
+
+    // One reference less: with the last one, or without any, the charge is gone. False: there is no
+    // such id. 0 is none, and a success. `ret_tracked`: its number, once it is gone; may be NULL.
+    bool give(uint64_t id, uint64_t *ret_tracked = nullptr) noexcept;
+
+    struct Figures {
+        uint64_t bound = 0; // 0: none
+        uint64_t used = 0;  // what counts against it
+        Tally rows[holders][kinds];
+    };
+    Figures figures(int32_t device);
+    uint64_t used(int32_t device) { return figures(device).used; }
+
+    // Of all devices: what managers have taken beside their pools, and what those have reserved.
+    Tally managers_total(bool of_host) const;
+    PoolFigures managers_pools() const;
+
+    // Before the driver is asked: its highest figure is remembered.
+    void pool_ends(uint64_t pool);
+
+private:
+    struct Item {
+        Charge charge;
+        unsigned references = 0; // 0: the call is not over
+        uint64_t pool = 0;
+    };
+    struct Device {
+        uint64_t bound = 0, pending = 0;
+        Tally rows[holders][kinds];
+    };
+    using Pools = std::map<uint64_t, Charge>; // by handle
+
+    Pools pools() const;
+    uint64_t insert(const Charge &charge);
+    bool is_growth(uint64_t id) const noexcept;
+    uint64_t reserved_on(int32_t device) const;
+    static uint64_t used_now(const Device &its, uint64_t reserved); // the mutex is held
+
+    const AskPool ask_;
+    std::mutex growth_mutex_;  // taken before the other, while pools are asked
+    mutable std::mutex mutex_; // for all below
+    std::map<int32_t, Device> devices_;
+    std::map<uint64_t, Item> items_; // by id
+    Pools pools_;
+    uint64_t last_id_ = 0;
+    Tally totals_[2]; // of managers: device, host
+    uint64_t ended_pools_peak_ = 0;
+};
+
+// That of the process.
+Account &account();
+
+} // namespace emm::driver

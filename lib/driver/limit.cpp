@@ -1,0 +1,123 @@
+#include "driver/limit.h"
+
+#include "observe/memory_report.h"
+#include "observe/text.h"
+
+#include <emm/plugin_helpers.h>
+
+#include <algorithm>
+#include <fmt/format.h>
+
+namespace emm::driver {
+namespace {
+
+constexpr uint64_t least_limit = uint64_t(2) << 20; // what the driver itself takes at least
+constexpr std::string_view gpu = "GPU-";
+
+constexpr const char *kind_names[kinds] = {"blocks",          "physical memory",  "memory pools",
+                                           "arrays",          "mipmapped arrays", "graph nodes",
+                                           "external memory", "managed memory",   "pinned memory"};
+
+std::string expected(std::string_view what, std::string_view found) {
+    return fmt::format("expected {}, found '{}'", what, observe::one_line(found, 100));
+}
+
+std::string parse_limit(std::string_view row, Limit &ret_limit) {
+    const size_t equals = row.find('=');
+    const std::string_view device = equals == row.npos ? "*" : row.substr(0, equals);
+    const std::string size(equals == row.npos ? row : row.substr(equals + 1));
+    const bool is_gpu = device.size() > gpu.size() && device.substr(0, gpu.size()) == gpu;
+    if ((device != "*" && !is_gpu) || !emm_parse_size(size.c_str(), &ret_limit.bytes)) {
+        return expected("a size such as 8GiB, or GPU-UUID=8GiB;*=16GiB", row);
+    }
+    if (ret_limit.bytes < least_limit) {
+        return expected("a size of at least 2MiB", row);
+    }
+    ret_limit.device = is_gpu ? device : "";
+    return "";
+}
+
+bool is_of(const Limit &limit, const LimitedDevice &device) {
+    return device.uuid.compare(0, limit.device.size(), limit.device) == 0;
+}
+
+} // namespace
+
+std::string parse_limits(std::string_view text, std::vector<Limit> &ret_limits) {
+    std::vector<Limit> limits;
+    for (size_t begin = 0; begin <= text.size();) {
+        const size_t end = std::min(text.find(';', begin), text.size());
+        const std::string_view row = text.substr(begin, end - begin);
+        const std::string problem = parse_limit(row, limits.emplace_back());
+        if (!problem.empty()) {
+            return problem;
+        }
+        const bool is_twice =
+            std::any_of(limits.begin(), limits.end() - 1,
+                        [&](const Limit &other) { return other.device == limits.back().device; });
+        if (is_twice) {
+            return expected("one size for each device", text);
+        }
+        begin = end + 1;
+    }
+    ret_limits = std::move(limits);
+    return "";
+}
+
+std::string apply_limits(const std::vector<Limit> &limits, std::vector<LimitedDevice> &devices) {
+    std::vector<LimitedDevice> bounded = devices;
+    for (const Limit &limit : limits) {
+        unsigned named = 0;
+        for (LimitedDevice &device : bounded) {
+            if (!limit.device.empty() && is_of(limit, device)) {
+                device.bound = limit.bytes;
+                named++;
+            }
+        }
+        if (!limit.device.empty() && named != 1) {
+            return expected(named == 0 ? "the UUID of a device that the program sees"
+                                       : "the UUID of one device",
+                            limit.device);
+        }
+    }
+    const auto other = std::find_if(limits.begin(), limits.end(),
+                                    [](const Limit &limit) { return limit.device.empty(); });
+    for (size_t i = 0; i < bounded.size(); i++) {
+        LimitedDevice &device = bounded[i];
+        device.bound = device.bound == 0 && other != limits.end() ? other->bytes : device.bound;
+        if (device.bound > device.bytes) {
+            return fmt::format("expected at most the {} bytes that device {} ({}) has, found {}",
+                               device.bytes, i, device.uuid, device.bound);
+        }
+    }
+    devices = std::move(bounded);
+    return "";
+}
+
+uint64_t bounded_sum(const Tally (&rows)[kinds]) {
+    uint64_t sum = 0;
+    for (size_t kind = 0; kind < kinds; kind++) {
+        sum += is_bounded(Kind(kind)) ? rows[kind].bytes : 0;
+    }
+    return sum;
+}
+
+std::string limit_text(const Account::Figures &figures) {
+    if (figures.bound == 0) {
+        return "";
+    }
+    const auto &managers = figures.rows[size_t(Holder::managers)];
+    const auto &program = figures.rows[size_t(Holder::program)];
+    std::string text =
+        fmt::format("{} of EMM_LIMIT's {} used: managers {}", observe::bytes_text(figures.used),
+                    observe::bytes_text(figures.bound), observe::bytes_text(bounded_sum(managers)));
+    for (size_t kind = 0; kind < kinds; kind++) {
+        if (program[kind].bytes != 0 && is_bounded(Kind(kind))) {
+            text += fmt::format(", the program's {} {}", kind_names[kind],
+                                observe::bytes_text(program[kind].bytes));
+        }
+    }
+    return text;
+}
+
+} // namespace emm::driver

@@ -1,0 +1,37 @@
+#pragma once
+
+#include "driver/account.h"
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+// EMM_LIMIT: how much device memory this process may have of each device. All of it is pure.
+namespace emm::driver {
+
+struct Limit {
+    std::string device; // "GPU-..." or the beginning of that; "": of every other device
+    uint64_t bytes = 0;
+};
+
+// "" if `text` says that, else what is wrong: "expected ..., found ...".
+std::string parse_limits(std::string_view text, std::vector<Limit> &ret_limits);
+
+struct LimitedDevice {
+    std::string uuid; // as uuid_text of driver/nvml.h says it
+    uint64_t bytes = 0;
+    uint64_t bound = 0; // out; 0: none
+};
+
+// Gives each device its bound. "" or what is wrong, as before.
+std::string apply_limits(const std::vector<Limit> &limits, std::vector<LimitedDevice> &devices);
+
+// What counts against a bound.
+uint64_t bounded_sum(const Tally (&rows)[kinds]);
+
+// "8 GiB of EMM_LIMIT's 8 GiB used: managers 6 GiB, the program's physical memory 2 GiB". "": the
+// device has no bound.
+std::string limit_text(const Account::Figures &figures);
+
+} // namespace emm::driver

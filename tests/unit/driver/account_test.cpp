@@ -1,0 +1,133 @@
+#include "driver/account.h"
+
+#include "catch.h"
+
+#include <map>
+
+using namespace emm::driver;
+
+namespace {
+
+constexpr uint64_t mib = 1 << 20;
+
+std::map<uint64_t, PoolFigures> pools; // what the driver says
+PoolFigures ask(uint64_t pool) {
+    return pools[pool];
+}
+
+Account::Charge charge(uint64_t bytes, Kind kind = Kind::physical,
+                       Holder holder = Holder::program) {
+    return {0, holder, kind, bytes};
+}
+
+uint64_t took(Account &account, const Account::Charge &charge, uint64_t pool = 0) {
+    const uint64_t id = account.take(charge);
+    REQUIRE(id != 0);
+    account.keep(id, pool);
+    return id;
+}
+
+const Tally &row(const Account::Figures &figures, Kind kind, Holder holder = Holder::program) {
+    return figures.rows[size_t(holder)][size_t(kind)];
+}
+
+} // namespace
+
+TEST_CASE("a bound holds over all kinds and holders, to the byte") {
+    Account account(&ask);
+    account.set_bound(0, 100);
+    took(account, charge(60, Kind::block, Holder::managers));
+    took(account, charge(30, Kind::array));
+    CHECK(account.take(charge(11)) == 0);
+    const uint64_t last = account.take(charge(10)); // the call may be under way
+    CHECK(last != 0);
+    CHECK(account.take(charge(1)) == 0);
+    account.give(last);
+    CHECK(account.take(charge(10)) != 0);
+}
+
+TEST_CASE("one device's bound is no other's, and memory of the host and of other APIs has none") {
+    Account account(&ask);
+    account.set_bound(0, 100);
+    CHECK(account.take({1, Holder::program, Kind::physical, 1000}) != 0);
+    for (const Kind kind : {Kind::external, Kind::managed, Kind::pinned}) {
+        CHECK(took(account, charge(1000, kind)) != 0);
+    }
+    CHECK(account.used(0) == 0);
+    CHECK(row(account.figures(0), Kind::pinned).bytes == 1000);
+}
+
+TEST_CASE("a call that fails leaves no trace in the rows") {
+    Account account(&ask);
+    account.give(account.take(charge(50)));
+    const Account::Figures figures = account.figures(0);
+    CHECK(figures.used == 0);
+    CHECK(row(figures, Kind::physical).made == 0);
+    CHECK(row(figures, Kind::physical).peak_bytes == 0);
+}
+
+TEST_CASE("memory counts until its last reference has gone") {
+    Account account(&ask);
+    const uint64_t id = took(account, charge(50));
+    account.keep(id); // a mapping
+    CHECK(account.give(id));
+    CHECK(account.used(0) == 50);
+    CHECK(account.give(id));
+    CHECK(account.used(0) == 0);
+    CHECK_FALSE(account.give(id));
+    CHECK(row(account.figures(0), Kind::physical).made == 1);
+    CHECK(account.give(0));
+}
+
+TEST_CASE("rows know what there is, what there was at most and how many there ever were") {
+    Account account(&ask);
+    const uint64_t first = took(account, charge(100, Kind::array));
+    took(account, charge(50, Kind::array));
+    account.give(first);
+    took(account, charge(20, Kind::array));
+    const Tally tally = row(account.figures(0), Kind::array);
+    CHECK(tally.live == 2);
+    CHECK(tally.bytes == 70);
+    CHECK(tally.peak_bytes == 150);
+    CHECK(tally.made == 3);
+}
+
+TEST_CASE("a pool counts by its reserved bytes, and is charged for growing before it grows") {
+    Account account(&ask);
+    account.set_bound(0, 96 * mib);
+    constexpr uint64_t handle = 7;
+    const uint64_t pool = took(account, charge(0, Kind::pool), handle);
+    const uint64_t growth = account.take_growth(handle, 33 * mib);
+    REQUIRE(growth != 0);
+    CHECK(account.used(0) == 64 * mib); // whole segments
+    pools[handle] = {64 * mib, 33 * mib, 64 * mib};
+    account.give(growth);
+    CHECK(account.used(0) == 64 * mib);
+    CHECK(account.take(charge(33 * mib)) == 0);
+
+    const uint64_t other = took(account, charge(32 * mib));
+    CHECK(account.take_growth(handle, 32 * mib) == 0);
+    const uint64_t idle = account.take_growth(handle, 31 * mib); // the pool has that idle
+    CHECK(idle != 0);
+    account.give(idle);
+    account.give(other);
+    CHECK(row(account.figures(0), Kind::pool).bytes == 64 * mib);
+    account.give(pool);
+    CHECK(account.used(0) == 0);
+    pools.clear();
+}
+
+TEST_CASE("two threads that let a pool grow at once are charged for both") {
+    Account account(&ask);
+    account.set_bound(0, 64 * mib);
+    took(account, charge(0, Kind::pool), 7);
+    CHECK(account.take_growth(7, mib) != 0);
+    CHECK(account.take_growth(7, mib) != 0);
+    CHECK(account.take_growth(7, mib) == 0);
+}
+
+TEST_CASE("without a bound nothing is refused") {
+    Account account(&ask);
+    CHECK(account.take(charge(UINT64_MAX / 2)) != 0);
+    CHECK(account.figures(0).bound == 0);
+}
