@@ -88,7 +88,7 @@ void ThreadCaches::close(Magazine &magazine) {
     }
     pool.leave_magazine();
     magazine.lock.close_for_good(); // from here on it is its owner's alone
-    clear(depot, pool); // those that stay may be parked
+    clear(depot, pool);             // those that stay may be parked
     if (pool.magazines() == 0) {
         depots_.erase(&pool);
         if (pool.order == Order::anyone) {

@@ -30,7 +30,7 @@ public:
     const int32_t device;
     const Driver driver;
     const uint64_t device_bytes; // what the device has; UINT64_MAX if the driver does not tell
-    alignas(64) Mutex mutex; // the pool's lock
+    alignas(64) Mutex mutex;     // the pool's lock
 
 private:
     std::atomic<uint64_t> &serving_;

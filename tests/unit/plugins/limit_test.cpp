@@ -1,4 +1,5 @@
-// Behaviour: a device's bound (EMM_LIMIT=1GiB) holds over all contexts and managers of a program that links libemm.
+// Behaviour: a device's bound (EMM_LIMIT=1GiB) holds over all contexts and managers of a program
+// that links libemm.
 #include "gpu.h"
 
 #include <memory>

@@ -1,4 +1,4 @@
-// Behaviour: what threads keep comes back from every magazine that has any, and the others cost a
+// What threads keep comes back from every magazine that has any, and the others cost a
 // search nothing.
 #include "../parts.h"
 
