@@ -22,13 +22,19 @@ usage_if_asked() {
 }
 
 # In one line of the terminal, the seconds that go by and the latest line of what it reads; of a build, the latest that
-# tells how far it is, [12/345] what.
+# tells how far it is, [12/345] what. Elsewhere that is a line of its own now and then.
+progress_seconds=30
 show_progress() {
-    local line='' shown='' columns builds='' status=0 begin=$SECONDS
+    local line='' shown='' columns builds='' status=0 begin=$SECONDS told=$SECONDS
     columns=$(tput cols 2>/dev/null) || columns=80
     while [ $status = 0 ] || [ $status -gt 128 ]; do # 128: a second without a line
         line="$((SECONDS - begin)) s  $shown"
-        printf '\r\033[K%s' "${line:0:columns-1}"
+        if [ -t 1 ]; then
+            printf '\r\033[K%s' "${line:0:columns-1}"
+        elif ((SECONDS - told >= progress_seconds)); then
+            say "... $line"
+            told=$SECONDS
+        fi
         status=0
         IFS= read -r -t 1 line || status=$?
         if [[ $line =~ ^\[[0-9]+/[0-9]+\]\  ]]; then
@@ -38,19 +44,14 @@ show_progress() {
         fi
         shown=${line//[^[:print:]]/ }
     done
-    printf '\r\033[K'
+    [ ! -t 1 ] || printf '\r\033[K'
 }
 
-# logged NAME COMMAND...: what the command prints goes to a log, which is named if it fails. On a terminal its progress
-# is shown.
+# logged NAME COMMAND...: what the command prints goes to a log, which is named if it fails. Its progress is shown.
 logged() {
     local log=$logs/$1.log
     shift
-    if [ -t 1 ]; then
-        (set -o pipefail; "$@" 2>&1 </dev/null | tee "$log" | show_progress) && return
-    else
-        "$@" >"$log" 2>&1 </dev/null && return
-    fi
+    (set -o pipefail; "$@" 2>&1 </dev/null | tee "$log" | show_progress) && return
     printf '%s\n' "... the last lines of $log:" >&2
     tail -n 12 "$log" >&2
     return 1

@@ -16,6 +16,7 @@ SCRIPT = f"""
 set -euo pipefail
 source {SETUP}
 logs=$1
+progress_seconds=1
 logged build bash -c "$2" '{LINES}' "$logs/seen" || exit 7
 """
 BUILDS = 'printf %s "$0"'
@@ -63,6 +64,13 @@ class Progress(unittest.TestCase):
 
     def test_a_failure_is_one_on_a_terminal_too(self):
         self.assertEqual(self.on_terminal(FAILS)[0], 7)
+
+    def test_without_a_terminal_a_long_step_tells_now_and_then_how_far_it_is(self):
+        slow = BUILDS + '; sleep 2.5; printf "[3/3] Linking c\\n"'
+        with self.start(slow, stdout=subprocess.PIPE) as running:
+            shown, _ = running.communicate()
+        self.assertRegex(shown, r"^(\.\.\. [1-9] s  \[2/2\] Linking b\n)+")
+        self.assertEqual((running.returncode, self.log()), (0, LINES + "[3/3] Linking c\n"))
 
     def test_without_a_terminal_the_log_has_all_and_a_failure_tells_the_last_lines(self):
         streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
