@@ -81,7 +81,7 @@ case $* in
 esac
 """
 
-    def answer(self, name, *words):
+    def answer(self, name, *words, check=True):
         with tempfile.TemporaryDirectory() as root:
             os.makedirs(os.path.join(root, "tools"))
             for file, text in (("tools/setup.sh", self.SETUP), ("meson", self.MESON), ("tests.json", json.dumps(self.TESTS))):
@@ -89,8 +89,8 @@ esac
                     stub.write(text)
             os.chmod(os.path.join(root, "meson"), 0o755)
             shutil.copy(os.path.join(TOOLS, "test"), os.path.join(root, "tools"))
-            done = subprocess.run([os.path.join(root, "tools/test"), *words], check=name != "", timeout=60, capture_output=True, text=True,
-                                  env={**os.environ, "name": name, "PATH": root + ":" + os.environ["PATH"]})
+            done = subprocess.run([os.path.join(root, "tools/test"), *words], check=check and name != "", timeout=60, capture_output=True,
+                                  text=True, env={**os.environ, "name": name, "PATH": root + ":" + os.environ["PATH"]})
             with open(os.path.join(root, "asked"), encoding="utf-8") as file:
                 return done.stdout.splitlines(), file.read().splitlines(), done.returncode
 
@@ -103,6 +103,14 @@ esac
         self.assertNotEqual(status, 0)
         self.assertFalse([line for line in said if line.startswith("testing")])
         self.assertRegex(asked[-1], "--list")
+
+    def test_a_name_that_no_test_has_ends_it_beside_one_that_there_is(self):
+        for words in (("pool-eager", "nosuch"), ("nosuch", "pool-*"), ("--quiet", "pool-eager", "nosuch")):
+            said, _, status = self.answer("pool-eager", *words, check=False)
+            self.assertNotEqual(status, 0, words)
+            self.assertFalse([line for line in said if line.startswith("testing")])
+        for words in (("pool-*",), ("--suite", "unit", "pool-eager"), ("emm:pool-eager",)):
+            self.assertEqual(self.answer("pool-eager", *words)[2], 0, words)
 
     def test_a_list_of_tests_has_nothing_but_their_names(self):
         self.assertEqual(self.answer("pool-eager", "--list")[0], ["emm:unit+pool / pool-eager"])
