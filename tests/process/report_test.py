@@ -164,6 +164,11 @@ class Replays(Case):
         self.assertGreater(figures["replays"][1]["peak_reserved_bytes"], 0)
         self.assertIsNone(data_of(self.page)["replays"][0])
 
+    def test_the_summary_says_that_a_replay_was_on_the_simulated_driver(self):
+        path = self.file("log.csv", random_log(50, CALLERS))
+        said = run("report", path, "-o", self.page, "--plugin", "passthrough").stdout
+        self.assertIn("\n  passthrough on the SIMULATED driver: at most ", said)
+
     def test_without_a_plugin_that_loads_there_is_no_page(self):
         path = self.file("log.csv", random_log(50, CALLERS))
         done = run("report", path, "-o", self.page, "--plugin", "nothing-like-it")
@@ -173,6 +178,12 @@ class Replays(Case):
 
 
 class Manners(Case):
+    def test_a_page_that_takes_the_place_of_another_file_says_so(self):
+        path = self.file("log.csv", random_log(50, CALLERS))
+        for end in "page.html: the page\n", "page.html: the page, in place of the file that was there\n":
+            said = run("report", path, "-o", self.page).stdout
+            self.assertTrue(said.endswith(end), said)
+
     def test_names_do_no_harm(self):
         callers = [f"/lib/{name}.so+0x1 ({name}+0x2)" for name in HOSTILE]
         path = self.file("<b>log.csv", random_log(400, [caller.replace("\n", " ") for caller in callers]))

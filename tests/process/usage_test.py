@@ -20,6 +20,15 @@ class New(unittest.TestCase):
                 self.assertEqual(shlex.split(step)[1], starts, said)
 
 
+    def test_where_there_is_no_gpu_the_last_step_chooses_the_simulated_driver(self):
+        has_gpu = os.path.exists("/dev/nvidiactl") or os.path.exists("/dev/dxg")
+        for driver, expected in (({}, "" if has_gpu else "EMM_DRIVER=sim "), ({"EMM_DRIVER": "/usr/lib/libcuda.so.1"}, "")):
+            with self.subTest(driver), tempfile.TemporaryDirectory() as folder:
+                said = subprocess.run([EMM, "new", "mine"], cwd=folder, env={"PATH": "/usr/bin:/bin", **driver},
+                                      capture_output=True, text=True, check=True).stdout
+                self.assertEqual(said.splitlines()[-1], f"  {expected}EMM_PLUGIN=$PWD/build/libemm-mine.so PROGRAM")
+
+
 class Help(unittest.TestCase):
     def test_each_command_explains_its_options_cases_and_exit_status(self):
         for command, words in {"": ["info", "replay", "bench", "events", "run", "Exit status"],

@@ -99,6 +99,13 @@ std::string tool_command() {
     return is_found || own.empty() ? "emm" : shell_quoted(own);
 }
 
+// For a program of the plugin's, where there is no GPU and no other driver is chosen.
+std::string simulator_setting() {
+    const bool has_gpu =
+        fs::exists("/dev/nvidiactl") || fs::exists("/dev/dxg"); // the latter in WSL
+    return has_gpu || !environment("EMM_DRIVER").empty() ? "" : "EMM_DRIVER=sim ";
+}
+
 std::string next_steps(const std::string &name, Builder builder) {
     const dl::Home home = dl::home_of(dlsym(RTLD_DEFAULT, "emm_version"));
     const std::string steps =
@@ -106,8 +113,8 @@ std::string next_steps(const std::string &name, Builder builder) {
             ? pkg_config_step(home) + "  meson setup build && meson compile -C build\n"
             : cmake_step(home) + "  cmake -B build && cmake --build build\n";
     const std::string library = fmt::format("$PWD/build/libemm-{}.so", name);
-    return fmt::format("  cd {}\n{}  EMM_DRIVER=sim {} check {}\n  EMM_PLUGIN={} PROGRAM\n", name,
-                       steps, tool_command(), library, library);
+    return fmt::format("  cd {0}\n{1}  EMM_DRIVER=sim {2} check {3}\n  {4}EMM_PLUGIN={3} PROGRAM\n",
+                       name, steps, tool_command(), library, simulator_setting());
 }
 
 } // namespace

@@ -12,6 +12,7 @@
 #include "usage.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <unistd.h>
@@ -60,6 +61,8 @@ private:
     Json make_page() {
         page_ = options_.output.value_or("report.html");
         Output output(page_ == "-" ? "" : page_, options_.input);
+        std::error_code none;
+        replaces_ = std::filesystem::is_regular_file(page_, none);
         const Json document = make();
         progress_.show("writing " + observe::one_line(page_));
         write_page(output, document);
@@ -106,12 +109,14 @@ private:
         if (options_.json) {
             print_json(report);
         } else {
-            print(fmt::format("{}{}: the page\n", summary_text(figures), page_));
+            print(fmt::format("{}{}: the page{}\n", summary_text(figures), page_,
+                              replaces_ ? ", in place of the file that was there" : ""));
         }
     }
 
     const ReportOptions &options_;
     std::string page_; // its file; empty: there is none
+    bool replaces_ = false;
     const Input input_;
     Progress progress_;
     Pace pace_;
