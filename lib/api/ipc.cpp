@@ -44,7 +44,11 @@ emm_status emm_ipc_handle_to_name(const emm_ipc_handle *handle, emm_ipc_name *re
     EMM_COUNT_CALL();
     EMM_REQUIRE(handle, ret_name);
     const emm_ipc_handle copy = *handle;
-    return api::guarded([&] { return sharing::name_handle(copy, ret_name); });
+    return api::guarded([&]() -> emm_status {
+        EMM_TRY(sharing::check_handle(copy));
+        *ret_name = sharing::write_name(copy);
+        return EMM_OK;
+    });
 }
 
 emm_status emm_ipc_name_to_handle(const emm_ipc_name *name, emm_ipc_handle *ret_handle) {

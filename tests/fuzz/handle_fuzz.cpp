@@ -26,7 +26,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (size >= sizeof name) {
         std::memcpy(&name, data, sizeof name);
         sharing::is_name(&name);
-        sharing::generation_of(name);
+        sharing::handle_of(name);
     }
     return 0;
 }

@@ -151,7 +151,7 @@ emm_status export_memory(emm_memory &memory, emm_ipc_handle *ret_handle) noexcep
 }
 
 bool find_export(const emm_ipc_name &name, emm_ipc_handle *ret_handle) noexcept {
-    const uint64_t generation = generation_of(name);
+    const uint64_t generation = handle_of(name).generation;
     const std::lock_guard lock(exports().mutex);
     for (const Export &each : exports().all) {
         if (each.count != 0 && each.handle.generation == generation &&

@@ -124,11 +124,6 @@ emm_status check_exporter(const uint8_t *nonce) {
     return EMM_OK;
 }
 
-emm_status check_stamp(const emm_ipc_handle &handle) {
-    EMM_TRY(check_handle(handle));
-    return check_exporter(handle.nonce);
-}
-
 uint32_t checksum_of(const void *bytes, size_t size) noexcept {
     uint32_t sum = ~0u;
     for (size_t i = 0; i < size; ++i) {
@@ -166,22 +161,6 @@ uint32_t checksum_of(const NameContent &content) noexcept {
     return sharing::checksum_of(&content, offsetof(NameContent, checksum));
 }
 
-emm_status check_content(const NameContent &content) {
-    if (!is_name(&content)) {
-        return observe::refuse("an export's name: expected one that begins with 'emm-ipc', found "
-                               "other bytes");
-    }
-    if (content.version != name_version) {
-        return observe::refuse("the version of an export's name: expected {}, found {}",
-                               name_version, content.version);
-    }
-    if (const uint32_t sum = checksum_of(content); content.checksum != sum) {
-        return observe::refuse("the checksum of an export's name: expected {:#x}, found {:#x}", sum,
-                               content.checksum);
-    }
-    return check_exporter(content.nonce);
-}
-
 } // namespace
 
 bool is_name(const void *bytes) noexcept {
@@ -205,18 +184,21 @@ emm_ipc_name write_name(const emm_ipc_handle &handle) noexcept {
     return name;
 }
 
-emm_status name_handle(const emm_ipc_handle &handle, emm_ipc_name *ret_name) {
-    EMM_TRY(check_handle(handle));
-    *ret_name = write_name(handle);
-    return EMM_OK;
-}
-
-uint64_t generation_of(const emm_ipc_name &name) noexcept {
-    return content_of(name).generation;
-}
-
 emm_status check_name(const emm_ipc_name &name) {
-    return check_content(content_of(name));
+    const NameContent content = content_of(name);
+    if (!is_name(&content)) {
+        return observe::refuse("an export's name: expected one that begins with 'emm-ipc', found "
+                               "other bytes");
+    }
+    if (content.version != name_version) {
+        return observe::refuse("the version of an export's name: expected {}, found {}",
+                               name_version, content.version);
+    }
+    if (const uint32_t sum = checksum_of(content); content.checksum != sum) {
+        return observe::refuse("the checksum of an export's name: expected {:#x}, found {:#x}", sum,
+                               content.checksum);
+    }
+    return check_exporter(content.nonce);
 }
 
 emm_ipc_handle handle_of(const emm_ipc_name &name) noexcept {

@@ -18,9 +18,6 @@ emm_status check_handle(const emm_ipc_handle &handle);
 // Whether a process with this nonce is another one than this.
 emm_status check_exporter(const uint8_t *nonce);
 
-// Both: whether a handle may be opened here.
-emm_status check_stamp(const emm_ipc_handle &handle);
-
 // CRC-32: every change of up to four bytes in a row is seen.
 uint32_t checksum_of(const void *bytes, size_t size) noexcept;
 
@@ -29,17 +26,14 @@ uint32_t checksum_of(const void *bytes, size_t size) noexcept;
 
 bool is_name(const void *bytes) noexcept;
 
-// The name of any handle, and of one that is checked as for opening it.
+// The name of any handle.
 emm_ipc_name write_name(const emm_ipc_handle &handle) noexcept;
-emm_status name_handle(const emm_ipc_handle &handle, emm_ipc_name *ret_name);
-
-// The number of the export, of bytes that may be anything.
-uint64_t generation_of(const emm_ipc_name &name) noexcept;
 
 // Whether it is whole, and of another process than this.
 emm_status check_name(const emm_ipc_name &name);
 
-// A handle with the two fields that a name has, the exporter and the export; the others are 0.
+// A handle with the fields that a name has, the exporter and the export; the others are 0. The
+// bytes may be anything.
 emm_ipc_handle handle_of(const emm_ipc_name &name) noexcept;
 
 } // namespace emm::sharing

@@ -205,7 +205,8 @@ emm_status check_and_open(emm_context &context, const emm_ipc_handle &handle,
     int32_t device = context.device;
     bool reachable = true;
     EMM_TRY(core::admit_or_wait(context));
-    EMM_TRY(check_stamp(handle));
+    EMM_TRY(check_handle(handle));
+    EMM_TRY(check_exporter(handle.nonce));
     EMM_TRY(find_device(context, handle, &device));
     EMM_TRY(check_liveness(handle));
     if (device != context.device) {
