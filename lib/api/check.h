@@ -30,22 +30,8 @@ template <class... Arguments>
     return observe::refuse("{}: {} is {}", function, names.substr(0, names.find(',')), what);
 }
 
-inline emm_status without_size(const char *function, const char *argument) noexcept {
-    return observe::refuse("{}: {}->struct_size: expected the size of the caller's struct, found 0",
-                           function, argument);
-}
-
 inline emm_status wrong_flags(const char *function, const char *expected, uint32_t flags) noexcept {
     return observe::refuse("{}: flags: expected {}, found {}", function, expected, flags);
-}
-
-inline emm_status wrong_range(const char *function, const void *host, size_t size) noexcept {
-    return observe::refuse("{}: expected a range within the address space, found {} bytes at {}",
-                           function, size, host);
-}
-
-inline emm_status no_stream(const char *function) noexcept {
-    return observe::refuse("{}: stream: expected a stream, found EMM_STREAM_UNORDERED", function);
 }
 
 // Flags of the calls that pin host memory, and of those that register it.
@@ -108,7 +94,9 @@ template <class Function> emm_status guarded(Function function) noexcept {
 #define EMM_REQUIRE_SIZED(argument)                                                                \
     EMM_REQUIRE(argument)                                                                          \
     if ((argument)->struct_size == 0) {                                                            \
-        return ::emm::api::without_size(__func__, #argument);                                      \
+        return ::emm::observe::refuse(                                                             \
+            "{}: " #argument "->struct_size: expected the size of the caller's struct, found 0",   \
+            __func__);                                                                             \
     }
 
 // No flags that the call does not have.
@@ -125,7 +113,9 @@ template <class Function> emm_status guarded(Function function) noexcept {
 #define EMM_REQUIRE_RANGE(host, size)                                                              \
     EMM_REQUIRE(host)                                                                              \
     if ((size) > UINTPTR_MAX - reinterpret_cast<uintptr_t>(host)) {                                \
-        return ::emm::api::wrong_range(__func__, host, size);                                      \
+        return ::emm::observe::refuse(                                                             \
+            "{}: expected a range within the address space, found {} bytes at {}", __func__, size, \
+            static_cast<const void *>(host));                                                      \
     }
 #define EMM_REQUIRE_ATTACH_FLAG(flags)                                                             \
     if ((flags) != EMM_ATTACH_GLOBAL && (flags) != EMM_ATTACH_HOST) {                              \
@@ -134,5 +124,6 @@ template <class Function> emm_status guarded(Function function) noexcept {
 
 #define EMM_REQUIRE_STREAM(stream)                                                                 \
     if ((stream) == EMM_STREAM_UNORDERED) {                                                        \
-        return ::emm::api::no_stream(__func__);                                                    \
+        return ::emm::observe::refuse("{}: stream: expected a stream, found EMM_STREAM_UNORDERED", \
+                                      __func__);                                                   \
     }

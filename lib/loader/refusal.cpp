@@ -20,17 +20,15 @@ std::string sentence(const Refusal &refusal) {
 } // namespace
 
 emm_status refuse(Refusal refusal) {
-    observe::ErrorDetail detail;
-    detail.code = refusal.code;
-    detail.driver_result = refusal.driver_result;
-    detail.text = sentence(refusal);
-    detail.stage = refusal.stage;
-    detail.path = std::move(refusal.path);
-    detail.expected = std::move(refusal.expected);
-    detail.got = std::move(refusal.got);
-    detail.hint = std::move(refusal.hint);
-    detail.tried = std::move(refusal.tried);
-    return observe::fail(std::move(detail));
+    return observe::fail({.code = refusal.code,
+                          .driver_result = refusal.driver_result,
+                          .text = sentence(refusal),
+                          .stage = refusal.stage,
+                          .path = std::move(refusal.path),
+                          .expected = std::move(refusal.expected),
+                          .got = std::move(refusal.got),
+                          .hint = std::move(refusal.hint),
+                          .tried = std::move(refusal.tried)});
 }
 
 emm_status refuse_file(const char *stage, const std::string &path, std::string problem,

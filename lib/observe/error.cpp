@@ -159,23 +159,17 @@ emm_status fail(ErrorDetail detail) noexcept {
 }
 
 emm_status fail(emm_status code, int32_t driver_result, std::string text) noexcept {
-    ErrorDetail detail;
-    detail.code = code;
-    detail.driver_result = driver_result;
-    detail.text = std::move(text);
-    return fail(std::move(detail));
+    return fail({.code = code, .driver_result = driver_result, .text = std::move(text)});
 }
 
 emm_status fail(emm_status code, int32_t driver_result, const char *text) noexcept {
-    ErrorDetail detail;
-    detail.code = code;
-    detail.driver_result = driver_result;
+    std::string copy;
     try {
-        detail.text = bounded(text);
+        copy = bounded(text);
     } catch (const std::bad_alloc &) {
         // The code's own sentence does.
     }
-    return fail(std::move(detail));
+    return fail(code, driver_result, std::move(copy));
 }
 
 emm_status fail_formatted(emm_status code, int32_t driver_result, fmt::string_view text,

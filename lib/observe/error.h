@@ -22,9 +22,9 @@ template <class Struct> constexpr Struct sized() noexcept {
 struct ErrorDetail {
     emm_status code = EMM_OK;
     int32_t driver_result = 0;
-    std::string text, stage, path, expected, got, hint;
-    std::vector<std::string> tried;
-    std::string report; // JSON, as observe/memory_report.h makes it
+    std::string text = {}, stage = {}, path = {}, expected = {}, got = {}, hint = {};
+    std::vector<std::string> tried = {};
+    std::string report = {}; // JSON, as observe/memory_report.h makes it
 };
 
 // Makes `detail` the calling thread's last error; returns its code.

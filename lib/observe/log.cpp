@@ -2,7 +2,6 @@
 
 #include "observe/error.h"
 #include "observe/file.h"
-#include "observe/log_levels.h"
 #include "observe/log_setting.h"
 #include "observe/process.h"
 #include "observe/read_write.h"

@@ -1,7 +1,6 @@
 #include "observe/log_setting.h"
 
 #include "observe/file.h"
-#include "observe/log_levels.h"
 #include "observe/settings.h"
 
 #include <emm/plugin.h>

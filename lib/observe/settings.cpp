@@ -1,7 +1,6 @@
 #include "observe/settings.h"
 
 #include "observe/callers/track_options.h"
-#include "observe/log_levels.h"
 #include "observe/suggest.h"
 #include "observe/text.h"
 

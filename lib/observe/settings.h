@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <charconv>
 #include <optional>
 #include <string>
@@ -9,6 +10,10 @@
 // Which values emm's variables take, and what is said of others. All of it is pure; environment.h
 // reads the variables.
 namespace emm::observe {
+
+// The words for EMM_LOG_OFF and on.
+inline constexpr std::array<std::string_view, 5> level_words{"off", "error", "warn", "info",
+                                                             "debug"};
 
 // "expected on or off, found 'yes'; it is on". "" for a value that the variable takes, for an empty
 // one, and for variables that name a file or a plugin.

@@ -180,22 +180,25 @@ emm_status reset_manager(emm_context &context) {
 
 namespace {
 
-// A plugin that returns what a service answered has nothing to add: the service's sentence stays.
-emm_status passed_on(emm_status status) noexcept {
+// A plugin may call these from its own exit handlers, and at the end of its threads. One that
+// returns what a service answered has nothing to add: the service's sentence stays.
+template <class Service> emm_status serve_plugin(Service service) noexcept {
+    if (observe::is_forked_child()) {
+        return observe::refuse_forked_child();
+    }
+    const emm_status status = observe::with_memory("no memory to serve a plugin", service);
     if (status < EMM_OK) {
         observe::make_plugin_word();
     }
     return status;
 }
 
-// A plugin may call these from its own exit handlers, and at the end of its threads.
 void host_log(int32_t level, const char *text) {
     observe::log(level, observe::bounded(text));
 }
 
 emm_status host_defer(emm_context *context, emm_deferred function, void *argument, size_t bytes) {
-    return observe::is_forked_child() ? observe::refuse_forked_child()
-                                      : passed_on(defer(*context, function, argument, bytes));
+    return serve_plugin([&] { return defer(*context, function, argument, bytes); });
 }
 
 size_t host_pressure(emm_context *context, size_t bytes) {
@@ -204,17 +207,11 @@ size_t host_pressure(emm_context *context, size_t bytes) {
 
 emm_status host_serve_ipc(emm_context *context, const emm_ipc_source *source,
                           emm_ipc_handle *ret_handle) {
-    if (observe::is_forked_child()) {
-        return observe::refuse_forked_child();
-    }
-    return passed_on(observe::with_memory("no memory to serve an export", [&] {
-        return sharing->serve(*context, *source, ret_handle);
-    }));
+    return serve_plugin([&] { return sharing->serve(*context, *source, ret_handle); });
 }
 
 emm_status host_withdraw_ipc(emm_context *context, const emm_ipc_handle *handle) {
-    return observe::is_forked_child() ? observe::refuse_forked_child()
-                                      : passed_on(sharing->withdraw(*context, *handle));
+    return serve_plugin([&] { return sharing->withdraw(*context, *handle); });
 }
 
 constexpr emm_host the_host = {

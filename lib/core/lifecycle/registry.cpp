@@ -1,4 +1,3 @@
-
 #include "core/account/watch.h"
 #include "core/lifecycle/lifecycle.h"
 #include "core/record/context.h"

@@ -1,4 +1,3 @@
-
 #include "core/account/watch.h"
 #include "core/handles/handle.h"
 #include "core/lifecycle/lifecycle.h"

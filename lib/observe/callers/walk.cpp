@@ -65,35 +65,13 @@ size_t walk(Frame frame, uintptr_t *ret_addresses, size_t most) noexcept {
     return count;
 }
 
-namespace {
-
-// Takes the return addresses of a stack, from the innermost.
-class CallerSearch {
-public:
-    explicit CallerSearch(uintptr_t direct) : direct_(direct) {}
-
-    // True: this is the call that was looked for.
-    bool ends_at(uintptr_t address) {
-        has_passed_direct_ = has_passed_direct_ || address == direct_;
-        if (!has_passed_direct_) {
-            return false;
-        }
-        const CodeRange *const range = modules().find(address);
-        return !range || !range->is_passing;
-    }
-
-private:
-    const uintptr_t direct_;
-    bool has_passed_direct_ = false; // before it are emm's own
-};
-
-} // namespace
-
 const void *outer_caller_slowly(const void *direct) noexcept {
     Frame frame = frame_here();
-    CallerSearch search(reinterpret_cast<uintptr_t>(direct));
+    bool has_passed_direct = false; // before it are emm's own
     for (size_t depth = 0; depth < deepest_stack && frame.leave(); depth++) {
-        if (search.ends_at(frame.place)) {
+        has_passed_direct |= frame.place == reinterpret_cast<uintptr_t>(direct);
+        const CodeRange *const range = has_passed_direct ? modules().find(frame.place) : nullptr;
+        if (has_passed_direct && !(range && range->is_passing)) {
             return reinterpret_cast<const void *>(frame.place);
         }
     }

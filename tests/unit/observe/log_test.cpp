@@ -1,7 +1,7 @@
 #include "catch.h"
 
 #include "observe/log.h"
-#include "observe/log_levels.h"
+#include "observe/log_setting.h"
 
 #include <atomic>
 #include <cstdlib>
