@@ -2,7 +2,6 @@
 // or is complained about in a sentence; warnings are shown all the same.
 #include "file.h"
 #include "observe/file.h"
-#include "observe/log_levels.h"
 #include "observe/log_setting.h"
 
 using namespace emm::observe;
