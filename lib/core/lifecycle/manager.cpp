@@ -144,9 +144,11 @@ void destroy_manager(emm_context &context) noexcept {
     }
     flush(context); // destroy may have queued frees
     release_defaults(context);
-    driver::forget_context(context.cuda_context);
     context.epoch.note_dropped();
     const bool is_retired = (context.state.load(std::memory_order_relaxed) & state_retired) != 0;
+    if (!is_retired) { // else the CUDA context lives, with what the plugin has leaked there
+        driver::forget_context(context.cuda_context);
+    }
     drop_tracked(context, !is_retired);
 }
 
