@@ -3,6 +3,7 @@
 #include "file.h"
 #include "observe/file.h"
 #include "observe/log_setting.h"
+#include "observe/settings.h"
 
 using namespace emm::observe;
 

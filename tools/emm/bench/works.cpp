@@ -6,6 +6,7 @@
 namespace emm::tool {
 
 IdleWork::IdleWork(emm_context *context, size_t size) : context_(context), size_(size) {
+    EMM_REQUIRE_CUDA(cuEventCreate, &event_, CU_EVENT_DISABLE_TIMING);
     for (size_t i = 0; i < idle_streams; i++) {
         const PluginMemory memory = memory_on_new_stream();
         for (const size_t used : {size_t(256), size}) {
@@ -17,6 +18,10 @@ IdleWork::IdleWork(emm_context *context, size_t size) : context_(context), size_
     }
 }
 
+IdleWork::~IdleWork() {
+    driver_calls().cuEventDestroy(event_);
+}
+
 PluginMemory IdleWork::memory_on_new_stream() {
     streams_.push_back(std::make_unique<Stream>(context_));
     return {context_, streams_.back()->get()};
@@ -24,9 +29,11 @@ PluginMemory IdleWork::memory_on_new_stream() {
 
 void IdleWork::run(uint64_t pairs) {
     for (; pairs > 0; pairs--) {
-        const PluginMemory &taking = working_[next_++ % working_streams],
-                           &giving = working_[next_++ % working_streams];
-        giving.release(taking.allocate(size_), size_);
+        const size_t taking = next_++ % working_streams, giving = next_++ % working_streams;
+        const auto block = working_[taking].allocate(size_);
+        EMM_REQUIRE_CUDA(cuEventRecord, event_, streams_[idle_streams + taking]->get());
+        EMM_REQUIRE_CUDA(cuStreamWaitEvent, streams_[idle_streams + giving]->get(), event_, 0);
+        working_[giving].release(block, size_);
     }
 }
 

@@ -276,11 +276,13 @@ std::unique_ptr<Work> make_work(const Measurement &measurement, Memory memory, u
     return std::make_unique<PairWork<Memory>>(memory, measurement.size);
 }
 
-// Of a few streams every other one allocates, and its neighbour frees, so that the plugin has to
-// find out what that one has done. Many more streams were used once before, and do nothing.
+// Of a few streams every other one allocates, and its neighbour frees behind an event, so that the
+// plugin has to find out what that one has done. Many more streams were used once before, and do
+// nothing.
 class IdleWork : public Work {
 public:
     IdleWork(emm_context *context, size_t size);
+    ~IdleWork() override;
     void run(uint64_t pairs) override;
 
 private:
@@ -289,7 +291,8 @@ private:
     emm_context *const context_;
     const size_t size_;
     std::vector<std::unique_ptr<Stream>> streams_;
-    std::vector<PluginMemory> working_;
+    std::vector<PluginMemory> working_; // on the last of streams_
+    CUevent event_ = nullptr;
     size_t next_ = 0;
 };
 
