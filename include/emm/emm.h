@@ -636,15 +636,15 @@ EMM_API emm_status emm_stream_register(emm_context *context, emm_stream stream);
 EMM_API emm_status emm_stream_retire(emm_context *context, emm_stream stream);
 
 /*
- * Announces that `stream` is about to begin a capture, or that its capture has just ended; also one
- * that failed to begin: each announcement that succeeded has its end. While one is announced, no
- * plugin records an event on the context and unordered frees are held back. The capture of an
- * unregistered stream may go unannounced while no thread, in that context, allocates pinned memory,
- * allocates or frees unordered, frees what emm_record_use named, trims or retires the context, and
- * none runs out of memory of its device or of pinned memory: each may record an event on the
- * context, which makes CUDA invalidate the capture. All contexts may use portable pinned memory:
- * once some was freed unordered, allocations and unordered frees of pinned memory, and trims, may
- * do so in every context.
+ * Announces that `stream` is about to begin a capture or to join one, or that its capture has just
+ * ended; also one that failed to begin: each announcement that succeeded has its end. While one is
+ * announced, no plugin records an event on the context and unordered frees are held back. The
+ * capture of an unregistered stream may go unannounced while no thread, in that context, allocates
+ * pinned memory, allocates or frees unordered, frees what emm_record_use named, trims or retires
+ * the context, and none runs out of memory of its device or of pinned memory: each may record an
+ * event on the context, which makes CUDA invalidate the capture. All contexts may use portable
+ * pinned memory: once some was freed unordered, allocations and unordered frees of pinned memory,
+ * and trims, may do so in every context.
  */
 EMM_API emm_status emm_capture_begin(emm_context *context, emm_stream stream);
 EMM_API emm_status emm_capture_end(emm_context *context, emm_stream stream);
