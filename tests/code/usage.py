@@ -105,12 +105,10 @@ esac
         self.assertRegex(asked[-1], "--list")
 
     def test_a_name_that_no_test_has_ends_it_beside_one_that_there_is(self):
-        for words in (("pool-eager", "nosuch"), ("nosuch", "pool-*"), ("--quiet", "pool-eager", "nosuch")):
-            said, _, status = self.answer("pool-eager", *words, check=False)
-            self.assertNotEqual(status, 0, words)
-            self.assertFalse([line for line in said if line.startswith("testing")])
-        for words in (("pool-*",), ("--suite", "unit", "pool-eager"), ("emm:pool-eager",)):
-            self.assertEqual(self.answer("pool-eager", *words)[2], 0, words)
+        said, _, status = self.answer("pool-eager", "pool-eager", "nosuch", check=False)
+        self.assertNotEqual(status, 0)
+        self.assertFalse([line for line in said if line.startswith("testing")])
+        self.assertEqual(self.answer("pool-eager", "--suite", "unit", "pool-*")[2], 0)
 
     def test_a_list_of_tests_has_nothing_but_their_names(self):
         self.assertEqual(self.answer("pool-eager", "--list")[0], ["emm:unit+pool / pool-eager"])
