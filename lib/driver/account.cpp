@@ -1,6 +1,9 @@
 #include "driver/account.h"
 
+#include "observe/memory_report.h"
+
 #include <algorithm>
+#include <fmt/format.h>
 #include <iterator>
 #include <new>
 
@@ -19,6 +22,10 @@ uint64_t with_segment(uint64_t bytes) {
 uint64_t bounded_bytes(const Account::Charge &charge) {
     return is_bounded(charge.kind) ? charge.bytes : 0;
 }
+
+constexpr const char *kind_names[kinds] = {"blocks",          "physical memory",  "memory pools",
+                                           "arrays",          "mipmapped arrays", "graph nodes",
+                                           "external memory", "managed memory",   "pinned memory"};
 
 bool fits(uint64_t bytes, uint64_t used, uint64_t bound) {
     return bound == 0 || (used <= bound && bytes <= bound - used);
@@ -215,6 +222,32 @@ void Account::pool_ends(uint64_t pool) {
     const uint64_t peak = ask_(pool).peak_reserved;
     const std::lock_guard lock(mutex_);
     ended_pools_peak_ = std::max(ended_pools_peak_, peak);
+}
+
+uint64_t bounded_sum(const Tally (&rows)[kinds]) {
+    uint64_t sum = 0;
+    for (size_t kind = 0; kind < kinds; kind++) {
+        sum += is_bounded(Kind(kind)) ? rows[kind].bytes : 0;
+    }
+    return sum;
+}
+
+std::string limit_text(const Account::Figures &figures) {
+    if (figures.bound == 0) {
+        return "";
+    }
+    const auto &managers = figures.rows[size_t(Holder::managers)];
+    const auto &program = figures.rows[size_t(Holder::program)];
+    std::string text =
+        fmt::format("{} of EMM_LIMIT's {} used: managers {}", observe::bytes_text(figures.used),
+                    observe::bytes_text(figures.bound), observe::bytes_text(bounded_sum(managers)));
+    for (size_t kind = 0; kind < kinds; kind++) {
+        if (program[kind].bytes != 0 && is_bounded(Kind(kind))) {
+            text += fmt::format(", the program's {} {}", kind_names[kind],
+                                observe::bytes_text(program[kind].bytes));
+        }
+    }
+    return text;
 }
 
 } // namespace emm::driver

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <string>
 
 // What of each device's memory this process has taken from the driver, by holder and by kind, and
 // the bound of each device (EMM_LIMIT). It knows no driver: its users say what a call is about to
@@ -30,6 +31,14 @@ constexpr size_t kinds = 9;
 // own, and external memory is another API's.
 constexpr bool is_bounded(Kind kind) {
     return kind < Kind::external;
+}
+
+// What the driver takes for so many bytes: it packs small blocks at 512 bytes and takes whole 2 MiB
+// pages for the others.
+constexpr uint64_t device_granules(uint64_t bytes) {
+    constexpr uint64_t small_granule = 512, page = uint64_t(2) << 20, small_limit = page / 2;
+    const uint64_t granule = bytes < small_limit ? small_granule : page;
+    return bytes > UINT64_MAX - granule ? bytes : (bytes + granule - 1) / granule * granule;
 }
 
 struct Tally {
@@ -123,6 +132,13 @@ private:
     Tally totals_[2]; // of managers: device, host
     uint64_t ended_pools_peak_ = 0;
 };
+
+// What counts against a bound.
+uint64_t bounded_sum(const Tally (&rows)[kinds]);
+
+// "8 GiB of EMM_LIMIT's 8 GiB used: managers 6 GiB, the program's physical memory 2 GiB". "": the
+// device has no bound.
+std::string limit_text(const Account::Figures &figures);
 
 // That of the process.
 Account &account();

@@ -1,6 +1,5 @@
 #include "driver/limit.h"
 
-#include "observe/memory_report.h"
 #include "observe/text.h"
 
 #include <emm/plugin_helpers.h>
@@ -13,10 +12,6 @@ namespace {
 
 constexpr uint64_t least_limit = uint64_t(2) << 20; // what the driver itself takes at least
 constexpr std::string_view gpu = "GPU-";
-
-constexpr const char *kind_names[kinds] = {"blocks",          "physical memory",  "memory pools",
-                                           "arrays",          "mipmapped arrays", "graph nodes",
-                                           "external memory", "managed memory",   "pinned memory"};
 
 std::string expected(std::string_view what, std::string_view found) {
     return fmt::format("expected {}, found '{}'", what, observe::one_line(found, 100));
@@ -92,32 +87,6 @@ std::string apply_limits(const std::vector<Limit> &limits, std::vector<LimitedDe
     }
     devices = std::move(bounded);
     return "";
-}
-
-uint64_t bounded_sum(const Tally (&rows)[kinds]) {
-    uint64_t sum = 0;
-    for (size_t kind = 0; kind < kinds; kind++) {
-        sum += is_bounded(Kind(kind)) ? rows[kind].bytes : 0;
-    }
-    return sum;
-}
-
-std::string limit_text(const Account::Figures &figures) {
-    if (figures.bound == 0) {
-        return "";
-    }
-    const auto &managers = figures.rows[size_t(Holder::managers)];
-    const auto &program = figures.rows[size_t(Holder::program)];
-    std::string text =
-        fmt::format("{} of EMM_LIMIT's {} used: managers {}", observe::bytes_text(figures.used),
-                    observe::bytes_text(figures.bound), observe::bytes_text(bounded_sum(managers)));
-    for (size_t kind = 0; kind < kinds; kind++) {
-        if (program[kind].bytes != 0 && is_bounded(Kind(kind))) {
-            text += fmt::format(", the program's {} {}", kind_names[kind],
-                                observe::bytes_text(program[kind].bytes));
-        }
-    }
-    return text;
 }
 
 } // namespace emm::driver

@@ -1,7 +1,5 @@
 #pragma once
 
-#include "driver/account.h"
-
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -26,12 +24,5 @@ struct LimitedDevice {
 
 // Gives each device its bound. "" or what is wrong, as before.
 std::string apply_limits(const std::vector<Limit> &limits, std::vector<LimitedDevice> &devices);
-
-// What counts against a bound.
-uint64_t bounded_sum(const Tally (&rows)[kinds]);
-
-// "8 GiB of EMM_LIMIT's 8 GiB used: managers 6 GiB, the program's physical memory 2 GiB". "": the
-// device has no bound.
-std::string limit_text(const Account::Figures &figures);
 
 } // namespace emm::driver

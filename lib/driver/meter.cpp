@@ -103,19 +103,8 @@ void Charges::end(CUcontext context) noexcept {
 
 constexpr auto &charges = observe::immortal<Charges>;
 
-// cuMemAlloc packs small blocks at 512 bytes and takes whole 2 MiB pages for the others.
-constexpr uint64_t small_granule = 512, page = uint64_t(2) << 20, small_limit = uint64_t(1) << 20;
-
-uint64_t round_up(uint64_t bytes, uint64_t granule) {
-    return (bytes + granule - 1) / granule * granule;
-}
-
-uint64_t device_granules(uint64_t bytes) {
-    return round_up(bytes, bytes < small_limit ? small_granule : page);
-}
-
 uint64_t host_granules(uint64_t bytes) {
-    return round_up(bytes, 4096);
+    return (bytes + 4095) / 4096 * 4096;
 }
 
 uint64_t key_of(const void *pointer) {

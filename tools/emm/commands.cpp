@@ -214,6 +214,9 @@ Command run_command(CLI::App &app, const std::vector<std::string> &program,
     run->formatter(help_formatter_of_run());
     run->get_formatter()->column_width(34);
     option(run, "--plugin SPEC", options->plugin, "the plugin (default: EMM_PLUGIN)");
+    option(run, "--limit SIZE", options->limit,
+           "device memory of all kinds that the program may have of each device;\n"
+           "GPU-UUID=SIZE;*=SIZE: of one, and of the others");
     run->add_flag("--sync-free", options->sync_free,
                   "a free waits for the work of its context, as the driver's does");
     run->add_flag("--zero", options->zero, "memory is zero when it is handed out");
@@ -233,7 +236,7 @@ Command run_command(CLI::App &app, const std::vector<std::string> &program,
     run->add_flag("--print-env", options->print_env,
                   "print the variables for a shell, and start nothing");
     run->footer(
-        "  emm run --plugin pool:max=8GiB -- python train.py\n"
+        "  emm run --plugin pool --limit 8GiB -- python train.py\n"
         "  eval \"$(emm run --plugin pool --print-env)\"\n\n"
         "LD_PRELOAD and LD_LIBRARY_PATH lead the program to emm's libcuda.so.1, which serves "
         "its\nmemory and passes all other calls on.\n\n"

@@ -70,6 +70,7 @@ int run_check(const CheckOptions &options);
 
 struct RunOptions {
     std::optional<std::string> plugin;  // none: what EMM_PLUGIN says
+    std::optional<std::string> limit;   // EMM_LIMIT
     std::optional<std::string> record;  // the event log
     std::optional<std::string> track;   // EMM_TRACK
     std::optional<std::string> release; // whose caches give back, separated by commas

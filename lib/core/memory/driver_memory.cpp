@@ -4,8 +4,8 @@
 #include "core/memory/memory.h"
 #include "core/memory/recovery.h"
 #include "core/record/context.h"
+#include "driver/account.h"
 #include "driver/driver.h"
-#include "driver/limit.h"
 #include "driver/meter.h"
 #include "observe/error.h"
 
@@ -57,8 +57,9 @@ uint64_t managers_bytes(int32_t device) {
 
 emm_status take_driver_memory(const emm_driver_memory &memory, const void *caller,
                               uint64_t &ret_id) {
-    driver::Account::Charge charge{memory.device, Holder::program, Kind(memory.kind), memory.bytes,
-                                   track_if_wanted(memory, caller)};
+    const driver::Account::Charge charge{memory.device, Holder::program, Kind(memory.kind),
+                                         driver::device_granules(memory.bytes),
+                                         track_if_wanted(memory, caller)};
     uint64_t id = 0;
     const auto take = [&] {
         const auto pool = reinterpret_cast<uintptr_t>(memory.pool);

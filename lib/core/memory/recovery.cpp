@@ -4,7 +4,7 @@
 #include "core/record/context.h"
 #include "core/record/epoch.h"
 #include "core/record/this_thread.h"
-#include "driver/limit.h"
+#include "driver/account.h"
 #include "observe/error.h"
 #include "observe/log.h"
 #include "observe/process.h"

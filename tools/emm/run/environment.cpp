@@ -61,6 +61,9 @@ Changes run_environment(const Environment &before, const RunOptions &options,
         changes.emplace_back("EMM_PLUGIN", *options.plugin);
     }
     changes.emplace_back("EMM_RUN", interposer_options(options));
+    if (options.limit) {
+        changes.emplace_back("EMM_LIMIT", *options.limit);
+    }
     if (options.record) {
         changes.emplace_back("EMM_EVENT_LOG", *options.record);
     }

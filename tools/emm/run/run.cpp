@@ -1,5 +1,6 @@
 #include "commands.h"
 
+#include "driver/limit.h"
 #include "observe/callers/track_options.h"
 #include "observe/text.h"
 #include "print.h"
@@ -63,6 +64,15 @@ void check_track(const std::string &spec) {
         throw Refusal(run_usage,
                       fmt::format("--track: expected {}, found '{}'",
                                   observe::track_options_expected, observe::one_line(spec)));
+    }
+}
+
+// By its text alone: the devices are those that the program sees.
+void check_limit(const std::string &text) {
+    std::vector<driver::Limit> limits;
+    const std::string problem = driver::parse_limits(text, limits);
+    if (!problem.empty()) {
+        throw Refusal(run_usage, "--limit: " + problem);
     }
 }
 
@@ -133,6 +143,9 @@ int run_checked(RunOptions options, WriteSignalsIgnored &signals) {
     check_usage(options);
     if (options.track) {
         check_track(*options.track);
+    }
+    if (options.limit) {
+        check_limit(*options.limit);
     }
     if (options.record) {
         options.record = absolute_record(*options.record);

@@ -1,8 +1,10 @@
 // The driver's memory that no plugin serves: each call is the driver's, and what it makes and ends
-// is counted.
-#include "server.h"
+// is charged to the device's account.
+#include "charged.h"
 
 #include <cstdlib>
+#include <iterator>
+#include <string>
 
 namespace emm::run {
 namespace {
@@ -21,7 +23,6 @@ CUcontext current_context() {
     return context;
 }
 
-// Whose memory it takes; no_device: that of none, or of one that is counted elsewhere.
 constexpr CUdevice no_device = -1;
 
 CUdevice current_device() {
@@ -29,53 +30,71 @@ CUdevice current_device() {
     return server().driver.cuCtxGetDevice(&device) == CUDA_SUCCESS ? device : no_device;
 }
 
-CUdevice device_of(const CUmemAllocationProp &properties) {
-    return properties.location.type == CU_MEM_LOCATION_TYPE_DEVICE ? properties.location.id
-                                                                   : no_device;
+CUdevice device_at(const CUmemLocation &location) {
+    return location.type == CU_MEM_LOCATION_TYPE_DEVICE ? location.id : no_device;
 }
 
-// For the report of who holds the memory; 0: it is not asked for.
-uint64_t track(CUdevice device, uint64_t bytes) {
-    static const bool is_wanted = std::getenv("EMM_TRACK") != nullptr;
-    uint64_t id = 0;
-    if (is_wanted && device != no_device) {
-        emm_track_driver_memory(device, bytes, &id);
+// What the driver says of arguments that are not there.
+constexpr emm_driver_memory nothing = {sizeof(emm_driver_memory), no_device, 0, 0, 0, nullptr};
+
+emm_driver_memory charge(CUdevice device, uint32_t kind, uint64_t bytes) {
+    return {sizeof(emm_driver_memory), device, kind, 0, bytes, nullptr};
+}
+
+CUmemoryPool pool_made(uint32_t kind, uint64_t key) {
+    return kind == EMM_MEMORY_POOL ? reinterpret_cast<CUmemoryPool>(key) : nullptr;
+}
+
+// A call that makes one, charged before; `key` tells of it once it has succeeded.
+template <class Call, class Key>
+CUresult make(Passed kind, CUcontext context, const emm_driver_memory &wanted, Call call, Key key) {
+    const Turn turn;
+    Charged charged(turn.is_programs(), wanted);
+    if (charged.is_refused()) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    return id;
+    const CUresult result = call();
+    if (result == CUDA_SUCCESS && charged.id() != 0) {
+        server().passed_on.add(kind, key(), {charged.id(), context});
+        charged.keep(pool_made(wanted.kind, key()));
+    }
+    return result;
 }
 
-// Before the call: another thread may get the handle.
+// What is not given back until the driver has it. Before the call: another thread may get the
+// handle.
 template <class Call> CUresult end(Passed kind, uint64_t key, Call call) {
     const Turn turn;
     PassedOn &passed = server().passed_on;
-    const bool counts = turn.is_programs();
-    const PassedOn::Item item = counts ? passed.release(kind, key) : PassedOn::Item();
+    const PassedOn::Item item =
+        turn.is_programs() ? passed.release(kind, key) : PassedOn::Item{0, nullptr, 0};
     const CUresult result = call();
-    if (counts && result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS) {
         passed.put_back(kind, key, item);
-    } else if (counts && item.references == 1) {
-        emm_untrack_driver_memory(item.tracked);
+    } else if (item.references != 0) {
+        emm_give_driver_memory(item.charge);
     }
     return result;
 }
 
 // --- what is made and destroyed by handle ------------------------------------------------------
 
-// How large it is, and on which device, by the arguments behind the handle's place.
-struct Told {
-    uint64_t bytes;
-    CUdevice device = no_device;
-};
-
-Told tell_physical(size_t size, const CUmemAllocationProp *properties, unsigned long long) {
-    return {size, device_of(*properties)};
+// What is charged for it, by the arguments behind the handle's place.
+emm_driver_memory tell_physical(size_t size, const CUmemAllocationProp *properties,
+                                unsigned long long) {
+    return properties ? charge(device_at(properties->location), EMM_MEMORY_PHYSICAL, size)
+                      : nothing;
 }
 
-Told tell_array_3d(const CUDA_ARRAY3D_DESCRIPTOR *descriptor) {
-    return {array_bytes(*descriptor), current_device()};
+emm_driver_memory tell_array_3d(const CUDA_ARRAY3D_DESCRIPTOR *descriptor) {
+    return descriptor ? charge(current_device(), EMM_MEMORY_ARRAY, array_bytes(*descriptor))
+                      : nothing;
 }
 
-Told tell_array(const CUDA_ARRAY_DESCRIPTOR *descriptor) {
+emm_driver_memory tell_array(const CUDA_ARRAY_DESCRIPTOR *descriptor) {
+    if (!descriptor) {
+        return nothing;
+    }
     CUDA_ARRAY3D_DESCRIPTOR same = {};
     same.Width = descriptor->Width;
     same.Height = descriptor->Height;
@@ -84,23 +103,31 @@ Told tell_array(const CUDA_ARRAY_DESCRIPTOR *descriptor) {
     return tell_array_3d(&same);
 }
 
-Told tell_mipmapped_array(const CUDA_ARRAY3D_DESCRIPTOR *descriptor, unsigned levels) {
-    return {mipmapped_bytes(*descriptor, levels), current_device()};
+emm_driver_memory tell_mipmapped_array(const CUDA_ARRAY3D_DESCRIPTOR *descriptor, unsigned levels) {
+    return descriptor ? charge(current_device(), EMM_MEMORY_MIPMAPPED_ARRAY,
+                               mipmapped_bytes(*descriptor, levels))
+                      : nothing;
 }
 
-Told tell_external(const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *descriptor) {
-    return {descriptor->size};
+emm_driver_memory tell_external(const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *descriptor) {
+    return descriptor ? charge(current_device(), EMM_MEMORY_EXTERNAL, descriptor->size) : nothing;
 }
 
-// Physical memory outlives contexts.
-template <Passed kind, class Handle, auto told> struct Made;
-template <Passed kind, class Handle, class... More, Told (*told)(More...)>
-struct Made<kind, Handle, told> {
-    static void count(Handle *ret_handle, More... more) {
-        const Told its = told(more...);
-        server().passed_on.add(kind, key_of(*ret_handle),
-                               {its.bytes, kind == Passed::physical ? nullptr : current_context(),
-                                1, track(its.device, its.bytes)});
+emm_driver_memory tell_pool(const CUmemPoolProps *properties) {
+    return properties ? charge(device_at(properties->location), EMM_MEMORY_POOL, 0) : nothing;
+}
+
+// Physical memory and pools outlive contexts.
+template <Served entry, Passed kind, class Handle, auto told> struct Create;
+template <Served entry, Passed kind, class Handle, class... More,
+          emm_driver_memory (*told)(More...)>
+struct Create<entry, kind, Handle, told> {
+    static CUresult call(Handle *ret_handle, More... more) {
+        constexpr bool outlives = kind == Passed::physical || kind == Passed::pool;
+        return make(
+            kind, outlives ? nullptr : current_context(), told(more...),
+            [&] { return ask_driver<&call>(entry, ret_handle, more...); },
+            [&] { return key_of(*ret_handle); });
     }
 };
 
@@ -111,16 +138,27 @@ template <Served entry, Passed kind, class Handle> CUresult destroy(Handle handl
 
 template <Passed kind, class Handle, Served create_entry, Served destroy_entry, auto told>
 void serve_both(Entries &entries) {
-    watch<create_entry, &Made<kind, Handle, told>::count>(entries);
+    entries.at[create_entry] = entry_of<&Create<create_entry, kind, Handle, told>::call>();
     entries.at[destroy_entry] = entry_of<&destroy<destroy_entry, kind, Handle>>();
+}
+
+CUresult pool_destroy(CUmemoryPool pool) {
+    return end(Passed::pool, key_of(pool), [&] {
+        server().pools.forget(pool); // first: another thread may get the handle
+        return ask_driver<&pool_destroy>(served_cuMemPoolDestroy, pool);
+    });
 }
 
 // --- mappings ----------------------------------------------------------------------------------
 
-void mapped(CUdeviceptr ptr, size_t size, size_t, CUmemGenericAllocationHandle,
+// A mapping keeps the memory, its handle may be released first.
+void mapped(CUdeviceptr ptr, size_t size, size_t, CUmemGenericAllocationHandle handle,
             unsigned long long) {
     server().allocations.forget_within(ptr, size);
-    server().passed_on.add(Passed::mapped, ptr, {size, nullptr, 1, 0});
+    const uint64_t id = server().passed_on.charge_of(Passed::physical, handle);
+    if (id != 0 && emm_keep_driver_memory(id, nullptr) >= 0) {
+        server().passed_on.add(Passed::mapped, ptr, {id});
+    }
 }
 
 // Of a range that the driver refuses nothing is unmapped.
@@ -134,13 +172,49 @@ CUresult mem_unmap(CUdeviceptr ptr, size_t size) {
     for (const auto &[address, item] : items) {
         if (result != CUDA_SUCCESS) {
             server().passed_on.put_back(Passed::mapped, address, item);
+        } else {
+            emm_give_driver_memory(item.charge);
         }
     }
     return result;
 }
 
+// --- the line at the end -----------------------------------------------------------------------
+
+void add(emm_memory_row &sum, const emm_memory_row &row) {
+    sum.live += row.live;
+    sum.bytes += row.bytes;
+    sum.peak_bytes += row.peak_bytes;
+    sum.made += row.made;
+}
+
+// One of "NAME live=N bytes=N peak_bytes=N made=N" for each kind that was there, between
+// semicolons; "" if there was none.
+std::string line_of_all_devices() {
+    static constexpr const char *names[] = {"block",           "physical",   "pool",    "array",
+                                            "mipmapped_array", "graph_node", "external"};
+    emm_memory_row sums[std::size(names)] = {};
+    auto account = sized<emm_device_account>();
+    for (int32_t device = 0; emm_get_device_account(device, &account) >= 0; device++) {
+        for (size_t kind = 0; kind < std::size(names); kind++) {
+            add(sums[kind], account.program[kind]);
+        }
+    }
+    std::string line;
+    for (size_t kind = 0; kind < std::size(names); kind++) {
+        if (sums[kind].made != 0) {
+            line += (line.empty() ? "" : "; ") + std::string(names[kind]) +
+                    " live=" + std::to_string(sums[kind].live) +
+                    " bytes=" + std::to_string(sums[kind].bytes) +
+                    " peak_bytes=" + std::to_string(sums[kind].peak_bytes) +
+                    " made=" + std::to_string(sums[kind].made);
+        }
+    }
+    return line;
+}
+
 void say_at_exit() {
-    const std::string line = Turn::is_forked_child() ? "" : server().passed_on.line();
+    const std::string line = Turn::is_forked_child() ? "" : line_of_all_devices();
     if (!line.empty()) {
         emm_log(EMM_LOG_INFO, ("emm run: the driver's own memory: " + line).c_str());
     }
@@ -151,12 +225,16 @@ void say_at_exit() {
 void serve_counted(Entries &entries) {
     serve_both<Passed::physical, CUmemGenericAllocationHandle, served_cuMemCreate,
                served_cuMemRelease, &tell_physical>(entries);
+    entries.at[served_cuMemPoolCreate] =
+        entry_of<&Create<served_cuMemPoolCreate, Passed::pool, CUmemoryPool, &tell_pool>::call>();
+    entries.at[served_cuMemPoolDestroy] = entry_of<&pool_destroy>();
     watch<served_cuMemMap, &mapped>(entries);
     entries.at[served_cuMemUnmap] = entry_of<&mem_unmap>();
     serve_both<Passed::array, CUarray, served_cuArray3DCreate_v2, served_cuArrayDestroy,
                &tell_array_3d>(entries);
-    watch<served_cuArrayCreate_v2, &Made<Passed::array, CUarray, &tell_array>::count>(entries);
-    serve_both<Passed::mipmapped_array, CUmipmappedArray, served_cuMipmappedArrayCreate,
+    entries.at[served_cuArrayCreate_v2] =
+        entry_of<&Create<served_cuArrayCreate_v2, Passed::array, CUarray, &tell_array>::call>();
+    serve_both<Passed::array, CUmipmappedArray, served_cuMipmappedArrayCreate,
                served_cuMipmappedArrayDestroy, &tell_mipmapped_array>(entries);
     serve_both<Passed::external, CUexternalMemory, served_cuImportExternalMemory,
                served_cuDestroyExternalMemory, &tell_external>(entries);

@@ -1,5 +1,5 @@
 // Device memory: what is allocated with and without a stream, pitched and managed memory.
-#include "server.h"
+#include "charged.h"
 
 #include <cstdint>
 
@@ -143,14 +143,16 @@ Answer allocate_on(emm_context *context, size_t bytes, CUstream stream, CUdevice
                : allocate(context, bytes, stream, Kind::ordered, ret_ptr);
 }
 
-Answer allocate_ordered(size_t bytes, CUstream stream, CUdeviceptr *ret_ptr) {
+// `ret_own`: the driver's, from this pool.
+Answer allocate_ordered(size_t bytes, CUstream stream, CUdeviceptr *ret_ptr,
+                        CUmemoryPool &ret_own) {
     emm_status status = EMM_OK;
     emm_context *const context = server().streams.context_of(stream, status);
     if (!context) {
         return unserved(status);
     }
-    return server().pools.is_own_for(context) ? Answer()
-                                              : allocate_on(context, bytes, stream, ret_ptr);
+    ret_own = server().pools.own_for(context);
+    return ret_own ? Answer() : allocate_on(context, bytes, stream, ret_ptr);
 }
 
 // Memory of another device than the stream's, for which no work may be outstanding: that stream
@@ -179,19 +181,45 @@ Answer allocate_from_default_pool(CUdevice device, size_t bytes, CUstream stream
                : allocate_elsewhere(device, bytes, stream, ret_ptr);
 }
 
+// What the driver allocates from a pool of the program's own, which may have to grow.
+template <Served entry, class... More>
+Answer from_own_pool(CUmemoryPool pool, CUdeviceptr *ret_ptr, size_t bytes, More... more) {
+    constexpr CUdevice any = 0; // the account knows the device of each pool
+    const Charged charged(true, {sizeof(emm_driver_memory), any, EMM_MEMORY_POOL, 0, bytes, pool});
+    if (charged.is_refused()) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    const CUresult result =
+        ask_driver<&serve_call<entry, nullptr, nullptr, CUdeviceptr *, size_t, More...>>(
+            entry, ret_ptr, bytes, more...);
+    if (result == CUDA_SUCCESS) {
+        driver_gave(ret_ptr, bytes);
+    }
+    return result;
+}
+
 template <bool per_thread>
 Answer mem_alloc_async(CUdeviceptr *ret_ptr, size_t bytes, CUstream stream) {
-    return ret_ptr && bytes != 0 ? allocate_ordered(bytes, meant<per_thread>(stream), ret_ptr)
-                                 : Answer();
+    constexpr Served entry = per_thread ? served_cuMemAllocAsync_ptsz : served_cuMemAllocAsync;
+    CUmemoryPool own = nullptr;
+    const Answer answer = ret_ptr && bytes != 0
+                              ? allocate_ordered(bytes, meant<per_thread>(stream), ret_ptr, own)
+                              : Answer();
+    return own ? from_own_pool<entry>(own, ret_ptr, bytes, stream) : answer;
 }
 
 template <bool per_thread>
 Answer mem_alloc_from_pool_async(CUdeviceptr *ret_ptr, size_t bytes, CUmemoryPool pool,
                                  CUstream stream) {
+    constexpr Served entry =
+        per_thread ? served_cuMemAllocFromPoolAsync_ptsz : served_cuMemAllocFromPoolAsync;
     CUdevice device = 0;
-    return ret_ptr && bytes != 0 && server().pools.is_default(pool, device)
+    if (!ret_ptr || bytes == 0 || !pool) {
+        return {};
+    }
+    return server().pools.is_default(pool, device)
                ? allocate_from_default_pool(device, bytes, meant<per_thread>(stream), ret_ptr)
-               : Answer();
+               : from_own_pool<entry>(pool, ret_ptr, bytes, pool, stream);
 }
 
 } // namespace

@@ -1,7 +1,7 @@
 // Nodes that a program adds itself: nodes that allocate, whose memory is the driver's and counted;
 // nodes that free; graphs in graphs. The driver does not know emm's memory of captures, so this
 // file refuses the calls that CUDA refuses for graphs with memory.
-#include "server.h"
+#include "charged.h"
 
 #include <memory>
 
@@ -11,35 +11,51 @@ namespace {
 // --- nodes that allocate -----------------------------------------------------------------------
 
 void CUDA_CB node_is_gone(void *argument) {
-    const std::unique_ptr<char> key(static_cast<char *>(argument));
-    server().passed_on.release(Passed::graph_node, reinterpret_cast<uint64_t>(key.get()));
+    const std::unique_ptr<uint64_t> charge(static_cast<uint64_t *>(argument));
+    emm_give_driver_memory(*charge);
 }
 
 // The node lasts as long as its graph and all that was made from that, which a user object tells.
-void count_node(CUgraph graph, uint64_t bytes) {
+void count_node(CUgraph graph, Charged &charged) {
     const Driver &driver = server().driver;
-    std::unique_ptr<char> key(new char);
+    auto charge = std::make_unique<uint64_t>(charged.id());
     CUuserObject object = nullptr;
-    if (driver.cuUserObjectCreate(&object, key.get(), &node_is_gone, 1,
+    if (driver.cuUserObjectCreate(&object, charge.get(), &node_is_gone, 1,
                                   CU_USER_OBJECT_NO_DESTRUCTOR_SYNC) != CUDA_SUCCESS) {
         return;
     }
-    server().passed_on.add(Passed::graph_node, reinterpret_cast<uint64_t>(key.release()),
-                           {bytes, nullptr, 1, 0});
+    charge.release();
+    charged.keep(nullptr);
     if (driver.cuGraphRetainUserObject(graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE) !=
         CUDA_SUCCESS) {
         driver.cuUserObjectRelease(object, 1);
     }
 }
 
-void allocating_node_made(CUgraph graph, uint64_t address, uint64_t bytes) {
-    server().allocations.forget_within(address, bytes);
-    count_node(graph, bytes);
+// `add` has the driver add a node that allocates.
+template <class Params, class Add>
+CUresult add_allocating(const Turn &turn, CUgraph graph, Params *params, Add add) {
+    Charged charged(turn.is_programs(),
+                    {sizeof(emm_driver_memory), params ? params->poolProps.location.id : -1,
+                     EMM_MEMORY_GRAPH_NODE, 0, params ? params->bytesize : 0, nullptr});
+    if (charged.is_refused()) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    const CUresult result = add();
+    if (turn.is_programs() && result == CUDA_SUCCESS) {
+        server().allocations.forget_within(params->dptr, params->bytesize);
+        count_node(graph, charged);
+    }
+    return result;
 }
 
-void added_mem_alloc_node(CUgraphNode *, CUgraph graph, const CUgraphNode *, size_t,
-                          CUDA_MEM_ALLOC_NODE_PARAMS *params) {
-    allocating_node_made(graph, params->dptr, params->bytesize);
+CUresult add_mem_alloc_node(CUgraphNode *ret_node, CUgraph graph, const CUgraphNode *dependencies,
+                            size_t count, CUDA_MEM_ALLOC_NODE_PARAMS *params) {
+    const Turn turn;
+    return add_allocating(turn, graph, params, [&] {
+        return ask_driver<&add_mem_alloc_node>(served_cuGraphAddMemAllocNode, ret_node, graph,
+                                               dependencies, count, params);
+    });
 }
 
 // --- nodes that free ---------------------------------------------------------------------------
@@ -119,12 +135,12 @@ template <class Add> CUresult add_node(CUgraph graph, CUgraphNodeParams *params,
     if (is_child && !moves_child(*params)) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
+    if (type == CU_GRAPH_NODE_TYPE_MEM_ALLOC) {
+        return add_allocating(turn, graph, &params->alloc, [&] { return add(params); });
+    }
     const CUresult result = add(params);
     if (result == CUDA_SUCCESS && is_child) {
         server().graph_memory.graph_moved(params->graph.graph, graph);
-    }
-    if (result == CUDA_SUCCESS && type == CU_GRAPH_NODE_TYPE_MEM_ALLOC) {
-        allocating_node_made(graph, params->alloc.dptr, params->alloc.bytesize);
     }
     return result;
 }
@@ -151,7 +167,7 @@ CUresult graph_add_node_v2(CUgraphNode *ret_node, CUgraph graph, const CUgraphNo
 } // namespace
 
 void serve_graph_nodes(Entries &entries) {
-    watch<served_cuGraphAddMemAllocNode, &added_mem_alloc_node>(entries);
+    entries.at[served_cuGraphAddMemAllocNode] = entry_of<&add_mem_alloc_node>();
     serve<served_cuGraphAddMemFreeNode, &add_mem_free_node>(entries);
     serve<served_cuGraphAddChildGraphNode, &add_child_graph_node>(entries);
     serve<served_cuGraphClone, &graph_clone>(entries);

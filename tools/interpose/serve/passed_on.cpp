@@ -1,21 +1,10 @@
 #include "passed_on.h"
 
 #include <algorithm>
+#include <iterator>
 #include <new>
 
 namespace emm::run {
-
-void Tally::add(uint64_t size) {
-    live++;
-    made++;
-    bytes += size;
-    peak_bytes = std::max(peak_bytes, bytes);
-}
-
-void Tally::remove(uint64_t size) {
-    live--;
-    bytes -= size;
-}
 
 // --- arrays ------------------------------------------------------------------------------------
 
@@ -114,54 +103,58 @@ uint64_t mipmapped_bytes(const CUDA_ARRAY3D_DESCRIPTOR &descriptor, unsigned lev
     return bytes;
 }
 
-// --- the counts --------------------------------------------------------------------------------
+// --- the charges -------------------------------------------------------------------------------
 
 void PassedOn::add(Passed kind, uint64_t key, const Item &item) noexcept {
     const std::lock_guard lock(mutex_);
     try {
-        if (items_[size_t(kind)].emplace(key, item).second) {
-            tallies_[size_t(kind)].add(item.bytes);
-        }
+        items_[size_t(kind)].emplace(key, item);
     } catch (const std::bad_alloc &) {
         return;
     }
 }
 
-void PassedOn::retain(Passed kind, uint64_t key) {
+bool PassedOn::retain(Passed kind, uint64_t key) {
     const std::lock_guard lock(mutex_);
     const auto found = items_[size_t(kind)].find(key);
-    if (found != items_[size_t(kind)].end()) {
+    const bool is_known = found != items_[size_t(kind)].end();
+    if (is_known) {
         found->second.references++;
     }
+    return is_known;
 }
 
-PassedOn::Items::iterator PassedOn::remove(size_t kind, Items::iterator item) {
-    tallies_[kind].remove(item->second.bytes);
-    return items_[kind].erase(item);
+uint64_t PassedOn::charge_of(Passed kind, uint64_t key) const {
+    const std::lock_guard lock(mutex_);
+    const auto found = items_[size_t(kind)].find(key);
+    return found == items_[size_t(kind)].end() ? 0 : found->second.charge;
+}
+
+uint64_t PassedOn::charge_mapped_at(uint64_t address) const {
+    const std::lock_guard lock(mutex_);
+    const Items &mapped = items_[size_t(Passed::mapped)];
+    const auto next = mapped.upper_bound(address);
+    return next == mapped.begin() ? 0 : std::prev(next)->second.charge;
 }
 
 PassedOn::Item PassedOn::release(Passed kind, uint64_t key) {
     const std::lock_guard lock(mutex_);
     const auto found = items_[size_t(kind)].find(key);
     if (found == items_[size_t(kind)].end()) {
-        return {0, nullptr, 0, 0};
+        return {0, nullptr, 0};
     }
     const Item was = found->second;
     if (--found->second.references == 0) {
-        remove(size_t(kind), found);
+        items_[size_t(kind)].erase(found);
     }
     return was;
 }
 
-// As if it had not been released: it is not made once more.
 void PassedOn::put_back(Passed kind, uint64_t key, const Item &item) noexcept {
     if (item.references > 1) {
-        return retain(kind, key);
-    }
-    if (item.references == 1) {
+        retain(kind, key);
+    } else if (item.references == 1) {
         add(kind, key, item);
-        const std::lock_guard lock(mutex_);
-        tallies_[size_t(kind)].made--;
     }
 }
 
@@ -170,10 +163,7 @@ PassedOn::Items PassedOn::release_range(Passed kind, uint64_t begin, uint64_t si
     Items &items = items_[size_t(kind)];
     Items released;
     for (auto item = items.lower_bound(begin); item != items.end() && item->first - begin < size;) {
-        const auto next = std::next(item);
-        tallies_[size_t(kind)].remove(item->second.bytes);
-        released.insert(items.extract(item));
-        item = next;
+        released.insert(items.extract(item++));
     }
     return released;
 }
@@ -181,40 +171,16 @@ PassedOn::Items PassedOn::release_range(Passed kind, uint64_t begin, uint64_t si
 std::vector<PassedOn::Item> PassedOn::end(CUcontext context) {
     const std::lock_guard lock(mutex_);
     std::vector<Item> ended;
-    for (size_t kind = 0; kind < passed_kinds; kind++) {
-        for (auto item = items_[kind].begin(); context && item != items_[kind].end();) {
-            if (item->second.context == context) {
+    for (Items &items : items_) {
+        for (auto item = items.begin(); context && item != items.end();) {
+            const bool ends = item->second.context == context;
+            if (ends) {
                 ended.push_back(item->second);
-                item = remove(kind, item);
-            } else {
-                ++item;
             }
+            item = ends ? items.erase(item) : std::next(item);
         }
     }
     return ended;
-}
-
-Tally PassedOn::tally(Passed kind) const {
-    const std::lock_guard lock(mutex_);
-    return tallies_[size_t(kind)];
-}
-
-std::string PassedOn::line() const {
-    static constexpr const char *names[passed_kinds] = {
-        "physical", "mapped", "array", "mipmapped_array", "graph_node", "external"};
-    const std::lock_guard lock(mutex_);
-    std::string line;
-    for (size_t kind = 0; kind < passed_kinds; kind++) {
-        const Tally &tally = tallies_[kind];
-        if (tally.made != 0) {
-            line += (line.empty() ? "" : "; ") + std::string(names[kind]) +
-                    " live=" + std::to_string(tally.live) +
-                    " bytes=" + std::to_string(tally.bytes) +
-                    " peak_bytes=" + std::to_string(tally.peak_bytes) +
-                    " made=" + std::to_string(tally.made);
-        }
-    }
-    return line;
 }
 
 } // namespace emm::run

@@ -1,35 +1,23 @@
-// What the program takes of the driver's memory past the plugin: counted and passed on. Any thread
-// may call.
+// What the program takes of the driver's memory past the plugin: by which charge of its device's
+// account (emm_take_driver_memory), by handle or address. Any thread may call.
 #pragma once
 
 #include <cstdint>
 #include <cuda.h>
 #include <map>
 #include <mutex>
-#include <string>
 #include <vector>
 
 namespace emm::run {
 
 enum class Passed : uint8_t {
-    physical,        // cuMemCreate
-    mapped,          // cuMemMap
-    array,           // cuArrayCreate, cuArray3DCreate
-    mipmapped_array, // cuMipmappedArrayCreate
-    graph_node,      // cuGraphAddMemAllocNode
-    external,        // cuImportExternalMemory
+    physical, // cuMemCreate
+    mapped,   // cuMemMap: a further reference to the physical memory's charge
+    pool,     // cuMemPoolCreate
+    array,    // cuArrayCreate, cuArray3DCreate, cuMipmappedArrayCreate
+    external, // cuImportExternalMemory
 };
-constexpr size_t passed_kinds = 6;
-
-struct Tally {
-    uint64_t live = 0;  // how many there are
-    uint64_t bytes = 0; // and how large they are together
-    uint64_t peak_bytes = 0;
-    uint64_t made = 0; // how many there ever were
-
-    void add(uint64_t size);
-    void remove(uint64_t size);
-};
+constexpr size_t passed_kinds = 5;
 
 // Of the driver, in the fields of its descriptor: how many bytes its elements take, without what
 // the driver adds. 0 for memory that is mapped later, and for formats that are not known here.
@@ -39,15 +27,16 @@ uint64_t mipmapped_bytes(const CUDA_ARRAY3D_DESCRIPTOR &descriptor, unsigned lev
 class PassedOn {
 public:
     struct Item {
-        uint64_t bytes = 0;
+        uint64_t charge = 0;
         CUcontext context = nullptr; // with which it ends; NULL: with none
         unsigned references = 1;
-        uint64_t tracked = 0; // the id that emm_track_driver_memory gave
     };
 
-    // By handle or address. What there is no room to remember is not counted.
+    // What there is no room to remember stays charged.
     void add(Passed kind, uint64_t key, const Item &item) noexcept;
-    void retain(Passed kind, uint64_t key); // one reference more
+    bool retain(Passed kind, uint64_t key); // one reference more; false: nothing is known there
+    uint64_t charge_of(Passed kind, uint64_t key) const; // 0: nothing is known there
+    uint64_t charge_mapped_at(uint64_t address) const;
     // One reference less. The answer is what it was, for put_back; `references` 0: nothing is known
     // there.
     Item release(Passed kind, uint64_t key);
@@ -56,17 +45,9 @@ public:
     Items release_range(Passed kind, uint64_t begin, uint64_t size); // all that begin in it
     std::vector<Item> end(CUcontext context);                        // those that end with it
 
-    Tally tally(Passed kind) const;
-    // One line of "NAME live=N bytes=N peak_bytes=N made=N" for each kind that was there, between
-    // semicolons; "" if there was none.
-    std::string line() const;
-
 private:
-    Items::iterator remove(size_t kind, Items::iterator item); // the mutex is held
-
     mutable std::mutex mutex_;
     Items items_[passed_kinds];
-    Tally tallies_[passed_kinds];
 };
 
 } // namespace emm::run

@@ -25,9 +25,10 @@ void Pools::forget(CUmemoryPool pool) {
     any_own_.store(!own_.empty(), std::memory_order_release);
 }
 
-bool Pools::has_own(emm_context *context) {
+CUmemoryPool Pools::find_own(emm_context *context) {
     const std::lock_guard lock(mutex_);
-    return own_.count(device_of_context(context)) != 0;
+    const auto found = own_.find(device_of_context(context));
+    return found == own_.end() ? nullptr : found->second;
 }
 
 void Pools::set_access(CUdevice device, CUdevice peer, uint32_t access) {
@@ -95,11 +96,6 @@ void location_pool_set(CUmemLocation *location, CUmemAllocationType type, CUmemo
     if (type == CU_MEM_ALLOCATION_TYPE_PINNED && location->type == CU_MEM_LOCATION_TYPE_DEVICE) {
         server().pools.set(location->id, pool);
     }
-}
-
-Answer pool_ends(CUmemoryPool pool) {
-    server().pools.forget(pool); // first: another thread may get the handle
-    return {};
 }
 
 // The bytes that the plugin has for the device; false: the attribute says nothing of them. Of the
@@ -188,7 +184,6 @@ void pool_access_set(CUmemoryPool pool, const CUmemAccessDesc *access, size_t co
 void serve_pools(Entries &entries) {
     watch<served_cuDeviceSetMemPool, &device_pool_set>(entries);
     watch<served_cuMemSetMemPool, &location_pool_set>(entries);
-    serve<served_cuMemPoolDestroy, &pool_ends>(entries);
     serve<served_cuMemPoolGetAttribute, &pool_get_attribute>(entries);
     watch<served_cuMemPoolSetAccess, &pool_access_set>(entries);
     serve<served_cuMemPoolTrimTo, &pool_trim_to>(entries);

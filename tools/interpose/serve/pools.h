@@ -21,9 +21,9 @@ public:
     // The pool is gone: a device that had it has its default one again.
     void forget(CUmemoryPool pool);
 
-    // Whether those of the context's device come from a pool of the program's own.
-    bool is_own_for(emm_context *context) {
-        return any_own_.load(std::memory_order_acquire) && has_own(context);
+    // The program's own that those of the context's device come from; NULL: it is the default one.
+    CUmemoryPool own_for(emm_context *context) {
+        return any_own_.load(std::memory_order_acquire) ? find_own(context) : nullptr;
     }
 
     // Whether it is the default pool of a device, and which that is.
@@ -35,7 +35,7 @@ public:
     std::map<CUdevice, uint32_t> access_of(CUdevice device);
 
 private:
-    bool has_own(emm_context *context);
+    CUmemoryPool find_own(emm_context *context);
     void find_defaults();
 
     const Driver &driver_;

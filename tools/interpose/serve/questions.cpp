@@ -35,8 +35,16 @@ Answer mem_retain_allocation_handle(CUmemGenericAllocationHandle *, void *addres
     return server().around(ptr).address != 0 ? CUDA_ERROR_INVALID_VALUE : Answer();
 }
 
-void handle_retained(CUmemGenericAllocationHandle *ret_handle, void *) {
-    server().passed_on.retain(Passed::physical, *ret_handle);
+// A handle more; the last one before may have been released while the memory was mapped.
+void handle_retained(CUmemGenericAllocationHandle *ret_handle, void *address) {
+    PassedOn &passed = server().passed_on;
+    const uint64_t known = passed.charge_of(Passed::physical, *ret_handle);
+    const uint64_t id =
+        known != 0 ? known : passed.charge_mapped_at(reinterpret_cast<CUdeviceptr>(address));
+    if (id != 0 && emm_keep_driver_memory(id, nullptr) >= 0 &&
+        !passed.retain(Passed::physical, *ret_handle)) {
+        passed.add(Passed::physical, *ret_handle, {id});
+    }
 }
 
 // --- what --------------------------------------------------------------------------------------

@@ -146,7 +146,7 @@ bool Server::end_context(CUcontext context) {
     }
     end_peer_access(context);
     for (const PassedOn::Item &ended : passed_on.end(context)) {
-        emm_untrack_driver_memory(ended.tracked);
+        emm_give_driver_memory(ended.charge);
     }
     emm_context *const ended = contexts.end(context);
     if (ended) {

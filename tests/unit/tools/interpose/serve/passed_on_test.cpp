@@ -58,80 +58,56 @@ TEST_CASE(
     CHECK(mipmapped_bytes(described(8, 8, 6, format, 1, CUDA_ARRAY3D_CUBEMAP), 2) == 384 + 96);
 }
 
-TEST_CASE("what lives is counted with its bytes, and the most that there were") {
+TEST_CASE("physical memory is known as long as any reference to its handle") {
     PassedOn passed;
-    passed.add(Passed::array, 1, {100, nullptr, 1});
-    passed.add(Passed::array, 2, {50, nullptr, 1});
-    CHECK(passed.release(Passed::array, 1).bytes == 100);
-    passed.add(Passed::array, 3, {20, nullptr, 1});
-    const Tally tally = passed.tally(Passed::array);
-    CHECK(tally.live == 2);
-    CHECK(tally.bytes == 70);
-    CHECK(tally.peak_bytes == 150);
-    CHECK(tally.made == 3);
-    CHECK(passed.tally(Passed::physical).made == 0);
-}
-
-TEST_CASE("physical memory lives as long as any reference to it") {
-    PassedOn passed;
-    passed.add(Passed::physical, 7, {100, nullptr, 1});
-    passed.retain(Passed::physical, 7);
-    passed.retain(Passed::physical, 8); // another process's, perhaps
-    passed.release(Passed::physical, 7);
-    CHECK(passed.tally(Passed::physical).live == 1);
-    passed.release(Passed::physical, 7);
-    CHECK(passed.tally(Passed::physical).live == 0);
+    passed.add(Passed::physical, 7, {100});
+    CHECK(passed.retain(Passed::physical, 7));
+    CHECK_FALSE(passed.retain(Passed::physical, 8)); // another process's, perhaps
+    CHECK(passed.release(Passed::physical, 7).references == 2);
+    CHECK(passed.charge_of(Passed::physical, 7) == 100);
+    CHECK(passed.release(Passed::physical, 7).references == 1);
+    CHECK(passed.charge_of(Passed::physical, 7) == 0);
     CHECK(passed.release(Passed::physical, 7).references == 0);
-    CHECK(passed.tally(Passed::physical).live == 0);
 }
 
 TEST_CASE("what the driver refuses to take back is there as before") {
     PassedOn passed;
-    passed.add(Passed::physical, 7, {100, nullptr, 1});
+    passed.add(Passed::physical, 7, {100});
     passed.retain(Passed::physical, 7);
     for (int references = 2; references > 0; references--) {
         const PassedOn::Item item = passed.release(Passed::physical, 7);
         passed.put_back(Passed::physical, 7, item);
-        CHECK(passed.tally(Passed::physical).live == 1);
-        CHECK(passed.tally(Passed::physical).made == 1);
-        CHECK(passed.tally(Passed::physical).bytes == 100);
-        passed.release(Passed::physical, 7);
+        CHECK(passed.charge_of(Passed::physical, 7) == 100);
+        CHECK(passed.release(Passed::physical, 7).references == unsigned(references));
     }
-    CHECK(passed.tally(Passed::physical).live == 0);
     passed.put_back(Passed::physical, 7, passed.release(Passed::physical, 7));
-    CHECK(passed.tally(Passed::physical).live == 0);
+    CHECK(passed.charge_of(Passed::physical, 7) == 0);
 }
 
 TEST_CASE("an unmapped range ends all mappings that begin in it") {
     PassedOn passed;
     for (uint64_t at = 0x1000; at < 0x5000; at += 0x1000) {
-        passed.add(Passed::mapped, at, {0x1000, nullptr, 1});
+        passed.add(Passed::mapped, at, {at});
     }
-    passed.release_range(Passed::mapped, 0x2000, 0x2000);
-    CHECK(passed.tally(Passed::mapped).live == 2);
-    CHECK(passed.tally(Passed::mapped).bytes == 0x2000);
+    CHECK(passed.charge_mapped_at(0x2fff) == 0x2000);
+    CHECK(passed.charge_mapped_at(0xfff) == 0);
+    const PassedOn::Items ended = passed.release_range(Passed::mapped, 0x2000, 0x2000);
+    CHECK(ended.size() == 2);
+    CHECK(passed.charge_of(Passed::mapped, 0x1000) != 0);
+    CHECK(passed.charge_of(Passed::mapped, 0x2000) == 0);
+    CHECK(passed.charge_of(Passed::mapped, 0x3000) == 0);
+    CHECK(passed.charge_of(Passed::mapped, 0x4000) != 0);
 }
 
 TEST_CASE("arrays end with their context, physical memory does not") {
     PassedOn passed;
-    passed.add(Passed::array, 1, {100, context_number(1), 1, 17});
-    passed.add(Passed::array, 2, {50, context_number(2), 1});
-    passed.add(Passed::physical, 3, {10, nullptr, 1});
+    passed.add(Passed::array, 1, {17, context_number(1)});
+    passed.add(Passed::array, 2, {18, context_number(2)});
+    passed.add(Passed::physical, 3, {19});
     const std::vector<PassedOn::Item> ended = passed.end(context_number(1));
     REQUIRE(ended.size() == 1);
-    CHECK(ended[0].tracked == 17);
+    CHECK(ended[0].charge == 17);
     CHECK(passed.end(nullptr).empty());
-    CHECK(passed.tally(Passed::array).live == 1);
-    CHECK(passed.tally(Passed::array).bytes == 50);
-    CHECK(passed.tally(Passed::physical).live == 1);
-}
-
-TEST_CASE("the line tells of each kind that was there, and of nothing if there was none") {
-    PassedOn passed;
-    CHECK(passed.line().empty());
-    passed.add(Passed::mapped, 1, {100, nullptr, 1});
-    passed.release(Passed::mapped, 1);
-    passed.add(Passed::external, 1, {7, nullptr, 1});
-    CHECK(passed.line() == "mapped live=0 bytes=0 peak_bytes=100 made=1; "
-                           "external live=1 bytes=7 peak_bytes=7 made=1");
+    CHECK(passed.charge_of(Passed::array, 2) == 18);
+    CHECK(passed.charge_of(Passed::physical, 3) == 19);
 }

@@ -1,0 +1,269 @@
+// A program that takes all that `emm run --limit 8GiB` lets it have of a device, kind by kind, in
+// one context and in three: limit HOW. Under the bound nothing else is to be had then, and as much
+// again once it is given back.
+#include "objects.h"
+
+#include <functional>
+#include <simcuda.h>
+#include <vector>
+
+namespace {
+
+constexpr size_t bound = 8192 * mib, piece = 16 * mib;
+
+uint64_t device_bytes() {
+    void *entry = nullptr;
+    CUdriverProcAddressQueryResult found = {};
+    NEED(cu.cuGetProcAddress("simcuda_get_counters", &entry, 12000, 0, &found));
+    simcuda_counters counters = {};
+    counters.struct_size = sizeof counters;
+    reinterpret_cast<decltype(&simcuda_get_counters)>(entry)(&counters);
+    return counters.device_bytes;
+}
+
+size_t free_bytes() {
+    size_t free = 0, total = 0;
+    NEED(cu.cuMemGetInfo(&free, &total));
+    return free;
+}
+
+CUmemLocation device_0() {
+    CUmemLocation location = {};
+    location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    return location;
+}
+
+CUmemoryPool make_pool() {
+    CUmemoryPool pool = nullptr;
+    CUmemPoolProps properties = {};
+    properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties.location = device_0();
+    NEED(cu.cuMemPoolCreate(&pool, &properties));
+    return pool;
+}
+
+// Takes one piece, in the current context; `ret_free` gives it back there.
+using Free = std::function<void()>;
+using Take = CUresult (*)(CUmemoryPool pool, Free &ret_free);
+
+CUresult take_block(CUmemoryPool, Free &ret_free) {
+    CUdeviceptr ptr = 0;
+    const CUresult result = cu.cuMemAlloc(&ptr, piece);
+    ret_free = [ptr] { NEED(cu.cuMemFree(ptr)); };
+    return result;
+}
+
+Free free_ordered(CUdeviceptr ptr) {
+    return [ptr] {
+        NEED(cu.cuMemFreeAsync(ptr, nullptr));
+        NEED(cu.cuStreamSynchronize(nullptr));
+    };
+}
+
+CUresult take_async(CUmemoryPool, Free &ret_free) {
+    CUdeviceptr ptr = 0;
+    const CUresult result = cu.cuMemAllocAsync(&ptr, piece, nullptr);
+    ret_free = free_ordered(ptr);
+    return result;
+}
+
+CUresult take_from_pool(CUmemoryPool pool, Free &ret_free) {
+    CUdeviceptr ptr = 0;
+    const CUresult result = cu.cuMemAllocFromPoolAsync(&ptr, piece, pool, nullptr);
+    ret_free = free_ordered(ptr);
+    return result;
+}
+
+CUmemAllocationProp on_device_0() {
+    CUmemAllocationProp properties = {};
+    properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties.location = device_0();
+    return properties;
+}
+
+CUresult take_physical(CUmemoryPool, Free &ret_free) {
+    const CUmemAllocationProp properties = on_device_0();
+    CUmemGenericAllocationHandle handle = 0;
+    const CUresult result = cu.cuMemCreate(&handle, piece, &properties, 0);
+    ret_free = [handle] { NEED(cu.cuMemRelease(handle)); };
+    return result;
+}
+
+// The handle goes at once, as llama.cpp's does: the mapping keeps the memory.
+CUresult take_mapped(CUmemoryPool, Free &ret_free) {
+    const CUmemAllocationProp properties = on_device_0();
+    CUmemGenericAllocationHandle handle = 0;
+    const CUresult result = cu.cuMemCreate(&handle, piece, &properties, 0);
+    CUdeviceptr ptr = 0;
+    if (result == CUDA_SUCCESS) {
+        NEED(cu.cuMemAddressReserve(&ptr, piece, 0, 0, 0));
+        NEED(cu.cuMemMap(ptr, piece, 0, handle, 0));
+        NEED(cu.cuMemRelease(handle));
+    }
+    ret_free = [ptr] {
+        NEED(cu.cuMemUnmap(ptr, piece));
+        NEED(cu.cuMemAddressFree(ptr, piece));
+    };
+    return result;
+}
+
+CUresult take_array(CUmemoryPool, Free &ret_free) {
+    CUDA_ARRAY_DESCRIPTOR flat = {};
+    flat.Width = 1024;
+    flat.Height = piece / flat.Width / 16;
+    flat.Format = CU_AD_FORMAT_FLOAT;
+    flat.NumChannels = 4;
+    CUarray array = nullptr;
+    const CUresult result = cu.cuArrayCreate(&array, &flat);
+    ret_free = [array] { NEED(cu.cuArrayDestroy(array)); };
+    return result;
+}
+
+CUresult take_mipmapped_array(CUmemoryPool, Free &ret_free) {
+    CUDA_ARRAY3D_DESCRIPTOR flat = {};
+    flat.Width = flat.Height = 2048;
+    flat.Format = CU_AD_FORMAT_UNSIGNED_INT8;
+    flat.NumChannels = 4;
+    CUmipmappedArray array = nullptr;
+    const CUresult result = cu.cuMipmappedArrayCreate(&array, &flat, 1);
+    ret_free = [array] { NEED(cu.cuMipmappedArrayDestroy(array)); };
+    return result;
+}
+
+CUresult take_graph_node(CUmemoryPool, Free &ret_free) {
+    CUgraph graph = nullptr;
+    CUgraphNode node = nullptr;
+    CUDA_MEM_ALLOC_NODE_PARAMS params = {};
+    params.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+    params.poolProps.location = device_0();
+    params.bytesize = piece;
+    NEED(cu.cuGraphCreate(&graph, 0));
+    const CUresult result = cu.cuGraphAddMemAllocNode(&node, graph, nullptr, 0, &params);
+    ret_free = [graph] { NEED(cu.cuGraphDestroy(graph)); };
+    if (result != CUDA_SUCCESS) {
+        ret_free();
+    }
+    return result;
+}
+
+struct Kind {
+    const char *name;
+    Take take;
+    bool has_own_pool = false;
+    bool is_current = false; // that pool is the device's
+};
+
+const Kind kinds[] = {{"cuMemAlloc", take_block},
+                      {"cuMemAllocAsync", take_async},
+                      {"a pool of its own", take_from_pool, true},
+                      {"the device's current pool", take_async, true, true},
+                      {"cuMemCreate", take_physical},
+                      {"a mapping without a handle", take_mapped},
+                      {"arrays", take_array},
+                      {"mipmapped arrays", take_mipmapped_array},
+                      {"graph nodes", take_graph_node}};
+
+struct Piece {
+    CUcontext context;
+    Free free;
+};
+
+class Contexts {
+public:
+    explicit Contexts(size_t count) : contexts_(count) {
+        for (CUcontext &context : contexts_) {
+            NEED(cu.cuCtxCreate_v2(&context, 0, 0));
+        }
+    }
+    ~Contexts() {
+        for (CUcontext context : contexts_) {
+            cu.cuCtxDestroy(context);
+        }
+    }
+    // In turn, until each has been refused one.
+    std::vector<Piece> fill(const Kind &kind, CUmemoryPool pool) const {
+        std::vector<Piece> pieces;
+        for (size_t refused = 0, i = 0; refused < contexts_.size(); i++) {
+            Piece next = {contexts_[i % contexts_.size()], {}};
+            NEED(cu.cuCtxSetCurrent(next.context));
+            const CUresult result = kind.take(pool, next.free);
+            refused = result == CUDA_SUCCESS ? 0 : refused + 1;
+            if (result == CUDA_SUCCESS) {
+                pieces.push_back(std::move(next));
+            } else if (result != CUDA_ERROR_OUT_OF_MEMORY) {
+                fact(false, "%s: the refusal is out of memory, and not %s", kind.name,
+                     name_of(result));
+            }
+        }
+        return pieces;
+    }
+
+private:
+    std::vector<CUcontext> contexts_;
+};
+
+void others_are_refused(const Kind &full, CUmemoryPool pool) {
+    for (const Kind &kind : kinds) {
+        Free free;
+        if (kind.has_own_pool || (full.is_current && kind.take == take_async)) {
+            continue;
+        }
+        const CUresult got = kind.take(pool, free);
+        fact(got == CUDA_ERROR_OUT_OF_MEMORY, "%s is full: %s is refused", full.name, kind.name);
+        if (got == CUDA_SUCCESS) {
+            free();
+        }
+    }
+}
+
+void take_all(const Kind &kind, size_t count) {
+    const Contexts contexts(count);
+    const CUmemoryPool pool = kind.has_own_pool ? make_pool() : nullptr;
+    CUmemoryPool before = nullptr;
+    if (kind.is_current) {
+        NEED(cu.cuDeviceGetMemPool(&before, 0));
+        NEED(cu.cuDeviceSetMemPool(0, pool));
+    }
+    for (const char *time : {"first", "second"}) {
+        std::vector<Piece> pieces = contexts.fill(kind, pool);
+        const uint64_t obtained = pieces.size() * piece, taken = device_bytes();
+        fact(obtained <= bound, "%s, %zu contexts, %s time: not above the bound", kind.name, count,
+             time);
+        fact(obtained >= bound / 100 * 99, "%s, %zu contexts, %s time: 99 %% of it", kind.name,
+             count, time);
+        fact(taken <= bound, "%s, %zu contexts: the driver has given no more", kind.name, count);
+        fact(free_bytes() <= bound / 100, "%s, %zu contexts: nothing is free", kind.name, count);
+        others_are_refused(kind, pool);
+        for (const Piece &each : pieces) {
+            NEED(cu.cuCtxSetCurrent(each.context));
+            each.free();
+        }
+    }
+    if (kind.is_current) {
+        NEED(cu.cuDeviceSetMemPool(0, before));
+    }
+    if (pool) {
+        NEED(cu.cuMemPoolDestroy(pool));
+    }
+}
+
+} // namespace
+
+int main(int argc, char *argv[]) {
+    const std::string missing = find_driver(argc > 1 ? argv[1] : "dlsym");
+    if (!missing.empty()) {
+        fprintf(stderr, "limit: %s\n", missing.c_str());
+        return 2;
+    }
+    NEED(cu.cuInit(0));
+    begin_case("limit");
+    size_t total = 0;
+    NEED(cu.cuDeviceTotalMem(&total, 0));
+    fact(total == bound, "the device's total is the bound");
+    for (const size_t contexts : {1, 3}) {
+        for (const Kind &kind : kinds) {
+            take_all(kind, contexts);
+        }
+    }
+    return wrong_facts() == 0 ? 0 : 1;
+}

@@ -1,0 +1,50 @@
+// What a call of the program's is about to take from the driver itself, charged to the device's
+// account while the call runs.
+#pragma once
+
+#include "server.h"
+
+namespace emm::run {
+
+class Charged {
+public:
+    // Not the program's, or of no device: nothing is charged. Where the bound has no room, the
+    // managers and the program's caches give back first.
+    Charged(bool is_programs, const emm_driver_memory &memory) {
+        if (is_programs && memory.device >= 0) {
+            is_refused_ = !take(memory);
+        }
+    }
+    ~Charged() {
+        if (!is_kept_) {
+            emm_give_driver_memory(id_);
+        }
+    }
+    Charged(const Charged &) = delete;
+    Charged &operator=(const Charged &) = delete;
+
+    bool is_refused() const { return is_refused_; }
+    uint64_t id() const { return id_; }
+    void keep(CUmemoryPool pool) {
+        emm_keep_driver_memory(id_, pool);
+        is_kept_ = true;
+    }
+
+private:
+    bool take(const emm_driver_memory &memory) {
+        const auto try_it = [&] { return emm_take_driver_memory(&memory, &id_); };
+        emm_status status = try_it();
+        if (status == EMM_E_OUT_OF_MEMORY) {
+            emm_context *const context = server().contexts.known_on(memory.device);
+            if (context && server().release.ask(context, memory.bytes, Memory::device)) {
+                status = try_it();
+            }
+        }
+        return status != EMM_E_OUT_OF_MEMORY; // what has no account is the driver's alone
+    }
+
+    uint64_t id_ = 0;
+    bool is_refused_ = false, is_kept_ = false;
+};
+
+} // namespace emm::run
