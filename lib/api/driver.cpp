@@ -63,7 +63,6 @@ emm_status emm_foreach_driver_call(emm_driver_call_visitor visit, void *user_dat
 emm_status emm_get_device_account(int32_t device, emm_device_account *ret_account) {
     EMM_REFUSE_CHILD();
     EMM_REQUIRE_SIZED(ret_account);
-    EMM_TRY(core::admit_process());
     return api::guarded([&]() -> emm_status {
         const driver::Driver *driver = nullptr;
         EMM_TRY(driver::initialize(driver));

@@ -61,59 +61,76 @@ Account::Pools Account::pools() const {
     return pools_;
 }
 
-uint64_t Account::reserved_on(int32_t device) const {
-    uint64_t reserved = 0;
-    for (const auto &[pool, charge] : pools()) {
-        reserved += charge.device == device ? ask_(pool).reserved : 0;
+// What the driver does not tell now is what it told last. growth_mutex_ is held: of two answers the
+// later one stays.
+void Account::refresh(uint64_t pool) {
+    const std::optional<uint64_t> told = ask_(pool, PoolFigure::reserved);
+    const std::lock_guard lock(mutex_);
+    const auto found = pools_.find(pool);
+    if (told && found != pools_.end()) {
+        found->second.reserved = *told;
     }
-    return reserved;
 }
 
-uint64_t Account::used_now(const Device &its, uint64_t reserved) {
-    uint64_t used = reserved + its.pending;
+void Account::refresh_all(int32_t device) {
+    for (const auto &[handle, pool] : pools()) {
+        if (pool.charge.device == device) {
+            refresh(handle);
+        }
+    }
+}
+
+uint64_t Account::used_now(int32_t device) {
+    const Device &its = devices_[device];
+    uint64_t used = its.pending;
     for (const auto &rows : its.rows) {
         for (size_t kind = 0; kind < kinds; kind++) {
             used += is_bounded(Kind(kind)) ? rows[kind].bytes : 0;
         }
     }
+    for (const auto &[handle, pool] : pools_) {
+        used += pool.charge.device == device ? pool.reserved : 0;
+    }
     return used;
 }
 
-uint64_t Account::insert(const Charge &charge) {
-    const uint64_t id = ++last_id_;
-    Device &device = devices_[charge.device];
-    items_.emplace(id, Item{charge});
-    device.pending += bounded_bytes(charge);
-    return id;
-}
-
-// Another thread's growth is pending until its pool has been asked again: both hold growth_mutex_.
-uint64_t Account::take(const Charge &charge) {
-    const uint64_t most = is_bounded(charge.kind) ? bound(charge.device) : 0;
-    std::unique_lock growth(growth_mutex_, std::defer_lock);
-    uint64_t reserved = 0;
-    if (most != 0) {
-        growth.lock();
-        reserved = reserved_on(charge.device);
-    }
+uint64_t Account::try_take(const Charge &charge, uint64_t growing) {
     const std::lock_guard lock(mutex_);
-    if (most != 0 && !fits(charge.bytes, used_now(devices_[charge.device], reserved), most)) {
+    Device &device = devices_[charge.device];
+    const uint64_t bytes = bounded_bytes(charge);
+    if (is_bounded(charge.kind) && !fits(bytes, used_now(charge.device), device.bound)) {
         return 0;
     }
-    return insert(charge);
+    items_.emplace(last_id_ + 1, Item{charge, 0, growing});
+    device.pending += bytes;
+    return ++last_id_;
+}
+
+// Pools may have become smaller since they were asked; they grow by take_growth alone.
+uint64_t Account::take(const Charge &charge, uint64_t growing) {
+    if (const uint64_t id = try_take(charge, growing)) {
+        return id;
+    }
+    const std::lock_guard growth(growth_mutex_);
+    refresh_all(charge.device);
+    return try_take(charge, growing);
 }
 
 uint64_t Account::take_growth(uint64_t pool, uint64_t bytes) {
     const Pools known = pools();
     const auto found = known.find(pool);
-    Charge growth = found == known.end() ? Charge{-1, Holder::program, Kind::pool} : found->second;
+    if (found == known.end()) {
+        return take({-1, Holder::program, Kind::pool});
+    }
+    Charge growth = found->second.charge;
     growth.bytes = bound(growth.device) == 0 ? 0 : with_segment(bytes);
-    if (const uint64_t id = take(growth)) {
+    if (const uint64_t id = take(growth, pool)) {
         return id;
     }
-    const PoolFigures its = ask_(pool);
+    const uint64_t reserved = ask_(pool, PoolFigure::reserved).value_or(0),
+                   used = ask_(pool, PoolFigure::used).value_or(reserved);
     growth.bytes = 0;
-    return its.reserved >= its.used && its.reserved - its.used >= bytes ? take(growth) : 0;
+    return reserved >= used && reserved - used >= bytes ? take(growth, pool) : 0;
 }
 
 bool Account::keep(uint64_t id, uint64_t pool) noexcept {
@@ -131,25 +148,25 @@ bool Account::keep(uint64_t id, uint64_t pool) noexcept {
     }
     try {
         if (pool != 0) {
-            pools_.emplace(found->second.pool = pool, charge);
+            pools_.emplace(found->second.pool = pool, Pool{charge});
         }
     } catch (const std::bad_alloc &) { // its reserved bytes are not counted
     }
     return true;
 }
 
-// What a call was charged in advance for the growth of a pool.
-bool Account::is_growth(uint64_t id) const noexcept {
+// The pool that a call was charged in advance for; 0: for none.
+uint64_t Account::grown_by(uint64_t id) const noexcept {
     const std::lock_guard lock(mutex_);
     const auto found = items_.find(id);
-    return found != items_.end() && found->second.charge.kind == Kind::pool &&
-           found->second.references == 0;
+    return found != items_.end() && found->second.references == 0 ? found->second.pool : 0;
 }
 
 bool Account::give(uint64_t id, uint64_t *ret_tracked) noexcept {
     std::unique_lock growth(growth_mutex_, std::defer_lock);
-    if (is_growth(id)) {
+    if (const uint64_t pool = grown_by(id)) {
         growth.lock();
+        refresh(pool);
     }
     const std::lock_guard lock(mutex_);
     const auto found = items_.find(id);
@@ -180,24 +197,25 @@ bool Account::give(uint64_t id, uint64_t *ret_tracked) noexcept {
 }
 
 Account::Figures Account::figures(int32_t device) {
-    Figures figures;
-    uint64_t reserved[holders] = {}, peak[holders] = {};
-    const std::lock_guard growth(growth_mutex_);
-    for (const auto &[pool, charge] : pools()) {
-        const PoolFigures its = charge.device == device ? ask_(pool) : PoolFigures();
-        reserved[size_t(charge.holder)] += its.reserved;
-        peak[size_t(charge.holder)] += its.peak_reserved;
+    {
+        const std::lock_guard growth(growth_mutex_);
+        refresh_all(device);
     }
+    Figures figures;
     const std::lock_guard lock(mutex_);
     const Device &its = devices_[device];
     figures.bound = its.bound;
+    figures.used = used_now(device);
     for (size_t holder = 0; holder < holders; holder++) {
         std::copy(std::begin(its.rows[holder]), std::end(its.rows[holder]), figures.rows[holder]);
-        Tally &pools = figures.rows[holder][size_t(Kind::pool)];
-        pools.bytes = reserved[holder];
-        pools.peak_bytes = std::max(peak[holder], reserved[holder]);
     }
-    figures.used = used_now(its, reserved[0] + reserved[1]);
+    for (const auto &[handle, pool] : pools_) {
+        if (pool.charge.device == device) {
+            Tally &row = figures.rows[size_t(pool.charge.holder)][size_t(Kind::pool)];
+            row.bytes += pool.reserved;
+            row.peak_bytes = row.bytes;
+        }
+    }
     return figures;
 }
 
@@ -206,20 +224,17 @@ Tally Account::managers_total(bool of_host) const {
     return totals_[of_host];
 }
 
-PoolFigures Account::managers_pools() const {
-    PoolFigures sum;
-    for (const auto &[pool, charge] : pools()) {
-        const PoolFigures its = charge.holder == Holder::managers ? ask_(pool) : PoolFigures();
-        sum.reserved += its.reserved;
-        sum.peak_reserved += its.peak_reserved;
+uint64_t Account::managers_pools(PoolFigure which) const {
+    uint64_t sum = 0;
+    for (const auto &[handle, pool] : pools()) {
+        sum += pool.charge.holder == Holder::managers ? ask_(handle, which).value_or(0) : 0;
     }
     const std::lock_guard lock(mutex_);
-    sum.peak_reserved = std::max(sum.peak_reserved, ended_pools_peak_);
-    return sum;
+    return which == PoolFigure::peak_reserved ? std::max(sum, ended_pools_peak_) : sum;
 }
 
 void Account::pool_ends(uint64_t pool) {
-    const uint64_t peak = ask_(pool).peak_reserved;
+    const uint64_t peak = ask_(pool, PoolFigure::peak_reserved).value_or(0);
     const std::lock_guard lock(mutex_);
     ended_pools_peak_ = std::max(ended_pools_peak_, peak);
 }

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 
 // What of each device's memory this process has taken from the driver, by holder and by kind, and
@@ -51,9 +52,7 @@ struct Tally {
     void remove(uint64_t size);
 };
 
-struct PoolFigures {
-    uint64_t reserved = 0, used = 0, peak_reserved = 0;
-};
+enum class PoolFigure : uint8_t { reserved, used, peak_reserved };
 
 class Account {
 public:
@@ -65,8 +64,9 @@ public:
         uint64_t tracked = 0; // the caller's own number of it
     };
 
-    // `ask` asks the driver about a pool, with no lock held that give() takes.
-    using AskPool = PoolFigures (*)(uint64_t pool);
+    // `ask` asks the driver about a pool, with no lock held that give() takes; none: the driver
+    // does not tell.
+    using AskPool = std::optional<uint64_t> (*)(uint64_t pool, PoolFigure which);
     explicit Account(AskPool ask) : ask_(ask) {}
 
     void set_bound(int32_t device, uint64_t bytes); // 0: none
@@ -74,7 +74,7 @@ public:
 
     // Before the driver is asked: the id of the charge; 0: the bound leaves no room. It counts from
     // now on. Throws std::bad_alloc.
-    uint64_t take(const Charge &charge);
+    uint64_t take(const Charge &charge) { return take(charge, 0); }
 
     // The same for an allocation of `bytes` from a pool, which the pool may have to grow for. Given
     // back after the call, when the pool's own figures tell. A pool that is not known is no device
@@ -99,7 +99,7 @@ public:
 
     // Of all devices: what managers have taken beside their pools, and what those have reserved.
     Tally managers_total(bool of_host) const;
-    PoolFigures managers_pools() const;
+    uint64_t managers_pools(PoolFigure which) const;
 
     // Before the driver is asked: its highest figure is remembered.
     void pool_ends(uint64_t pool);
@@ -108,19 +108,25 @@ private:
     struct Item {
         Charge charge;
         unsigned references = 0; // 0: the call is not over
-        uint64_t pool = 0;
+        uint64_t pool = 0;       // that was made, or may grow during the call
     };
     struct Device {
         uint64_t bound = 0, pending = 0;
         Tally rows[holders][kinds];
     };
-    using Pools = std::map<uint64_t, Charge>; // by handle
+    struct Pool {
+        Charge charge;
+        uint64_t reserved = 0; // as last told
+    };
+    using Pools = std::map<uint64_t, Pool>; // by handle
 
     Pools pools() const;
-    uint64_t insert(const Charge &charge);
-    bool is_growth(uint64_t id) const noexcept;
-    uint64_t reserved_on(int32_t device) const;
-    static uint64_t used_now(const Device &its, uint64_t reserved); // the mutex is held
+    void refresh(uint64_t pool);
+    void refresh_all(int32_t device);
+    uint64_t take(const Charge &charge, uint64_t growing);
+    uint64_t try_take(const Charge &charge, uint64_t growing);
+    uint64_t grown_by(uint64_t id) const noexcept;
+    uint64_t used_now(int32_t device); // the mutex is held
 
     const AskPool ask_;
     std::mutex growth_mutex_;  // taken before the other, while pools are asked

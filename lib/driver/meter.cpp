@@ -15,6 +15,7 @@
 #include <map>
 #include <mutex>
 #include <new>
+#include <optional>
 
 namespace emm::driver {
 namespace {
@@ -27,15 +28,16 @@ template <class Function> Function plain_entry(const char *name) {
 }
 #define EMM_PLAIN(name) plain_entry<decltype(&::name)>(#name)
 
-PoolFigures ask_pool(uint64_t pool) {
+std::optional<uint64_t> ask_pool(uint64_t pool, PoolFigure which) {
     static const auto get = EMM_PLAIN(cuMemPoolGetAttribute);
-    const auto ask = [&](CUmemPool_attribute attribute) {
-        cuuint64_t bytes = 0;
-        const auto handle = reinterpret_cast<CUmemoryPool>(pool);
-        return get && get(handle, attribute, &bytes) == CUDA_SUCCESS ? bytes : 0;
-    };
-    return {ask(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), ask(CU_MEMPOOL_ATTR_USED_MEM_CURRENT),
-            ask(CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH)};
+    constexpr CUmemPool_attribute attributes[] = {CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT,
+                                                  CU_MEMPOOL_ATTR_USED_MEM_CURRENT,
+                                                  CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH};
+    cuuint64_t bytes = 0;
+    const CUresult result = get ? get(reinterpret_cast<CUmemoryPool>(pool),
+                                      attributes[static_cast<size_t>(which)], &bytes)
+                                : CUDA_ERROR_NOT_SUPPORTED;
+    return result == CUDA_SUCCESS ? std::optional<uint64_t>(bytes) : std::nullopt;
 }
 
 // Which charge an address or a handle of a manager's stands for.
@@ -455,9 +457,9 @@ void read_usage(emm_driver_usage &ret_usage) {
         return;
     }
     const Tally device = account().managers_total(false), host = account().managers_total(true);
-    const PoolFigures pools = account().managers_pools();
-    ret_usage.device_bytes = device.bytes + pools.reserved;
-    ret_usage.peak_device_bytes = device.peak_bytes + pools.peak_reserved;
+    ret_usage.device_bytes = device.bytes + account().managers_pools(PoolFigure::reserved);
+    ret_usage.peak_device_bytes =
+        device.peak_bytes + account().managers_pools(PoolFigure::peak_reserved);
     ret_usage.host_bytes = host.bytes;
     ret_usage.peak_host_bytes = host.peak_bytes;
 }

@@ -69,8 +69,13 @@ void judge_counters(emm_context *context, const Holdings &before, bool keeps_mem
                std::to_string(taken));
 }
 
-void judge_end(const Holdings &before, const Outcome &outcome, const Plan &plan,
+void judge_end(const Holdings &before, int64_t uncounted, const Outcome &outcome, const Plan &plan,
                Complaints &complaints) {
+    const int64_t now = uncounted_bytes();
+    // A pool that ends before its memory is given back takes that out of the account.
+    expect(now == uncounted || (outcome.keeps_memory && now > uncounted) || plan.code, complaints,
+           "the accounts miss " + std::to_string(now) + " bytes that the driver has handed out, " +
+               std::to_string(uncounted) + " before");
     emm_counters counters = {};
     counters.struct_size = sizeof counters;
     emm_get_counters(&counters);
@@ -103,6 +108,7 @@ Verdict pass(const Workload &workload, const Plan &plan, const Offer *offer) {
     Verdict verdict;
     Complaints &complaints = verdict.complaints;
     const Holdings before = holdings();
+    const int64_t uncounted = workload.from_nothing ? 0 : uncounted_bytes();
     std::unique_ptr<World> world = make_world(workload);
     {
         Run run(world.get(), offer, plan.code != 0);
@@ -134,7 +140,7 @@ Verdict pass(const Workload &workload, const Plan &plan, const Offer *offer) {
     }
     world.reset();
     if (!workload.from_nothing) {
-        judge_end(before, verdict.outcome, plan, complaints);
+        judge_end(before, uncounted, verdict.outcome, plan, complaints);
     }
     return verdict;
 }

@@ -70,6 +70,19 @@ std::string text_of(const Holdings &holdings) {
            " on the host";
 }
 
+int64_t uncounted_bytes() {
+    uint64_t counted = 0;
+    emm_device_account account = {};
+    account.struct_size = sizeof account;
+    for (int device = 0; emm_get_device_account(device, &account) == EMM_OK; device++) {
+        if (account.limit_bytes == 0) {
+            return 0;
+        }
+        counted += account.used_bytes;
+    }
+    return int64_t(holdings().device_bytes - counted);
+}
+
 uint64_t races() {
     return counters().races;
 }

@@ -23,6 +23,8 @@ struct Holdings {
 };
 Holdings holdings();
 std::string text_of(const Holdings &holdings);
+// Of all devices, what the driver has handed out and no account has; 0 without EMM_LIMIT.
+int64_t uncounted_bytes();
 uint64_t races();
 
 // A context that has not been used before, with a manager and two streams. Current on this thread.

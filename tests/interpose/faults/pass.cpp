@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <dlfcn.h>
+#include <emm/emm.h>
 #include <simcuda.h>
 
 namespace faults {
@@ -100,6 +101,22 @@ std::string holdings() {
            " blocks on devices, " + std::to_string(found.host_bytes) + " in " +
            std::to_string(found.host_blocks) + " on the host, " + std::to_string(found.objects) +
            " objects";
+}
+
+int64_t uncounted_bytes() {
+    static void *const libemm = dlopen("libemm.so.1", RTLD_LAZY | RTLD_NOLOAD);
+    static const auto get = reinterpret_cast<decltype(&emm_get_device_account)>(
+        libemm ? dlsym(libemm, "emm_get_device_account") : nullptr);
+    uint64_t counted = 0;
+    emm_device_account account = {};
+    account.struct_size = sizeof account;
+    for (int device = 0; get && get(device, &account) == EMM_OK; device++) {
+        if (account.limit_bytes == 0) {
+            return 0;
+        }
+        counted += account.used_bytes;
+    }
+    return int64_t(counters().device_bytes - counted);
 }
 
 void must(CUresult result, const char *what) {

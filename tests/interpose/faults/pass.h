@@ -22,6 +22,9 @@ CUresult unspared(const std::function<CUresult()> &entry);
 
 // What the driver has given out, as text.
 std::string holdings();
+
+// Of all devices, what the driver has handed out and no account has; 0 without EMM_LIMIT.
+int64_t uncounted_bytes();
 // Whether it has refused to take something back since arm(): that may stay then.
 bool keeps_something();
 

@@ -301,12 +301,55 @@ void sharing(Pass &pass) {
     pass.give_back();
 }
 
+// Memory of the driver's own, in each kind that the account has.
+void passed_on(Pass &pass) {
+    CUmemAllocationProp properties = {};
+    properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    CUmemGenericAllocationHandle handle = 0;
+    CUdeviceptr range = 0, pooled = 0;
+    must(cu.cuMemAddressReserve(&range, 2 * mib, 0, 0, 0), "cuMemAddressReserve");
+    pass.owe("cuMemAddressFree", [=] { return cu.cuMemAddressFree(range, 2 * mib); });
+    const bool made =
+        pass.call("cuMemCreate", [&] { return cu.cuMemCreate(&handle, 2 * mib, &properties, 0); });
+    if (made && pass.call("cuMemMap", [&] { return cu.cuMemMap(range, 2 * mib, 0, handle, 0); })) {
+        pass.owe("cuMemUnmap", [=] { return cu.cuMemUnmap(range, 2 * mib); });
+    }
+    if (made) { // before its mapping
+        pass.owe("cuMemRelease", [=] { return cu.cuMemRelease(handle); });
+    }
+    pass.give_back();
+    CUDA_ARRAY_DESCRIPTOR flat = {};
+    flat.Width = flat.Height = 1024;
+    flat.Format = CU_AD_FORMAT_FLOAT;
+    flat.NumChannels = 1;
+    CUarray array = nullptr;
+    if (pass.call("cuArrayCreate", [&] { return cu.cuArrayCreate(&array, &flat); })) {
+        pass.owe("cuArrayDestroy", [=] { return cu.cuArrayDestroy(array); });
+    }
+    CUmemPoolProps pool_properties = {};
+    pool_properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+    pool_properties.location = properties.location;
+    CUmemoryPool pool = nullptr;
+    if (pass.call("cuMemPoolCreate", [&] { return cu.cuMemPoolCreate(&pool, &pool_properties); })) {
+        pass.owe("cuMemPoolDestroy", [=] { return cu.cuMemPoolDestroy(pool); });
+        if (pass.call("cuMemAllocFromPoolAsync", [&] {
+                return cu.cuMemAllocFromPoolAsync(&pooled, mib, pool, pass.stream(0));
+            })) {
+            pass.owe("cuMemFreeAsync",
+                     [=, &pass] { return cu.cuMemFreeAsync(pooled, pass.stream(0)); });
+        }
+    }
+    pass.give_back();
+}
+
 } // namespace
 
 const std::vector<Workload> workloads = {
     {"plain", plain},         {"ordered", ordered}, {"elsewhere", elsewhere}, {"host", host},
     {"questions", questions}, {"streams", streams}, {"captures", captures},   {"primary", primary},
-    {"peers", peers},         {"sharing", sharing}, {"left", left},           {"updated", updated},
+    {"peers", peers},         {"sharing", sharing}, {"passed on", passed_on}, {"left", left},
+    {"updated", updated},
 };
 
 } // namespace faults
