@@ -272,7 +272,7 @@ constexpr const char *footer = // with the variables
     "  emm replay --generate overlap --touch          is anything handed over too early?\n"
     "  emm bench --plugin pool --case pair,mixed --threads 1,2,4\n"
     "  EMM_DRIVER=sim emm check ./libemm-mine.so      does a plugin meet its requirements?\n"
-    "  emm run --plugin pool:max=8GiB --record log.csv -- python train.py\n"
+    "  emm run --plugin pool --limit 8GiB --record log.csv -- python train.py\n"
     "  emm export log.csv --to torch-snapshot -o snapshot.pickle\n"
     "  emm import snapshot.pickle | emm replay - --plugin pool\n"
     "  emm report log.csv -o report.html              what made the peak, in a browser\n"
