@@ -114,8 +114,12 @@ void add_figures(std::vector<std::string> &lines, const MemoryReport &report) {
                        : "which is not reached"));
     }
     if (report.of_driver) {
-        lines.push_back(figure("free", report.of_driver->free, "of {}, says the driver",
-                               bytes_text(report.of_driver->total)));
+        lines.push_back(figure("free", report.of_driver->free, "of {}, {}",
+                               bytes_text(report.of_driver->total),
+                               report.bound.empty() ? "says the driver" : "within the bound"));
+    }
+    if (!report.bound.empty()) {
+        lines.push_back("  bound      " + report.bound);
     }
 }
 
@@ -458,6 +462,7 @@ std::string report_json(const MemoryReport &report) {
                        {"plugin", plugin_json(report)},
                        {"driver", driver},
                        {"limit", limit},
+                       {"bound", report.bound},
                        {"largest_free_block", largest},
                        {"processes", processes_json(report)},
                        {"remainder", rest},

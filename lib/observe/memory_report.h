@@ -48,6 +48,7 @@ struct MemoryReport {
     };
     std::optional<Driver> of_driver;  // cuMemGetInfo
     std::optional<Driver> of_manager; // the same as the plugin tells it: less, if it has a limit
+    std::string bound; // what is used of EMM_LIMIT, by holder and kind; "": the device has none
 
     std::optional<std::vector<DeviceProcess>> processes; // this one too
     std::string no_processes;                            // why not

@@ -15,7 +15,9 @@ PROGRAM, DRIVER, INTERPOSER, NVML, NAMES = (os.path.realpath(path) for path in s
 MIB = 1 << 20
 GIB = 1 << 30
 DEVICE, LIMIT = 8192 * MIB, 1024 * MIB
-LIMITED = ("pool:max=1GiB", "pool:max=1GiB,growth=segment", "async:max=1GiB")
+# PLUGIN+SIZE: with EMM_LIMIT=SIZE.
+LIMITED = ("pool:max=1GiB", "pool:max=1GiB,growth=segment", "async:max=1GiB", "pool+1GiB", "passthrough+*=1GiB", "async+1GiB",
+           "pool:max=2GiB+1GiB", "pool:max=1GiB+2GiB")
 
 
 def figures(plugin, *steps, nvml=NVML, says="", program=PROGRAM):
@@ -24,7 +26,8 @@ def figures(plugin, *steps, nvml=NVML, says="", program=PROGRAM):
     variables = {"LD_LIBRARY_PATH": folders, "EMM_SIM": "memory=8GiB,devices=2",
                  "ASAN_OPTIONS": "detect_leaks=0,verify_asan_link_order=0"}
     if plugin:
-        variables.update(LD_LIBRARY_PATH=f"{INTERPOSER}:{folders}", EMM_PLUGIN=plugin,
+        plugin, _, limit = plugin.partition("+")
+        variables.update(EMM_LIMIT=limit, LD_LIBRARY_PATH=f"{INTERPOSER}:{folders}", EMM_PLUGIN=plugin,
                          LD_PRELOAD=f"{INTERPOSER}/libcuda.so.1", EMM_DRIVER=f"{DRIVER}/libcuda.so.1")
     done = subprocess.run([program, *steps], env={**os.environ, **variables}, text=True, timeout=120,
                           capture_output=True, check=False)
@@ -135,6 +138,15 @@ class Nvml(unittest.TestCase):
         library_failed = 303
         self.assertEqual(figures("pol", *OPEN, "memory=1", says="no plugin is called 'pol'"),
                          [("init", library_failed), ("nvml", 0), REAL])
+
+    def test_a_bound_that_makes_no_sense_ends_cuinit_with_one_sentence(self):
+        library_failed = 303
+        for limit, complaint in (("8GB", "expected a size such as 8GiB, or GPU-UUID=8GiB;*=16GiB, found '8GB'"),
+                                 ("1MiB", "expected a size of at least 2MiB, found '1MiB'"),
+                                 ("GPU-77=1GiB", "expected the UUID of a device that the program sees, found 'GPU-77'"),
+                                 ("9GiB", "expected at most the 8589934592 bytes that device 0 (GPU-")):
+            self.assertEqual(figures(f"pool+{limit}", *OPEN[:2], says=f"emm run: EMM_LIMIT: {complaint}"),
+                             [("init", library_failed)])
 
     def test_what_nvml_refuses_is_refused(self):
         for plugin in (None, LIMITED[0]):

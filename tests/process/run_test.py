@@ -100,6 +100,11 @@ class Refused(Tree):
             self.assert_refused(2, f"run: --release: expected torch, cupy or torch,cupy, found '{found}'", "--release",
                                 found, "--", "true")
 
+    def test_a_limit_that_makes_no_sense_is_wrong_usage(self):
+        size = "a size such as 8GiB, or GPU-UUID=8GiB;*=16GiB"
+        for found, expected in (("", size), ("8GB", size), ("0=8GiB", size), ("1MiB", "a size of at least 2MiB")):
+            self.assert_refused(2, f"run: --limit: expected {expected}, found '{found}'", "--limit", found, "--", "true")
+
     def test_tracking_that_makes_no_sense_is_wrong_usage(self):
         for found in ("modules", "", "stack:sample=1/0"):
             self.assert_refused(2, "run: --track: expected module or stack, with :sample=1/N behind it or nothing (N up to "

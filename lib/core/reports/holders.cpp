@@ -4,6 +4,7 @@
 #include "core/memory/memory.h"
 #include "core/memory/recovery.h"
 #include "core/record/this_thread.h"
+#include "driver/account.h"
 #include "driver/nvml.h"
 #include "observe/callers/python_frames.h"
 #include "observe/callers/walk.h"
@@ -272,6 +273,7 @@ MemoryReport memory_report(emm_context &context, std::optional<MemoryReport::Req
     report.of_plugin = plugin_figures(context.device);
     report.of_driver = driver_figures(context);
     report.of_manager = manager_figures(context);
+    report.bound = driver::limit_text(driver::account().figures(context.device));
     report.own_process = static_cast<uint32_t>(getpid());
     std::vector<observe::DeviceProcess> processes;
     if (driver::device_processes(context.uuid, processes, report.no_processes)) {

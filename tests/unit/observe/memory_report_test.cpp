@@ -50,6 +50,15 @@ bool has_hint(const MemoryReport &report, const std::string &part) {
 
 } // namespace
 
+TEST_CASE("a bound of the device is told with what it is used for") {
+    MemoryReport report = usual();
+    CHECK(json_of(report).at("bound") == "");
+    report.bound = "8.00 GiB of EMM_LIMIT's 8.00 GiB used: managers 6.00 GiB";
+    CHECK_THAT(text_of(report), ContainsSubstring("  bound      " + report.bound + "\n"));
+    CHECK_THAT(text_of(report), ContainsSubstring("of 80.00 GiB, within the bound"));
+    CHECK(json_of(report).at("bound") == report.bound);
+}
+
 TEST_CASE("the report names who asked, who holds, and what is neither") {
     const std::string text = text_of(usual());
     CHECK_THAT(text, ContainsSubstring("out of device memory on device 0: 2.00 GiB (2147483648 "
