@@ -28,7 +28,7 @@ constexpr const char *kind_names[kinds] = {"blocks",          "physical memory",
                                            "external memory", "managed memory",   "pinned memory"};
 
 bool fits(uint64_t bytes, uint64_t used, uint64_t bound) {
-    return bound == 0 || (used <= bound && bytes <= bound - used);
+    return bound == 0 || bytes == 0 || (used <= bound && bytes <= bound - used);
 }
 
 } // namespace
@@ -74,7 +74,7 @@ void Account::refresh(uint64_t pool) {
 
 void Account::refresh_all(int32_t device) {
     for (const auto &[handle, pool] : pools()) {
-        if (pool.charge.device == device) {
+        if (pool.charge.device == device && !pool.has_ended) {
             refresh(handle);
         }
     }
@@ -131,6 +131,12 @@ uint64_t Account::take_growth(uint64_t pool, uint64_t bytes) {
                    used = ask_(pool, PoolFigure::used).value_or(reserved);
     growth.bytes = 0;
     return reserved >= used && reserved - used >= bytes ? take(growth, pool) : 0;
+}
+
+int32_t Account::device_of(uint64_t pool) const {
+    const std::lock_guard lock(mutex_);
+    const auto found = pools_.find(pool);
+    return found == pools_.end() ? -1 : found->second.charge.device;
 }
 
 bool Account::keep(uint64_t id, uint64_t pool) noexcept {
@@ -235,8 +241,13 @@ uint64_t Account::managers_pools(PoolFigure which) const {
 
 void Account::pool_ends(uint64_t pool) {
     const uint64_t peak = ask_(pool, PoolFigure::peak_reserved).value_or(0);
+    const std::lock_guard growth(growth_mutex_);
+    refresh(pool);
     const std::lock_guard lock(mutex_);
     ended_pools_peak_ = std::max(ended_pools_peak_, peak);
+    if (const auto found = pools_.find(pool); found != pools_.end()) {
+        found->second.has_ended = true;
+    }
 }
 
 uint64_t bounded_sum(const Tally (&rows)[kinds]) {

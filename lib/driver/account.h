@@ -80,6 +80,7 @@ public:
     // back after the call, when the pool's own figures tell. A pool that is not known is no device
     // memory of this process.
     uint64_t take_growth(uint64_t pool, uint64_t bytes);
+    int32_t device_of(uint64_t pool) const; // -1: it is not known
 
     // The call has succeeded; each further time is one reference more. `pool`: the handle of the
     // pool that was made. False: there is no such id.
@@ -101,7 +102,8 @@ public:
     Tally managers_total(bool of_host) const;
     uint64_t managers_pools(PoolFigure which) const;
 
-    // Before the driver is asked: its highest figure is remembered.
+    // Before the driver is asked: its highest figure is remembered. If the driver refuses, the
+    // pool counts as it is now.
     void pool_ends(uint64_t pool);
 
 private:
@@ -116,7 +118,8 @@ private:
     };
     struct Pool {
         Charge charge;
-        uint64_t reserved = 0; // as last told
+        uint64_t reserved = 0;  // as last told
+        bool has_ended = false; // the driver has refused that: what it holds stays
     };
     using Pools = std::map<uint64_t, Pool>; // by handle
 

@@ -12,7 +12,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
+#include <utility>
 
 namespace emm::core {
 namespace {
@@ -53,6 +53,22 @@ uint64_t managers_bytes(int32_t device) {
     return bytes;
 }
 
+// With the report that a plugin's failure gets, where a context of the device is served.
+emm_status refuse(int32_t device, uint64_t bytes, const void *caller) {
+    observe::ErrorDetail detail;
+    detail.code = EMM_E_OUT_OF_MEMORY;
+    detail.driver_result = CUDA_ERROR_OUT_OF_MEMORY;
+    detail.text = fmt::format("out of device memory: {} bytes asked for on device {}; {}", bytes,
+                              device, driver::limit_text(driver::account().figures(device)));
+    for (emm_context *context = first_context(); context; context = context->next) {
+        if (context->device == device && is_served(*context)) {
+            detail.report = report_exhaustion(*context, bytes, false, caller);
+            break;
+        }
+    }
+    return observe::fail(std::move(detail));
+}
+
 } // namespace
 
 emm_status take_driver_memory(const emm_driver_memory &memory, const void *caller,
@@ -60,20 +76,18 @@ emm_status take_driver_memory(const emm_driver_memory &memory, const void *calle
     const driver::Account::Charge charge{memory.device, Holder::program, Kind(memory.kind),
                                          driver::device_granules(memory.bytes),
                                          track_if_wanted(memory, caller)};
+    driver::Account &account = driver::account();
+    const auto pool = reinterpret_cast<uintptr_t>(memory.pool);
+    const int32_t device = memory.pool ? account.device_of(pool) : memory.device;
     uint64_t id = 0;
     const auto take = [&] {
-        const auto pool = reinterpret_cast<uintptr_t>(memory.pool);
-        id = memory.pool ? driver::account().take_growth(pool, memory.bytes)
-                         : driver::account().take(charge);
+        id = memory.pool ? account.take_growth(pool, memory.bytes) : account.take(charge);
         return id != 0;
     };
-    const bool can_be_met = memory.bytes <= driver::account().bound(memory.device);
-    if (!take() && (!can_be_met || !make_room(memory.device, memory.bytes, take))) {
+    const bool can_be_met = memory.bytes <= account.bound(device);
+    if (!take() && (!can_be_met || !make_room(device, memory.bytes, take))) {
         untrack_driver_memory(charge.tracked);
-        return observe::fail(EMM_E_OUT_OF_MEMORY, CUDA_ERROR_OUT_OF_MEMORY,
-                             "out of device memory: {} bytes asked for on device {}; {}",
-                             memory.bytes, memory.device,
-                             driver::limit_text(driver::account().figures(memory.device)));
+        return refuse(device, memory.bytes, caller);
     }
     ret_id = id;
     return EMM_OK;

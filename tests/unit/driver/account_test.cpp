@@ -135,6 +135,20 @@ TEST_CASE("two threads that let a pool grow at once are charged for both") {
     CHECK(account.take_growth(7, mib) == 0);
 }
 
+TEST_CASE("a full bound refuses no pool that has nothing yet, and keeps one that does not end") {
+    Account account(&ask);
+    account.set_bound(0, 64 * mib);
+    took(account, charge(64 * mib));
+    took(account, charge(0, Kind::pool), 7);
+    pools[7] = {32 * mib, 0};
+    CHECK(account.used(0) == 96 * mib); // above, as a pool may be
+    took(account, charge(0, Kind::pool), 8);
+    account.pool_ends(7); // the driver refuses
+    pools[7] = {0, 0};
+    CHECK(account.used(0) == 96 * mib);
+    pools.clear();
+}
+
 TEST_CASE("without a bound nothing is refused") {
     Account account(&ask);
     CHECK(account.take(charge(UINT64_MAX / 2)) != 0);
