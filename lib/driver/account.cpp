@@ -61,10 +61,22 @@ Account::Pools Account::pools() const {
     return pools_;
 }
 
+// Under growth_mutex_, which the end of a pool waits for: one that has ended is not to be asked.
+std::optional<uint64_t> Account::ask(uint64_t pool, PoolFigure which) const {
+    {
+        const std::lock_guard lock(mutex_);
+        const auto found = pools_.find(pool);
+        if (found == pools_.end() || found->second.has_ended) {
+            return std::nullopt;
+        }
+    }
+    return ask_(pool, which);
+}
+
 // What the driver does not tell now is what it told last. growth_mutex_ is held: of two answers the
 // later one stays.
 void Account::refresh(uint64_t pool) {
-    const std::optional<uint64_t> told = ask_(pool, PoolFigure::reserved);
+    const std::optional<uint64_t> told = ask(pool, PoolFigure::reserved);
     const std::lock_guard lock(mutex_);
     const auto found = pools_.find(pool);
     if (told && found != pools_.end()) {
@@ -74,7 +86,7 @@ void Account::refresh(uint64_t pool) {
 
 void Account::refresh_all(int32_t device) {
     for (const auto &[handle, pool] : pools()) {
-        if (pool.charge.device == device && !pool.has_ended) {
+        if (pool.charge.device == device) {
             refresh(handle);
         }
     }
@@ -127,10 +139,15 @@ uint64_t Account::take_growth(uint64_t pool, uint64_t bytes) {
     if (const uint64_t id = take(growth, pool)) {
         return id;
     }
-    const uint64_t reserved = ask_(pool, PoolFigure::reserved).value_or(0),
-                   used = ask_(pool, PoolFigure::used).value_or(reserved);
+    std::optional<uint64_t> reserved, used;
+    {
+        const std::lock_guard lock(growth_mutex_);
+        reserved = ask(pool, PoolFigure::reserved);
+        used = ask(pool, PoolFigure::used);
+    }
     growth.bytes = 0;
-    return reserved >= used && reserved - used >= bytes ? take(growth, pool) : 0;
+    const bool has_idle = reserved && used && *reserved >= *used && *reserved - *used >= bytes;
+    return has_idle ? take(growth, pool) : 0;
 }
 
 int32_t Account::device_of(uint64_t pool) const {
@@ -161,16 +178,16 @@ bool Account::keep(uint64_t id, uint64_t pool) noexcept {
     return true;
 }
 
-// The pool that a call was charged in advance for; 0: for none.
-uint64_t Account::grown_by(uint64_t id) const noexcept {
+// The pool that was made, or that the call may have let grow; 0: it is for none.
+uint64_t Account::pool_of(uint64_t id) const noexcept {
     const std::lock_guard lock(mutex_);
     const auto found = items_.find(id);
-    return found != items_.end() && found->second.references == 0 ? found->second.pool : 0;
+    return found == items_.end() ? 0 : found->second.pool;
 }
 
 bool Account::give(uint64_t id, uint64_t *ret_tracked) noexcept {
     std::unique_lock growth(growth_mutex_, std::defer_lock);
-    if (const uint64_t pool = grown_by(id)) {
+    if (const uint64_t pool = pool_of(id)) {
         growth.lock();
         refresh(pool);
     }
@@ -230,18 +247,19 @@ Tally Account::managers_total(bool of_host) const {
     return totals_[of_host];
 }
 
-uint64_t Account::managers_pools(PoolFigure which) const {
+uint64_t Account::managers_pools(PoolFigure which) {
     uint64_t sum = 0;
+    const std::lock_guard growth(growth_mutex_);
     for (const auto &[handle, pool] : pools()) {
-        sum += pool.charge.holder == Holder::managers ? ask_(handle, which).value_or(0) : 0;
+        sum += pool.charge.holder == Holder::managers ? ask(handle, which).value_or(0) : 0;
     }
     const std::lock_guard lock(mutex_);
     return which == PoolFigure::peak_reserved ? std::max(sum, ended_pools_peak_) : sum;
 }
 
 void Account::pool_ends(uint64_t pool) {
-    const uint64_t peak = ask_(pool, PoolFigure::peak_reserved).value_or(0);
     const std::lock_guard growth(growth_mutex_);
+    const uint64_t peak = ask(pool, PoolFigure::peak_reserved).value_or(0);
     refresh(pool);
     const std::lock_guard lock(mutex_);
     ended_pools_peak_ = std::max(ended_pools_peak_, peak);

@@ -100,7 +100,7 @@ public:
 
     // Of all devices: what managers have taken beside their pools, and what those have reserved.
     Tally managers_total(bool of_host) const;
-    uint64_t managers_pools(PoolFigure which) const;
+    uint64_t managers_pools(PoolFigure which);
 
     // Before the driver is asked: its highest figure is remembered. If the driver refuses, the
     // pool counts as it is now.
@@ -128,7 +128,8 @@ private:
     void refresh_all(int32_t device);
     uint64_t take(const Charge &charge, uint64_t growing);
     uint64_t try_take(const Charge &charge, uint64_t growing);
-    uint64_t grown_by(uint64_t id) const noexcept;
+    uint64_t pool_of(uint64_t id) const noexcept;
+    std::optional<uint64_t> ask(uint64_t pool, PoolFigure which) const;
     uint64_t used_now(int32_t device); // the mutex is held
 
     const AskPool ask_;

@@ -142,11 +142,12 @@ void serve_both(Entries &entries) {
     entries.at[destroy_entry] = entry_of<&destroy<destroy_entry, kind, Handle>>();
 }
 
-CUresult pool_destroy(CUmemoryPool pool) {
-    return end(Passed::pool, key_of(pool), [&] {
-        server().pools.forget(pool); // first: another thread may get the handle
-        return ask_driver<&pool_destroy>(served_cuMemPoolDestroy, pool);
-    });
+// The account asks its pools how large they are: before the driver ends one, that is over. One that
+// the driver refuses to end counts no more.
+Answer pool_ends(CUmemoryPool pool) {
+    server().pools.forget(pool); // first: another thread may get the handle
+    emm_give_driver_memory(server().passed_on.release(Passed::pool, key_of(pool)).charge);
+    return {};
 }
 
 // --- mappings ----------------------------------------------------------------------------------
@@ -227,7 +228,7 @@ void serve_counted(Entries &entries) {
                served_cuMemRelease, &tell_physical>(entries);
     entries.at[served_cuMemPoolCreate] =
         entry_of<&Create<served_cuMemPoolCreate, Passed::pool, CUmemoryPool, &tell_pool>::call>();
-    entries.at[served_cuMemPoolDestroy] = entry_of<&pool_destroy>();
+    serve<served_cuMemPoolDestroy, &pool_ends>(entries);
     watch<served_cuMemMap, &mapped>(entries);
     entries.at[served_cuMemUnmap] = entry_of<&mem_unmap>();
     serve_both<Passed::array, CUarray, served_cuArray3DCreate_v2, served_cuArrayDestroy,
