@@ -9,11 +9,10 @@
 
 #include <emm/plugin.h>
 #include <fmt/format.h>
-#include <spdlog/logger.h>
 #include <spdlog/sinks/base_sink.h>
 #include <spdlog/sinks/stdout_sinks.h>
 
-#include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <memory>
 #include <mutex>
@@ -25,20 +24,16 @@
 namespace emm::observe {
 namespace {
 
-// Both count in steps of one, from the error on in opposite directions.
+// A level that is none counts as the least urgent.
+int32_t known(int32_t level) {
+    return level >= EMM_LOG_ERROR && level <= EMM_LOG_DEBUG ? level : EMM_LOG_DEBUG;
+}
+
+// Both count in steps of one, in opposite directions.
 spdlog::level::level_enum spdlog_level(int32_t level) {
-    const bool is_known = level >= EMM_LOG_ERROR && level <= EMM_LOG_DEBUG;
-    return level == EMM_LOG_OFF ? spdlog::level::off
-           : is_known
-               ? static_cast<spdlog::level::level_enum>(spdlog::level::err + EMM_LOG_ERROR - level)
-               : spdlog::level::debug;
+    static_assert(EMM_LOG_DEBUG - EMM_LOG_ERROR == spdlog::level::err - spdlog::level::debug);
+    return static_cast<spdlog::level::level_enum>(spdlog::level::err + EMM_LOG_ERROR - level);
 }
-
-int32_t emm_level(spdlog::level::level_enum level) {
-    return EMM_LOG_ERROR + spdlog::level::err - level;
-}
-
-static_assert(EMM_LOG_DEBUG - EMM_LOG_ERROR == spdlog::level::err - spdlog::level::debug);
 
 // Each line is one write, so that processes may share a file.
 class FileSink : public spdlog::sinks::base_sink<std::mutex> {
@@ -73,7 +68,7 @@ spdlog::sink_ptr open_sink(LogSetting &setting) {
 
 // The application's callback. Its lock is held around each call, so that a callback that has been
 // removed is not called any more. A line that comes up within the callback is not given to it.
-class CallbackSink final : public spdlog::sinks::sink {
+class Callback {
 public:
     // Answers the callback before.
     emm_log_callback_info set(const emm_log_callback_info &next) {
@@ -82,20 +77,17 @@ public:
     }
     static bool is_calling() { return calling; }
 
-    void log(const spdlog::details::log_msg &message) override {
+    void call(int32_t level, std::string_view text) {
         if (calling) {
             return;
         }
-        const std::string text(message.payload.data(), message.payload.size());
+        const std::string line(text);
         const std::lock_guard lock(mutex_);
         if (current_.callback) {
             const Calling now;
-            current_.callback(emm_level(message.level), text.c_str(), current_.user_data);
+            current_.callback(level, line.c_str(), current_.user_data);
         }
     }
-    void flush() override {}
-    void set_pattern(const std::string &) override {}
-    void set_formatter(std::unique_ptr<spdlog::formatter>) override {}
 
 private:
     static inline constinit thread_local bool calling = false;
@@ -118,10 +110,14 @@ public:
     }
 
     void write(int32_t level, std::string_view text) {
-        if (is_one_line(text)) {
-            logger_.log(spdlog_level(level), "{}", text);
-        } else {
-            logger_.log(spdlog_level(level), "{}", one_line(text));
+        const std::string cleaned = is_one_line(text) ? "" : one_line(text);
+        const std::string_view line = cleaned.empty() ? text : cleaned;
+        level = known(level);
+        if (level <= levels_.load().place) {
+            put(level, line);
+        }
+        if (level <= levels_.load().callback) {
+            callback_.call(level, line);
         }
     }
     // Answers the callback before.
@@ -129,7 +125,7 @@ public:
         const std::lock_guard lock(mutex_);
         callback_level_ = next.callback ? std::optional(next.level) : std::nullopt;
         const emm_log_callback_info previous =
-            callback_->set(next.callback ? next : emm_log_callback_info{});
+            callback_.set(next.callback ? next : emm_log_callback_info{});
         apply_levels();
         return previous;
     }
@@ -137,15 +133,11 @@ public:
     void report(std::string_view text) {
         const std::lock_guard lock(mutex_);
         if (setting_.level || !callback_level_) {
-            place_->log({logger_.name(), spdlog::level::info, {text.data(), text.size()}});
-            place_->flush();
-            return;
-        }
-        for (size_t begin = 0; begin < text.size();) {
-            const size_t end = std::min(text.find('\n', begin), text.size());
-            callback_->log(
-                {logger_.name(), spdlog::level::info, {text.data() + begin, end - begin}});
-            begin = end + 1;
+            put(EMM_LOG_INFO, text);
+        } else {
+            for (const std::string &line : split(text, '\n')) {
+                callback_.call(EMM_LOG_INFO, line);
+            }
         }
     }
     // Answers the level before.
@@ -166,28 +158,25 @@ private:
         if (elevated() && std::getenv("EMM_LOG")) {
             setting_.complaint = "EMM_LOG is ignored: the process has elevated privileges";
         }
-        logger_.sinks() = {place_, callback_};
         place_->set_pattern("[%Y-%m-%d %H:%M:%S.%e] [emm] [%l] %v");
-        logger_.flush_on(spdlog::level::debug);
         apply_levels();
         if (!setting_.complaint.empty()) {
             write(EMM_LOG_WARN, setting_.complaint);
         }
     }
-    void apply_levels() {
-        const LogLevels levels = log_levels(setting_.level, level_, callback_level_);
-        place_->set_level(spdlog_level(levels.place));
-        callback_->set_level(spdlog_level(levels.callback));
-        logger_.set_level(spdlog_level(std::max(levels.place, levels.callback)));
+    void put(int32_t level, std::string_view line) {
+        place_->log({"emm", spdlog_level(level), {line.data(), line.size()}});
+        place_->flush();
     }
+    void apply_levels() { levels_ = log_levels(setting_.level, level_, callback_level_); }
 
     std::mutex mutex_;
     LogSetting setting_;
     int32_t level_ = EMM_LOG_WARN;
     std::optional<int32_t> callback_level_;
+    std::atomic<LogLevels> levels_;
     const spdlog::sink_ptr place_;
-    const std::shared_ptr<CallbackSink> callback_ = std::make_shared<CallbackSink>();
-    spdlog::logger logger_{"emm"};
+    Callback callback_;
 };
 
 template <class Function> void with_log(Function function) noexcept {
@@ -215,7 +204,7 @@ void report(std::string_view text) noexcept {
 
 emm_status set_log_callback(const emm_log_callback_info &next,
                             emm_log_callback_info *ret_previous) {
-    if (CallbackSink::is_calling()) {
+    if (Callback::is_calling()) {
         return fail(EMM_E_REENTERED, 0, "the log's callback cannot be replaced from within it");
     }
     const emm_log_callback_info previous = Log::process().set_callback(next);
