@@ -1,14 +1,12 @@
 #include "dl/trust.h"
 
+#include "observe/read_write.h"
 #include "observe/text.h"
 
-#include <algorithm>
 #include <cerrno>
 #include <climits>
-#include <cstdio>
 #include <deque>
 #include <fmt/format.h>
-#include <memory>
 #include <set>
 #include <string_view>
 #include <sys/xattr.h>
@@ -20,26 +18,11 @@ namespace {
 
 using observe::split;
 
-// Not a std::ifstream, which programs that are exec'ed would inherit.
-struct Close {
-    void operator()(FILE *file) const { fclose(file); }
-};
-
-bool next_line(FILE &file, std::string &ret_line) {
-    ret_line.clear();
-    int letter = EOF;
-    while ((letter = getc(&file)) != EOF && letter != '\n') {
-        ret_line += static_cast<char>(letter);
-    }
-    return letter != EOF || !ret_line.empty();
-}
-
 // The lines of a file of accounts, in their fields; those that are too short are left out.
 std::vector<std::vector<std::string>> fields_of(const std::string &path) {
     constexpr size_t fewest = 4; // as many as a group has
     std::vector<std::vector<std::string>> lines;
-    const std::unique_ptr<FILE, Close> file(fopen(path.c_str(), "re"));
-    for (std::string line; file && next_line(*file, line);) {
+    for (const std::string &line : split(observe::text_of_file(path), '\n')) {
         std::vector<std::string> fields = split(line, ':');
         if (fields.size() >= fewest) {
             lines.push_back(std::move(fields));

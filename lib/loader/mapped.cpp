@@ -1,10 +1,12 @@
 #include "loader/mapped.h"
 
+#include "observe/read_write.h"
+#include "observe/text.h"
+
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <link.h>
-#include <memory>
 
 namespace emm::loader {
 namespace {
@@ -130,13 +132,10 @@ Mapped Mapped::around(const void *code) {
 
 Mapped Mapped::everywhere() {
     std::vector<Range> ranges;
-    // Not a std::ifstream, which programs that are exec'ed would inherit.
-    const std::unique_ptr<FILE, int (*)(FILE *)> maps(fopen("/proc/self/maps", "re"), &fclose);
-    char line[4096 + 128]; // a path and what stands before it
-    while (maps && fgets(line, sizeof line, maps.get())) {
+    for (const std::string &line : observe::split(observe::text_of_file("/proc/self/maps"), '\n')) {
         unsigned long begin = 0, end = 0;
         char readable = '-';
-        if (sscanf(line, "%lx-%lx %c", &begin, &end, &readable) != 3 || readable != 'r') {
+        if (sscanf(line.c_str(), "%lx-%lx %c", &begin, &end, &readable) != 3 || readable != 'r') {
             continue;
         }
         if (!ranges.empty() && ranges.back().end == begin) {
