@@ -19,7 +19,6 @@
 #include "async/manager.h"
 
 #include <algorithm>
-#include <new>
 #include <utility>
 
 namespace emm::async {
@@ -99,18 +98,9 @@ emm_status Manager::memfree(emm_deviceptr ptr, size_t size, emm_stream stream) {
     if (stream == EMM_STREAM_UNORDERED) {
         release_postponed();
     }
-    Entry entry = allocations_.take(ptr, size);
-    if (entry.empty()) {
-        allocations_.refuse_free("async", ptr, size);
-    }
-    Uses::node_type elsewhere = forget_other_uses(ptr);
-    try {
-        release(entry, stream, !elsewhere.empty());
-    } catch (...) {
-        remember_other_uses(std::move(elsewhere));
-        allocations_.put_back(std::move(entry));
-        throw;
-    }
+    take_back(ptr, size, [&](Entry &entry, bool is_used_elsewhere) {
+        release(entry, stream, is_used_elsewhere);
+    });
     return EMM_OK;
 }
 

@@ -154,16 +154,8 @@ emm_status Manager::trim(size_t keep_bytes, size_t *ret_released) {
 
 emm_status Manager::get_memory_info(size_t *ret_free, size_t *ret_total) {
     const RelaxedCapture relaxed(driver_);
-    auto [free, total] = device_memory();
     const uint64_t used = pool_.used();
-    free += pool_.reserved() - std::min(pool_.reserved(), used);
-    if (options_.max_bytes != 0) {
-        total = std::min(total, options_.max_bytes);
-        free = std::min(free, options_.max_bytes - std::min(options_.max_bytes, used));
-    }
-    *ret_free = std::min(free, total);
-    *ret_total = total;
-    return EMM_OK;
+    return tell_memory(pool_.reserved(), used, options_.max_bytes, ret_free, ret_total);
 }
 
 emm_status Manager::get_device_total(const emm_host &, int32_t, size_t device_bytes,

@@ -57,7 +57,6 @@ public:
 protected:
     using Allocations = LiveAllocations::Allocations;
     using Entry = LiveAllocations::Entry;
-    using Uses = std::set<emm_deviceptr>;
 
     StreamOrdered(const char *name, const emm_host &host, const emm_context_info &info)
         : name_(name), driver_(host), cuda_context_(info.cuda_context),
@@ -70,21 +69,28 @@ protected:
         return allocations_.at(ptr, name_, device_);
     }
 
-    // Takes out what record_use has told of the allocation at `ptr`; empty if that is nothing.
-    Uses::node_type forget_other_uses(emm_deviceptr ptr) noexcept {
-        if (!has_used_elsewhere_) {
-            return {};
+    // Takes the allocation at `ptr` out of the live ones, forgets what record_use has told of it,
+    // before another thread can have the address, and has `release` free it: with whether it was
+    // used elsewhere. If that throws, all is as it was.
+    template <class Release> void take_back(emm_deviceptr ptr, size_t size, Release release) {
+        Entry entry = allocations_.take(ptr, size);
+        if (entry.empty()) {
+            allocations_.refuse_free(name_, ptr, size);
         }
-        const std::lock_guard lock(mutex_);
-        Uses::node_type use = used_elsewhere_.extract(ptr);
-        has_used_elsewhere_ = !used_elsewhere_.empty();
-        return use;
-    }
-    void remember_other_uses(Uses::node_type use) noexcept {
-        if (!use.empty()) {
+        std::set<emm_deviceptr>::node_type elsewhere;
+        if (has_used_elsewhere_) {
             const std::lock_guard lock(mutex_);
-            used_elsewhere_.insert(std::move(use));
-            has_used_elsewhere_ = true;
+            elsewhere = used_elsewhere_.extract(ptr);
+            has_used_elsewhere_ = !used_elsewhere_.empty();
+        }
+        try {
+            release(entry, !elsewhere.empty());
+        } catch (...) {
+            const std::lock_guard lock(mutex_);
+            used_elsewhere_.insert(std::move(elsewhere));
+            has_used_elsewhere_ = !used_elsewhere_.empty();
+            allocations_.put_back(std::move(entry));
+            throw;
         }
     }
     void forget_all_uses() noexcept {
@@ -119,6 +125,20 @@ protected:
         return true;
     }
 
+    // get_memory_info: what is reserved and not used is free too; at most `max_bytes`, unless 0.
+    emm_status tell_memory(uint64_t reserved, uint64_t used, uint64_t max_bytes, size_t *ret_free,
+                           size_t *ret_total) const {
+        auto [free, total] = device_memory();
+        free += reserved - std::min(reserved, used);
+        if (max_bytes != 0) {
+            total = std::min<uint64_t>(total, max_bytes);
+            free = std::min<uint64_t>(free, total - std::min<uint64_t>(total, used));
+        }
+        *ret_free = std::min(free, total);
+        *ret_total = total;
+        return EMM_OK;
+    }
+
     // Free and total memory of the device, as the driver tells.
     std::pair<size_t, size_t> device_memory() const {
         const RelaxedCapture relaxed(driver_);
@@ -141,8 +161,8 @@ protected:
 
 private:
     std::mutex mutex_;
-    Allocations postponed_; // until no capture is announced
-    Uses used_elsewhere_;   // by record_use
+    Allocations postponed_;                  // until no capture is announced
+    std::set<emm_deviceptr> used_elsewhere_; // by record_use
     std::atomic<bool> has_used_elsewhere_{false};
 };
 

@@ -89,25 +89,15 @@ emm_status Manager::memfree(emm_deviceptr ptr, size_t size, emm_stream stream) {
     }
     const RelaxedCapture relaxed(driver_);
     stream = told_apart(stream);
-    Entry entry = allocations_.take(ptr, size);
-    if (entry.empty()) {
-        allocations_.refuse_free("rmm", ptr, size);
-    }
-    // Forgotten before another thread can have the address.
-    Uses::node_type elsewhere = forget_other_uses(ptr);
-    if (stream != EMM_STREAM_UNORDERED && elsewhere.empty()) {
-        give_back(entry, stream);
-        return EMM_OK;
-    }
-    try {
-        if (!release_behind_everything(entry)) {
+    take_back(ptr, size, [&](Entry &entry, bool is_used_elsewhere) {
+        if (stream != EMM_STREAM_UNORDERED && !is_used_elsewhere) {
+            give_back(entry, stream);
+        } else if (wait_for_everything()) {
+            give_back(entry, returns_);
+        } else {
             postpone(entry);
         }
-    } catch (...) {
-        remember_other_uses(std::move(elsewhere));
-        allocations_.put_back(std::move(entry));
-        throw;
-    }
+    });
     return EMM_OK;
 }
 
@@ -136,15 +126,6 @@ emm_stream Manager::told_apart(emm_stream stream) {
     std::lock_guard lock(ids_mutex_);
     stream_ids_[stream] = id;
     return stream;
-}
-
-// False if it has to wait for the end of captures; throws if the driver fails.
-bool Manager::release_behind_everything(Entry &entry) {
-    if (!wait_for_everything()) {
-        return false;
-    }
-    give_back(entry, returns_);
-    return true;
 }
 
 // After the end of the driver or the context its memory is gone.

@@ -38,7 +38,6 @@ private:
     void refuse_capture(emm_stream stream) const;
     void *allocate(size_t size, emm_stream stream);
     emm_stream told_apart(emm_stream stream);
-    bool release_behind_everything(Entry &entry);
     void give_back(Entry &entry, emm_stream stream) noexcept;
     void release_postponed() noexcept;
 

@@ -183,16 +183,8 @@ emm_status Manager::trim(size_t keep_bytes, size_t *ret_released) {
 }
 
 emm_status Manager::get_memory_info(size_t *ret_free, size_t *ret_total) {
-    auto [free, total] = device_memory();
     const uint64_t taken = reserved().bytes, live = std::min(taken, allocations_.live_bytes());
-    free += taken - live;
-    if (options_.max_bytes != 0) {
-        total = std::min<uint64_t>(total, options_.max_bytes);
-        free = std::min<uint64_t>(free, total - std::min<uint64_t>(total, live));
-    }
-    *ret_free = std::min(free, total);
-    *ret_total = total;
-    return EMM_OK;
+    return tell_memory(taken, live, options_.max_bytes, ret_free, ret_total);
 }
 
 emm_status Manager::get_device_total(const emm_host &, int32_t, size_t device_bytes,
