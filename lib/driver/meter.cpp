@@ -40,24 +40,29 @@ std::optional<uint64_t> ask_pool(uint64_t pool, PoolFigure which) {
     return result == CUDA_SUCCESS ? std::optional<uint64_t>(bytes) : std::nullopt;
 }
 
+constexpr uint64_t no_context = UINT64_MAX; // no cuCtxGetId
+
 // Which charge an address or a handle of a manager's stands for.
 class Charges {
 public:
     enum class By : uint8_t { address, handle, pool, mapping, host };
     using Key = std::pair<By, uint64_t>;
 
-    // What there is no room to remember stays charged.
-    void attach(Key key, uint64_t id, CUcontext context = nullptr) noexcept {
+    // What there is no room to remember stays charged. What was known by that key before has ended
+    // with its context: the driver has handed it out again.
+    void attach(Key key, uint64_t id, uint64_t context = no_context) noexcept {
         try {
             const std::lock_guard lock(mutex_);
-            charges_[key] = {id, context};
+            Charge &charge = charges_[key];
+            account().give(charge.id);
+            charge = {id, context};
         } catch (const std::bad_alloc &) {
         }
     }
     // Before the driver gives it back: another thread may get it at once. Id 0: it is not known.
     struct Charge {
         uint64_t id = 0;
-        CUcontext context = nullptr;
+        uint64_t context = no_context; // as in Step
     };
     Charge detach(Key key) noexcept {
         const std::lock_guard lock(mutex_);
@@ -74,7 +79,7 @@ public:
         return found == charges_.end() ? 0 : found->second.id;
     }
     std::map<Key, Charge> detach_mappings(uint64_t begin, uint64_t size);
-    void end(CUcontext context) noexcept;
+    void end(uint64_t context) noexcept;
 
 private:
     mutable std::mutex mutex_;
@@ -92,7 +97,7 @@ std::map<Charges::Key, Charges::Charge> Charges::detach_mappings(uint64_t begin,
     return detached;
 }
 
-void Charges::end(CUcontext context) noexcept {
+void Charges::end(uint64_t context) noexcept {
     const std::lock_guard lock(mutex_);
     for (auto each = charges_.begin(); each != charges_.end();) {
         const bool ends = each->second.context == context;
@@ -113,10 +118,13 @@ uint64_t key_of(const void *pointer) {
     return reinterpret_cast<uintptr_t>(pointer);
 }
 
-CUcontext current_context() {
+uint64_t current_context() {
     static const auto get = EMM_PLAIN(cuCtxGetCurrent);
+    static const auto identify = EMM_PLAIN(cuCtxGetId);
     CUcontext context = nullptr;
-    return get(&context) == CUDA_SUCCESS ? context : nullptr;
+    unsigned long long id = no_context;
+    return get(&context) == CUDA_SUCCESS && identify(context, &id) == CUDA_SUCCESS ? id
+                                                                                   : no_context;
 }
 
 constexpr int32_t no_device = -1;
@@ -135,8 +143,8 @@ int32_t device_at(const CUmemLocation &location) {
 // driver is asked, and what gives it back is charged until the driver has it.
 struct Step {
     uint64_t id = 0;
-    CUcontext context = nullptr;
-    bool is_refused = false; // by the bound
+    uint64_t context = no_context; // that the memory ends with
+    bool is_refused = false;       // by the bound
 };
 struct Nothing {
     template <class... Arguments> static Step before(Arguments...) { return {}; }
@@ -218,7 +226,7 @@ template <> struct Effect<&cuMemHostAlloc> : Takes {
 struct TakesForGood : Takes {
     static Step take(int32_t device, Kind kind, uint64_t bytes) {
         Step step = Takes::take(device, kind, bytes);
-        step.context = nullptr;
+        step.context = no_context;
         return step;
     }
 };
@@ -276,7 +284,7 @@ template <> struct Effect<&cuMemPoolCreate> : TakesForGood {
 template <> struct Effect<&cuMemAllocFromPoolAsync> : Takes {
     static Step before(CUdeviceptr *, size_t size, CUmemoryPool pool, CUstream) {
         const uint64_t id = account().take_growth(key_of(pool), size);
-        return {id, nullptr, id == 0};
+        return {id, no_context, id == 0};
     }
     static void succeeded(Step step, CUdeviceptr *, size_t, CUmemoryPool, CUstream) {
         account().give(step.id);
@@ -445,10 +453,8 @@ bool is_counted() noexcept {
     return is;
 }
 
-void forget_context(CUcontext context) noexcept {
-    if (context) {
-        charges().end(context);
-    }
+void forget_context(uint64_t context) noexcept {
+    charges().end(context);
 }
 
 void read_usage(emm_driver_usage &ret_usage) {

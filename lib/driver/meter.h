@@ -14,9 +14,9 @@ namespace emm::driver {
 using FindEntry = emm_function (*)(const char *name, int32_t cuda_version) noexcept;
 emm_function meter(const char *name, emm_function entry, FindEntry find) noexcept;
 
-// The context has ended, or its manager has, and with it what the manager has not given back of
+// The context of this cuCtxGetId has ended, and with it what its manager had not given back of
 // memory that ends with it.
-void forget_context(CUcontext context) noexcept;
+void forget_context(uint64_t context) noexcept;
 
 // Whether it does.
 bool is_counted() noexcept;

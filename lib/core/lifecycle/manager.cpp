@@ -146,9 +146,6 @@ void destroy_manager(emm_context &context) noexcept {
     release_defaults(context);
     context.epoch.note_dropped();
     const bool is_retired = (context.state.load(std::memory_order_relaxed) & state_retired) != 0;
-    if (!is_retired) { // else the CUDA context lives, with what the plugin has leaked there
-        driver::forget_context(context.cuda_context);
-    }
     drop_tracked(context, !is_retired);
 }
 

@@ -108,6 +108,7 @@ emm_status give_driver_memory(uint64_t id) noexcept {
 }
 
 emm_status device_account(int32_t device, emm_device_account &ret_account) {
+    forget_ended_contexts();
     const driver::Account::Figures figures = driver::account().figures(device);
     const auto copy = [](const driver::Tally &row) {
         return emm_memory_row{row.live, row.bytes, row.peak_bytes, row.made};

@@ -93,6 +93,7 @@ emm_status recover(emm_context &context, size_t size, emm_status status,
                    const std::function<emm_status()> &again) noexcept {
     ++counters().memory_retries;
     context.pressure_runs.fetch_add(1, std::memory_order_relaxed);
+    forget_ended_contexts();
     return_and_wait(context);
     const bool of_device = status == EMM_E_OUT_OF_MEMORY;
     if (may_others_hold(context, of_device, size)) {
@@ -119,6 +120,7 @@ bool make_room(int32_t device, size_t size, const std::function<bool()> &again) 
         });
     };
     ++counters().memory_retries;
+    forget_ended_contexts();
     return_all();
     if (again()) {
         return true;

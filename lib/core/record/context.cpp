@@ -1,6 +1,7 @@
 #include "core/record/context.h"
 
 #include "core/record/this_thread.h"
+#include "driver/meter.h"
 #include "observe/error.h"
 #include "observe/log.h"
 #include "observe/process.h"
@@ -162,6 +163,15 @@ bool has_died(emm_context &context) noexcept {
         context.state.fetch_or(state_retired, std::memory_order_relaxed);
     }
     return died;
+}
+
+void forget_ended_contexts() noexcept {
+    for (emm_context *context = driver::is_counted() ? first_context() : nullptr; context;
+         context = context->next) {
+        if (!is_alive(*context)) {
+            driver::forget_context(context->id);
+        }
+    }
 }
 
 bool may_return(const emm_context &context) noexcept {
