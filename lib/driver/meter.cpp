@@ -436,10 +436,10 @@ Account &account() {
 }
 
 emm_function meter(const char *name, emm_function entry, FindEntry find) noexcept {
+    find_entry.store(find, std::memory_order_relaxed);
     if (!is_counted()) {
         return entry;
     }
-    find_entry.store(find, std::memory_order_relaxed);
     for (const Row &row : rows) {
         if (std::strcmp(row.name, name) == 0) {
             return row.install(entry);
