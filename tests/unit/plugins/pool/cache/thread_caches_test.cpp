@@ -153,3 +153,25 @@ TEST_CASE("other threads' magazines are emptied, then parked once they make no c
     parts.lock.lock();
     CHECK(parts.walk_length() == 0);
 }
+
+TEST_CASE("what comes to lie between threads while their magazines are parked is found") {
+    Parts parts;
+    StreamPool &common = parts.order.common();
+    Magazine *magazine = parts.caches.own(unordered, common);
+    REQUIRE(magazine);
+    parts.add_slab(0, common);
+    parts.caches.refill(*magazine, 0);
+    parts.caches.make_room(*magazine, 0);
+    const uint64_t address = magazine->take(512);
+    REQUIRE(address);
+    REQUIRE(magazine->give(parts.memory.heap, address, 512));
+    parts.caches.make_room(*magazine, 0); // hands it over
+    search_twice(parts);
+    CHECK(parts.walk_length() == 0);
+    CHECK(parts.caches.quarantined_bytes() == 512);
+    parts.caches.complete_batches(parts.order.clock().now());
+    CHECK(parts.caches.quarantined_bytes() == 0);
+    CHECK(parts.caches.idle_bytes() == 512);
+    parts.caches.drain_own();
+    CHECK(parts.caches.idle_bytes() == 0);
+}
