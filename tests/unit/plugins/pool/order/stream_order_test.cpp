@@ -1,4 +1,4 @@
-// Behaviour: what freed memory waits for, as the manager is told of it.
+// What freed memory waits for, as the manager is told of it.
 #include "../parts.h"
 
 using namespace pool_test;
@@ -138,7 +138,7 @@ TEST_CASE("order: a stream that retires gets its last event, and is known no mor
 TEST_CASE("order: streams that cannot be asked hear of a call for events once each") {
     Parts parts;
     StreamPool &pool = parts.pool_of(7);
-    parts.pool_of(8); // with one stream alone nobody waits for it
+    parts.pool_of(8); // with one stream alone no other waits for it
     CHECK(parts.order.has_answered(pool));
     parts.order.call_for_events();
     CHECK(parts.order.calls_for_events() == 1);
