@@ -4,6 +4,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+int cuInit(unsigned flags);
+int (*volatile interposed)(unsigned) = cuInit; // so that the interposer is in the process
+
 int main(void) {
     const long known = syscall(SYS_membarrier, MEMBARRIER_CMD_QUERY, 0, 0);
     if (known < 0 || !(known & MEMBARRIER_CMD_PRIVATE_EXPEDITED)) {
