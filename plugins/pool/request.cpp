@@ -257,8 +257,7 @@ Block *Manager::Request::find_block() {
         &Request::query_all_streams,   // what is complete by now
         &Request::wait_for_stream,     // on the device, for the stream that freed a block
         &Request::empty_all_magazines, // and query again
-        &Request::grow,                // wait a while for idle memory, if the pool would else
-                                       // hold more than ever; then ask the driver for more
+        &Request::grow,                // by idle memory elsewhere, or ask the driver for more
         &Request::reclaim,             // all that is idle makes room; then wait on the CPU
     };
     result_ = CUDA_SUCCESS;
@@ -383,7 +382,8 @@ Block *Manager::Request::reclaim() {
         manager_.drop_spares();
         const uint64_t calls = caches.calls_served();
         block = take_from_any_zone();
-        block = block ? block : manager_.backing_->reclaim(lock_, *pool_, bytes_, others, result_);
+        block = block ? block
+                      : manager_.backing_->reclaim(lock_, *pool_, caller_, bytes_, others, result_);
         block = block ? block : wait_for_stream();
         const bool last = round > 0 || !may_wait;
         others = !block && last &&

@@ -44,7 +44,7 @@ private:
     Block *query_all_streams();
     Block *wait_for_stream();
     Block *empty_all_magazines();
-    Block *grow() { return manager_.backing_->grow(lock_, *pool_, bytes_, result_); }
+    Block *grow() { return manager_.backing_->grow(lock_, *pool_, caller_, bytes_, result_); }
     Block *reclaim();
 
     Block *take() { return manager_.backing_->take(*pool_, bytes_); }

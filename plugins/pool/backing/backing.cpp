@@ -51,14 +51,10 @@ Backing::~Backing() {
     }
 }
 
-Block *Backing::await_idle(Lock &lock, StreamPool &pool, uint64_t bytes) {
+Block *Backing::await_idle(Lock &lock, StreamPool &pool, uint64_t bytes,
+                           const std::function<bool()> &enough) {
     Block *block = nullptr;
-    const bool on_stream = pool.order == Order::stream;
-    const auto enough = [&] {
-        return on_stream ? has_enough_idle(pool, bytes) : !holdings_.awaits_pending(pool, bytes);
-    };
-    if ((!on_stream || has_unfinished()) && !moves_.returns_are_deferred() && !grows_first(bytes) &&
-        !enough()) {
+    if (!moves_.returns_are_deferred() && !enough()) {
         order_.wait_bounded(lock, pool, [&] {
             block = take(pool, bytes);
             return block || enough();

@@ -48,12 +48,14 @@ public:
     virtual Block *take(StreamPool &pool, uint64_t bytes) = 0;
     // Whether to grow before any stream is asked about the memory that it has freed.
     virtual bool grows_first(uint64_t bytes) const = 0;
-    // From the driver, or from idle memory elsewhere. NULL: `result` says why.
-    virtual Block *grow(Lock &lock, StreamPool &pool, uint64_t bytes, CUresult &result) = 0;
+    // From the driver, or from idle memory elsewhere, for the caller's stream. NULL: `result` says
+    // why.
+    virtual Block *grow(Lock &lock, StreamPool &pool, const Caller &caller, uint64_t bytes,
+                        CUresult &result) = 0;
     // The same once the driver has no more: whatever is idle makes room first. `again`: memory of
     // another thread has arrived since the last try.
-    virtual Block *reclaim(Lock &lock, StreamPool &pool, uint64_t bytes, bool again,
-                           CUresult &result) = 0;
+    virtual Block *reclaim(Lock &lock, StreamPool &pool, const Caller &caller, uint64_t bytes,
+                           bool again, CUresult &result) = 0;
     virtual const char *calls() const = 0; // to the driver, for the text of an error
 
     // --- memory as such ---
@@ -76,13 +78,10 @@ public:
     virtual emm_status set_access(int32_t peer, uint32_t flags) = 0;
 
 protected:
-    // Waits a while for memory whose work is not complete, if what is complete is not enough. A
-    // block, if that alone has made one.
-    Block *await_idle(Lock &lock, StreamPool &pool, uint64_t bytes);
-    // Whether idle memory would do to grow with, once the work of streams on it is complete; and
-    // whether what is complete is enough.
-    virtual bool has_unfinished() const = 0;
-    virtual bool has_enough_idle(const StreamPool &pool, uint64_t bytes) const = 0;
+    // Waits a while for memory whose work is not complete, unless there is enough. A block, if that
+    // alone has made one.
+    Block *await_idle(Lock &lock, StreamPool &pool, uint64_t bytes,
+                      const std::function<bool()> &enough);
 
     ServedContext &context_;
     const Options &options_;

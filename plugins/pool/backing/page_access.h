@@ -34,6 +34,7 @@ public:
     };
     void await(Lock &lock); // until no thread changes it
     const std::vector<CUmemAccessDesc> &granted() const { return granted_; }
+    bool any_peer() const { return granted_.size() > 1; }
 
     emm_status set(int32_t peer, uint32_t flags); // no lock is held
 

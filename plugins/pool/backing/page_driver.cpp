@@ -182,7 +182,7 @@ uint64_t PageDriver::map(Block &block, std::vector<Piece> &pieces, size_t kept,
     for (size_t i = 0; i < pieces.size(); i++) {
         if (i < mapped) {
             block.segment->pieces.add(pieces[i]);
-        } else {
+        } else if (!pieces[i].other) { // it is mapped nowhere
             release(pieces[i], refused);
         }
     }
@@ -218,8 +218,11 @@ uint64_t PageDriver::give_back(Segment &segment, Refused &refused) const {
     const Relaxed relaxed(driver_);
     segment.pieces.each([&](const Piece &piece) {
         if (driver_.cuMemUnmap(piece.address, piece.bytes) == CUDA_SUCCESS) {
-            bytes += piece.bytes;
-            release(piece, refused);
+            if (piece.other == 0 ||
+                piece.address < piece.other) { // of two places one has the handle
+                bytes += piece.bytes;
+                release(piece, refused);
+            }
             segment.pieces.remove(piece);
         } else {
             segment.refused = true;

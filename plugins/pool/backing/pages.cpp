@@ -8,6 +8,37 @@
 
 namespace emm::pool {
 
+// What a request's stream may use at a second place before it is complete: its own memory, and that
+// of streams whose events it waits for. Their free pools stay while this does. The lock is held at
+// its end.
+class Pages::OrderedPools {
+public:
+    explicit OrderedPools(StreamOrder &order) : order_(order) {
+        pools_.reserve(1 + most_candidates);
+    }
+    ~OrderedPools() {
+        for (StreamPool *each : held_) {
+            order_.let_go(*each);
+        }
+    }
+    OrderedPools(const OrderedPools &) = delete;
+    OrderedPools &operator=(const OrderedPools &) = delete;
+
+    void add(StreamPool &pool, uint64_t tag) { pools_.push_back({&pool, tag}); }
+    void hold(StreamPool &pool) {
+        held_.reserve(most_candidates);
+        held_.push_back(&pool);
+        pool.hold();
+    }
+    const std::vector<StreamPool *> &held() const { return held_; }
+    const std::vector<Heap::Ordered> &all() const { return pools_; }
+
+private:
+    StreamOrder &order_;
+    std::vector<StreamPool *> held_;
+    std::vector<Heap::Ordered> pools_;
+};
+
 // What was taken at the beginning is for every size.
 Block *Pages::take(StreamPool &pool, uint64_t bytes) {
     heap_.reserve_record();
@@ -21,9 +52,18 @@ Block *Pages::take(StreamPool &pool, uint64_t bytes) {
                       only_initial ? UINT64_MAX : most_of_large_zone(options_.slack));
 }
 
-Block *Pages::grow(Lock &lock, StreamPool &pool, uint64_t bytes, CUresult &result) {
-    if (Block *block = await_idle(lock, pool, bytes)) {
+Block *Pages::grow(Lock &lock, StreamPool &pool, const Caller &caller, uint64_t bytes,
+                   CUresult &result) {
+    if (Block *block =
+            await_idle(lock, pool, bytes, [&] { return !holdings_.awaits_pending(pool, bytes); })) {
         return block;
+    }
+    OrderedPools ordered(order_);
+    if (options_.places > 1 && pool.order == Order::stream && !access_.any_peer()) {
+        ordered.add(pool, UINT64_MAX);
+        if (!has_enough_idle(pool, bytes, ordered)) {
+            wait_for_others(lock, pool, caller, ordered);
+        }
     }
     const Zone zone = zone_for(options_, bytes);
     bool at_ease = true; // until the driver has no more: then what is free elsewhere has to do
@@ -39,7 +79,7 @@ Block *Pages::grow(Lock &lock, StreamPool &pool, uint64_t bytes, CUresult &resul
             continue;
         }
         i++;
-        result = room.missing > 0 ? fill(lock, room, at_ease) : CUDA_SUCCESS;
+        result = room.missing > 0 ? fill(lock, pool, room, at_ease, ordered) : CUDA_SUCCESS;
         Block *block = take(pool, bytes);
         const bool again = result == CUDA_ERROR_OUT_OF_MEMORY && at_ease;
         if (block || (result != CUDA_SUCCESS && !again)) {
@@ -52,38 +92,47 @@ Block *Pages::grow(Lock &lock, StreamPool &pool, uint64_t bytes, CUresult &resul
 }
 
 // To grow is to move all that is idle.
-Block *Pages::reclaim(Lock &lock, StreamPool &pool, uint64_t bytes, bool, CUresult &result) {
+Block *Pages::reclaim(Lock &lock, StreamPool &pool, const Caller &caller, uint64_t bytes, bool,
+                      CUresult &result) {
     return_refused(lock);
-    return grow(lock, pool, bytes, result);
+    return grow(lock, pool, caller, bytes, result);
 }
 
 CUresult Pages::take_initial(Lock &lock, uint64_t bytes) {
     const CUresult result = add_addresses(lock, bytes, Zone::large);
     return result == CUDA_SUCCESS
-               ? fill(lock, heap_.room_for(order_.common(), bytes, Zone::large), true)
+               ? fill(lock, order_.common(), heap_.room_for(order_.common(), bytes, Zone::large),
+                      true, OrderedPools(order_))
                : result;
 }
 
-bool Pages::has_unfinished() const {
-    for (const StreamPool *d = order_.first_incomplete(); d; d = order_.next_incomplete(*d)) {
-        for (const SizeTree &own : d->own) {
-            const SizeNode *largest = own.largest();
-            if (largest && largest->size >= page_bytes) {
-                return true;
-            }
+// On the device, for what other streams have freed before their latest events.
+void Pages::wait_for_others(Lock &lock, const StreamPool &pool, const Caller &caller,
+                            OrderedPools &ordered) {
+    StreamPool *other = order_.first_incomplete();
+    for (; other && ordered.held().size() < most_candidates;
+         other = order_.next_incomplete(*other)) {
+        if (other != &pool && Heap::largest_own(*other) >= page_bytes) {
+            ordered.hold(*other);
         }
     }
-    return false;
+    for (StreamPool *each : ordered.held()) {
+        const uint64_t tag = each->recorded;
+        if (order_.wait_on_stream(lock, caller, *each, tag)) {
+            ordered.add(*each, tag);
+        }
+    }
 }
 
 // Where no range has room, another one will be reserved. Addresses cost no memory, but all of the
 // request will be missing there.
-bool Pages::has_enough_idle(const StreamPool &pool, uint64_t bytes) const {
+bool Pages::has_enough_idle(const StreamPool &pool, uint64_t bytes,
+                            const OrderedPools &ordered) const {
     const Heap::Room room = heap_.room_for(pool, bytes, zone_for(options_, bytes));
     const uint64_t missing = room.range ? room.missing : round_up(bytes, page_bytes);
     uint64_t found = new_bytes(missing, holdings_.allowance(missing), free_slack(options_.slack));
     if (found < missing) {
-        for (const IdlePiece &each : heap_.idle_pieces(room.beside, parts_to_move)) {
+        for (const IdlePiece &each : heap_.idle_pieces(room.beside, parts_to_move, ordered.all())) {
             found += each.piece.bytes;
         }
     }
@@ -92,7 +141,7 @@ bool Pages::has_enough_idle(const StreamPool &pool, uint64_t bytes) const {
 
 // A plan for the room, made of what is idle now; nothing but new memory if there is no host memory
 // for more.
-FillPlan Pages::plan_for(const Heap::Room &room, bool may_grow) const {
+FillPlan Pages::plan_for(const Heap::Room &room, bool may_grow, const OrderedPools &ordered) const {
     Allowance allowed = holdings_.allowance(room.missing);
     allowed.fills = is_filling(holdings_.requested(), caches_.live_bytes());
     FillRequest request;
@@ -111,7 +160,7 @@ FillPlan Pages::plan_for(const Heap::Room &room, bool may_grow) const {
     try {
         std::vector<IdlePiece> idle;
         if (request.fresh < room.missing) {
-            idle = heap_.idle_pieces(room.beside, parts_to_move);
+            idle = heap_.idle_pieces(room.beside, parts_to_move, ordered.all());
         }
         FillPlan plan = plan_fill(request, idle);
         if (may_use_slack(room.missing, allowed.most) && moved_ns_ + plan.cost() > allowance_ns()) {
@@ -129,16 +178,22 @@ uint64_t Pages::allowance_ns() const {
     return moving_allowance(caches_.calls_served(), holdings_.requested());
 }
 
-CUresult Pages::fill(Lock &lock, const Heap::Room &room, bool may_grow) {
-    const FillPlan plan = plan_for(room, may_grow);
+CUresult Pages::fill(Lock &lock, StreamPool &pool, const Heap::Room &room, bool may_grow,
+                     const OrderedPools &ordered) {
+    const FillPlan plan = plan_for(room, may_grow, ordered);
     if (!holdings_.has_room_for(plan.created, plan.released_bytes())) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    return carry_out(lock, plan, &room);
+    return carry_out(lock, pool, plan, &room);
 }
 
-CUresult Pages::carry_out(Lock &lock, const FillPlan &plan, const Heap::Room *room) {
-    Fill work(heap_, plan, room, access_.granted());
+CUresult Pages::carry_out(Lock &lock, StreamPool &pool, const FillPlan &plan,
+                          const Heap::Room *room) {
+    const bool pending = plan.has_pending();
+    if (pending) {
+        order_.mark_dirty(pool, 0, 0);
+    }
+    Fill work(heap_, plan, room, pool, access_.granted());
     if (may_use_slack(plan.mapped, holdings_.most_with(0))) {
         moved_ns_ += plan.cost();
     }
@@ -152,6 +207,9 @@ CUresult Pages::carry_out(Lock &lock, const FillPlan &plan, const Heap::Room *ro
         result = work.ask(driver_);
     }
     context_.note_error(result);
+    if (pending) {
+        order_.mark_dirty(pool, 0, 0);
+    }
     work.settle(holdings_);
     keep_refused(work.refused());
     return result;
@@ -216,7 +274,7 @@ uint64_t Pages::release_idle(Lock &lock, uint64_t keep, bool) {
         if (plan.released.empty()) {
             break;
         }
-        result = carry_out(lock, plan, nullptr);
+        result = carry_out(lock, order_.common(), plan, nullptr);
         access_.await(lock);
     }
     return before - std::min(before, holdings_.reserved());

@@ -1,7 +1,7 @@
 // Growth by pieces of physical memory behind ranges of addresses. A block that fits nowhere is made
 // where the fewest bytes are missing; those are new, or come from free blocks elsewhere: plan.h
-// decides. Only complete memory is ever taken apart: cuMemUnmap does not wait, and what a graph may
-// use is never complete.
+// decides. Only complete memory is ever unmapped: cuMemUnmap does not wait, and what a graph may
+// use is never complete. What the request's stream may use before that gets a second place.
 //
 //   pages.cpp        where memory is put, and what goes back
 //   fill.h           one plan, while the driver works on it
@@ -22,8 +22,9 @@ public:
 
     Block *take(StreamPool &pool, uint64_t bytes) override;
     bool grows_first(uint64_t) const override { return false; }
-    Block *grow(Lock &lock, StreamPool &pool, uint64_t bytes, CUresult &result) override;
-    Block *reclaim(Lock &lock, StreamPool &pool, uint64_t bytes, bool again,
+    Block *grow(Lock &lock, StreamPool &pool, const Caller &caller, uint64_t bytes,
+                CUresult &result) override;
+    Block *reclaim(Lock &lock, StreamPool &pool, const Caller &caller, uint64_t bytes, bool again,
                    CUresult &result) override;
     const char *calls() const override { return "cuMemCreate or cuMemMap"; }
 
@@ -39,12 +40,15 @@ public:
     emm_status set_access(int32_t peer, uint32_t flags) override;
 
 private:
-    bool has_unfinished() const override;
-    bool has_enough_idle(const StreamPool &pool, uint64_t bytes) const override;
-    FillPlan plan_for(const Heap::Room &room, bool may_grow) const;
+    class OrderedPools;
+    void wait_for_others(Lock &lock, const StreamPool &pool, const Caller &caller,
+                         OrderedPools &ordered);
+    bool has_enough_idle(const StreamPool &pool, uint64_t bytes, const OrderedPools &ordered) const;
+    FillPlan plan_for(const Heap::Room &room, bool may_grow, const OrderedPools &ordered) const;
     uint64_t allowance_ns() const;
-    CUresult fill(Lock &lock, const Heap::Room &room, bool may_grow);
-    CUresult carry_out(Lock &lock, const FillPlan &plan, const Heap::Room *room);
+    CUresult fill(Lock &lock, StreamPool &pool, const Heap::Room &room, bool may_grow,
+                  const OrderedPools &ordered);
+    CUresult carry_out(Lock &lock, StreamPool &pool, const FillPlan &plan, const Heap::Room *room);
     CUresult add_addresses(Lock &lock, uint64_t bytes, Zone zone);
     std::unique_ptr<Segment> reserve(uint64_t bytes, CUresult &result);
     void give_back(const std::vector<Piece> &pieces);

@@ -40,9 +40,10 @@ bool Segments::grows_first(uint64_t bytes) const {
            small_grows_first(growth_for(bytes), use(bytes));
 }
 
-Block *Segments::grow(Lock &lock, StreamPool &pool, uint64_t bytes, CUresult &result) {
+Block *Segments::grow(Lock &lock, StreamPool &pool, const Caller &, uint64_t bytes,
+                      CUresult &result) {
     const Zone zone = zone_for(options_, bytes);
-    Block *block = await_idle(lock, pool, bytes);
+    Block *block = await_segments(lock, pool, bytes);
     if (block) {
         return block;
     }
@@ -78,8 +79,16 @@ bool Segments::has_unfinished() const {
     return segment;
 }
 
-bool Segments::has_enough_idle(const StreamPool &, uint64_t bytes) const {
-    return missing_for(bytes) <= exchangeable();
+// Only while the work of a stream on idle segments can make more of them exchangeable.
+Block *Segments::await_segments(Lock &lock, StreamPool &pool, uint64_t bytes) {
+    const bool on_stream = pool.order == Order::stream;
+    if (grows_first(bytes) || (on_stream && !has_unfinished())) {
+        return nullptr;
+    }
+    return await_idle(lock, pool, bytes, [&] {
+        return on_stream ? missing_for(bytes) <= exchangeable()
+                         : !holdings_.awaits_pending(pool, bytes);
+    });
 }
 
 // A segment that is idle and too small for what is asked goes back if the pool would else hold
@@ -125,14 +134,14 @@ Segment *Segments::idle_for(uint64_t missing, Zone zone) const {
     return chosen;
 }
 
-Block *Segments::reclaim(Lock &lock, StreamPool &pool, uint64_t bytes, bool again,
-                         CUresult &result) {
+Block *Segments::reclaim(Lock &lock, StreamPool &pool, const Caller &caller, uint64_t bytes,
+                         bool again, CUresult &result) {
     const bool more = return_refused(lock) || again;
-    Block *block = more ? grow(lock, pool, bytes, result) : nullptr;
+    Block *block = more ? grow(lock, pool, caller, bytes, result) : nullptr;
     while (!block && !moves_.returns_are_deferred() && heap_.first_whole() &&
            result == CUDA_ERROR_OUT_OF_MEMORY) {
         release(lock, *heap_.first_whole());
-        block = grow(lock, pool, bytes, result);
+        block = grow(lock, pool, caller, bytes, result);
     }
     return block;
 }

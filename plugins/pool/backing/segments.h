@@ -17,8 +17,9 @@ public:
 
     Block *take(StreamPool &pool, uint64_t bytes) override;
     bool grows_first(uint64_t bytes) const override;
-    Block *grow(Lock &lock, StreamPool &pool, uint64_t bytes, CUresult &result) override;
-    Block *reclaim(Lock &lock, StreamPool &pool, uint64_t bytes, bool again,
+    Block *grow(Lock &lock, StreamPool &pool, const Caller &caller, uint64_t bytes,
+                CUresult &result) override;
+    Block *reclaim(Lock &lock, StreamPool &pool, const Caller &caller, uint64_t bytes, bool again,
                    CUresult &result) override;
     const char *calls() const override { return "cuMemAlloc"; }
 
@@ -34,8 +35,8 @@ public:
     emm_status set_access(int32_t peer, uint32_t flags) override;
 
 private:
-    bool has_unfinished() const override;
-    bool has_enough_idle(const StreamPool &, uint64_t bytes) const override;
+    Block *await_segments(Lock &lock, StreamPool &pool, uint64_t bytes);
+    bool has_unfinished() const;
     SegmentUse use(uint64_t bytes) const;
     uint64_t growth_for(uint64_t bytes) const;
     uint64_t largest_for(uint64_t bytes) const;

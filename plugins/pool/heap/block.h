@@ -21,6 +21,7 @@ enum class State : uint8_t {
     free,     // in the heap's indexes
     live,     // an allocation, or in a magazine
     unmapped, // addresses with no memory behind them
+    vacated,  // a piece's former place; work of `pool` may use it there while it is pending
     slab,     // cut into slots
     waiting   // freed; a use record or a capture has it until it may become free
 };

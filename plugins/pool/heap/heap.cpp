@@ -331,11 +331,16 @@ void Heap::complete(FreePool &pool, uint64_t tag) {
         if (block->tag > tag) {
             return;
         }
-        unindex(*block);
+        const bool vacated = block->state == State::vacated;
+        if (!vacated) {
+            unindex(*block);
+        }
         pool.pending.remove(*block);
         block->pool = &anyone;
         block->dirty_begin = block->dirty_end = block->begin;
-        index(*coalesce(block));
+        if (!vacated) {
+            index(*coalesce(block));
+        }
     }
 }
 

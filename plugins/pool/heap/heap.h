@@ -74,12 +74,32 @@ public:
     void add_addresses(Segment &segment);             // as one unmapped range
     void make_unmapped(Block &block);                 // of a taken block without memory
     Block *take_unmapped(Room room, uint64_t bytes);
+    // A free pool whose memory with tags up to that the asking stream may use at once.
+    struct Ordered {
+        const FreePool *pool;
+        uint64_t tag;
+    };
     // The pieces that lie in complete free memory, but for the block `spared`; of no more parts
-    // than that, the smallest first. Throws std::bad_alloc.
-    std::vector<IdlePiece> idle_pieces(const Block *spared, size_t parts) const;
-    // Takes some of those pieces, each as a block of its own, in the same order. `chosen` is
-    // ordered by the address. Throws std::bad_alloc, before anything is taken.
-    std::vector<Block *> take_pieces(const std::vector<IdlePiece> &chosen);
+    // than that, the smallest first. Then those of the pools in `ordered` that work may still use.
+    // Throws std::bad_alloc.
+    std::vector<IdlePiece> idle_pieces(const Block *spared, size_t parts,
+                                       const std::vector<Ordered> &ordered = {}) const;
+    // Takes some of those pieces, each as a block of its own, in the same order. A pending one is
+    // vacated, and complete with the next event of `pool`, whose stream gets it. `chosen` is
+    // ordered by the address. reserve_records() must have succeeded for two records a piece.
+    // Throws std::bad_alloc, before anything is taken.
+    std::vector<Block *> take_pieces(const std::vector<IdlePiece> &chosen, FreePool &pool);
+
+    // --- second places: heap_places.cpp ---
+    // A piece that was pending has a second place, which owns its memory from now on.
+    void link(Block &vacated, uint64_t second_place);
+    void reoccupy(Block &vacated); // it got none: the memory is free where it was
+    // The former places of these pieces, and all others that are complete, ordered by the address:
+    // taken, so that they can be unmapped. Throws std::bad_alloc, before anything is taken.
+    std::vector<Block *> take_vacated(const std::vector<IdlePiece> &leaving);
+    void end_place(Block &block, const Piece &piece); // it is unmapped
+    size_t vacated_places() const { return vacated_places_; }
+    void keep_place(Block &block); // the driver refused to unmap it
     Block *split(Block &block, uint64_t front) { return split(block, front, *records_.take()); }
     Block *split(Block &block, uint64_t front, Block &record); // one from take_record
 
@@ -126,7 +146,12 @@ private:
     Place covering(const Segment &segment, uint64_t mark, uint64_t address) const;
     Room room_in(Block &range, const FreePool &pool, uint64_t bytes) const;
     const SizeNode *next_paged_part(const SizeNode &position) const;
-    Block *take_part(const SizeNode &part);
+    bool may_leave(const Piece &piece, bool pending) const;
+    void add_pending_pieces(const Block *spared, size_t parts, const std::vector<Ordered> &ordered,
+                            std::vector<IdlePiece> &found) const;
+    void vacate(Block &block, FreePool &pool);
+    Block *split_free(Block &block, uint64_t bytes);
+    std::string fault_of_place(const Block &block) const;
     std::string fault_of(const Segment &segment) const;
     std::string fault_of_free(const Block &block) const;
 
@@ -137,6 +162,8 @@ private:
     List<Segment, &Segment::whole> whole_;
     SizeTree complete_[zones]; // complete parts of all blocks
     SizeTree unmapped_[zones];
+    SizeTree vacated_; // places whose piece has another one, which owns the memory
+    size_t vacated_places_ = 0;
     uint64_t zone_bytes_[zones] = {};
     uint64_t whole_bytes_ = 0;
     uint64_t quarantined_ = 0;

@@ -56,6 +56,25 @@ std::string Heap::fault() const {
     return "";
 }
 
+// A place on its way, which has no other one yet, is in no index.
+std::string Heap::fault_of_place(const Block &block) const {
+    const Piece piece = block.segment->pieces.at(block.begin);
+    if (piece.address != block.begin || piece.bytes != block.size) {
+        return "a vacated place is no piece's";
+    }
+    if (block.low.linked() != (piece.other != 0) || block.dirty() != block.pending.linked) {
+        return "a vacated place is in the wrong lists";
+    }
+    const Segment *segment = piece.other ? map_.find(piece.other) : nullptr;
+    const Piece owner = segment ? segment->pieces.at(piece.other) : Piece{};
+    const Block *there = piece.other ? found_at(piece.other).block : nullptr;
+    const bool both = there && there->state == State::vacated;
+    if (piece.other && (owner.handle != piece.handle || owner.other != piece.address || both)) {
+        return "a vacated place and the one that owns its memory disagree";
+    }
+    return "";
+}
+
 std::string Heap::fault_of(const Segment &segment) const {
     uint64_t expected = segment.base;
     const Block *left = nullptr;
@@ -87,7 +106,9 @@ std::string Heap::fault_of(const Segment &segment) const {
             (!segment.pieces.at(block->begin) || !segment.pieces.at(block->end() - 1))) {
             return at(*block) + "free, and a part has no memory behind it";
         }
-        const std::string found = block->state == State::free ? fault_of_free(*block) : "";
+        const std::string found = block->state == State::free      ? fault_of_free(*block)
+                                  : block->state == State::vacated ? fault_of_place(*block)
+                                                                   : "";
         if (!found.empty()) {
             return at(*block) + found;
         }

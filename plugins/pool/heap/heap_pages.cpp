@@ -100,7 +100,8 @@ const SizeNode *Heap::next_paged_part(const SizeNode &position) const {
     return found;
 }
 
-std::vector<IdlePiece> Heap::idle_pieces(const Block *spared, size_t parts) const {
+std::vector<IdlePiece> Heap::idle_pieces(const Block *spared, size_t parts,
+                                         const std::vector<Ordered> &ordered) const {
     std::vector<IdlePiece> found;
     SizeNode position;
     position.size = page_bytes - 1;
@@ -108,54 +109,93 @@ std::vector<IdlePiece> Heap::idle_pieces(const Block *spared, size_t parts) cons
         position.size = part->size;
         position.address = part->address;
         const uint64_t end = part->address + part->size;
-        const Pieces &pieces = part->block()->segment->pieces;
+        Block *block = part->block();
+        const Pieces &pieces = block->segment->pieces;
         Piece piece = pieces.first_within(round_up(part->address, page_bytes), end);
         parts -= piece ? 1 : 0;
-        while (piece && part->block() != spared) {
-            found.push_back({piece, part->size, part});
+        while (piece && block != spared) {
+            if (may_leave(piece, false)) {
+                found.push_back({piece, part->size, block, false});
+            }
             piece = piece.end() < end ? pieces.first_within(piece.end(), end) : Piece{};
         }
     }
+    add_pending_pieces(spared, parts, ordered, found);
     return found;
 }
 
-// A complete part as one taken block.
-Block *Heap::take_part(const SizeNode &part) {
-    Block &block = *part.block();
-    Block *taken = cut(block, part.size, &part == &block.high);
-    taken->state = State::waiting;
-    return taken;
+// What a free block that is in no index has in front, as free and as dirty as it was there.
+Block *Heap::split_free(Block &block, uint64_t bytes) {
+    Block *front = records_.take();
+    front->segment = block.segment;
+    front->zone = block.zone;
+    front->begin = block.begin;
+    front->size = bytes;
+    front->left = block.left;
+    front->right = &block;
+    (front->left ? front->left->right : front->segment->first) = front;
+    block.left = front;
+    block.begin += bytes;
+    block.size -= bytes;
+    front->pool = block.pool;
+    front->tag = block.tag;
+    front->dirty_begin = std::min(block.dirty_begin, front->end());
+    front->dirty_end = std::min(block.dirty_end, front->end());
+    if (front->dirty()) {
+        block.pool->pending.insert_before(block, *front);
+    }
+    block.dirty_begin = std::max(block.dirty_begin, block.begin);
+    block.dirty_end = std::max(block.dirty_end, block.begin);
+    if (!block.dirty() && block.pending.linked) {
+        block.pool->pending.remove(block);
+    }
+    return front;
 }
 
-std::vector<Block *> Heap::take_pieces(const std::vector<IdlePiece> &chosen) {
-    std::vector<Block *> taken, gaps;
+// A piece may lie in several free blocks, side by side: together they are one taken block.
+std::vector<Block *> Heap::take_pieces(const std::vector<IdlePiece> &chosen, FreePool &pool) {
+    std::vector<Block *> taken, rests;
     taken.reserve(chosen.size());
-    gaps.reserve(2 * chosen.size());
-    records_.reserve(3 * chosen.size() + 2);
-    Block *rest = nullptr;
-    const auto split_off = [&](uint64_t until) {
-        Block *front = rest;
-        rest = until < rest->end() ? split(*rest, until - rest->begin) : nullptr;
-        return front;
+    rests.reserve(3 * chosen.size());
+    Block *rest = nullptr; // what is left of the latest block, to the right, with its record
+    const auto put_aside = [&](Block *block) {
+        if (block) {
+            block->state = State::waiting; // so that no neighbour joins it yet
+            rests.push_back(block);
+        }
     };
-    for (size_t i = 0; i < chosen.size(); i++) {
-        const auto &[piece, around, part] = chosen[i];
-        if (!rest || rest->end() <= piece.address) { // the next part
-            if (rest) {
-                gaps.push_back(rest);
+    for (const IdlePiece &each : chosen) {
+        Block *whole = nullptr;
+        Block *next = each.block;
+        for (uint64_t at = each.piece.address; at < each.piece.end(); at = whole->end()) {
+            Block *block = next;
+            next = block->right;
+            if (block != rest) {
+                put_aside(rest);
+                rest = block;
+                unindex(*block);
             }
-            rest = take_part(*part);
+            if (block->begin < at) {
+                put_aside(split_free(*block, at - block->begin));
+            }
+            const bool ends = block->end() <= each.piece.end();
+            Block *part = ends ? block : split_free(*block, each.piece.end() - at);
+            rest = ends ? nullptr : block;
+            whole = whole ? merge(*whole, *part) : part;
         }
-        if (rest->begin < piece.address) {
-            gaps.push_back(split_off(piece.address));
+        if (whole->dirty()) {
+            vacate(*whole, pool);
+        } else {
+            whole->state = State::waiting;
         }
-        taken.push_back(split_off(piece.end()));
+        own(*whole);
+        taken.push_back(whole);
     }
-    if (rest) {
-        gaps.push_back(rest);
-    }
-    for (Block *gap : gaps) {
-        give(*gap, anyone);
+    put_aside(rest);
+    for (Block *block : rests) {
+        block->state = State::free;
+        block->pool = block->dirty() ? block->pool : &anyone;
+        index(*coalesce(block));
     }
     return taken;
 }

@@ -51,6 +51,8 @@ List<Segment, &Segment::all> Heap::forget_all() {
         complete_[zone] = unmapped_[zone] = {};
         zone_bytes_[zone] = 0;
     }
+    vacated_ = {};
+    vacated_places_ = 0;
     whole_bytes_ = quarantined_ = 0;
     return segments;
 }

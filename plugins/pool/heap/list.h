@@ -28,6 +28,12 @@ public:
         (first_ ? (first_->*link).previous : last_) = &element;
         first_ = &element;
     }
+    void insert_before(T &position, T &element) {
+        T *before = (position.*link).previous;
+        (element.*link) = {before, &position, true};
+        (before ? (before->*link).next : first_) = &element;
+        (position.*link).previous = &element;
+    }
     void remove(T &element) {
         Link<T> &at = element.*link;
         (at.previous ? (at.previous->*link).next : first_) = at.next;

@@ -5,9 +5,9 @@ namespace emm::pool {
 void Pieces::add(const Piece &piece) {
     const uint64_t first = number(piece.address);
     const auto count = int64_t(piece.bytes / page_bytes);
-    pages_[first] = {piece.handle, count};
+    pages_[first] = {piece.handle, piece.other, count};
     for (int64_t i = 1; i < count; i++) {
-        pages_[first + uint64_t(i)] = {0, -i};
+        pages_[first + uint64_t(i)] = {0, 0, -i};
     }
 }
 
@@ -16,6 +16,10 @@ void Pieces::remove(const Piece &piece) {
     for (uint64_t i = 0; i < piece.bytes / page_bytes; i++) {
         pages_[first + i] = {};
     }
+}
+
+void Pieces::set_other(uint64_t address, uint64_t other) {
+    pages_[number(address)].other = other;
 }
 
 Piece Pieces::at(uint64_t address) const {

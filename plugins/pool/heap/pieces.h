@@ -14,18 +14,20 @@ struct Piece {
     uint64_t address = 0;
     uint64_t bytes = 0; // 0: there is none
     uint64_t handle = 0;
+    uint64_t other = 0; // address of its second place; 0: it has one place
 
     uint64_t end() const { return address + bytes; }
     explicit operator bool() const { return bytes != 0; }
 };
 
-struct SizeNode;
+struct Block;
 
-// A piece that lies in complete free memory.
+// A piece that lies in free memory as a whole.
 struct IdlePiece {
     Piece piece;
-    uint64_t around = 0;            // bytes of free memory that it lies in
-    const SizeNode *part = nullptr; // that memory, for the heap
+    uint64_t around = 0;    // bytes of free memory that it lies in
+    Block *block = nullptr; // that memory, for the heap
+    bool pending = false;   // work may still use it at this address
 };
 
 class Pieces {
@@ -36,6 +38,7 @@ public:
     bool has_range() const { return pages_.size() > 0; }
     void add(const Piece &piece); // where nothing is
     void remove(const Piece &piece);
+    void set_other(uint64_t address, uint64_t other); // of the piece that begins there
 
     Piece at(uint64_t address) const; // the piece that holds the byte there
     // The first piece that begins at `from` or behind it and ends at `end` or before it.
@@ -54,13 +57,13 @@ public:
 
 private:
     struct Page {
-        uint64_t handle;
+        uint64_t handle, other;
         int64_t extent; // of a piece's first page: its pages; of others: less the way to the first
     };
     uint64_t number(uint64_t address) const { return (address - base_) / page_bytes; }
     Piece piece_from(uint64_t first) const {
         return {base_ + first * page_bytes, uint64_t(pages_[first].extent) * page_bytes,
-                pages_[first].handle};
+                pages_[first].handle, pages_[first].other};
     }
 
     uint64_t base_ = 0;

@@ -36,7 +36,7 @@ uint64_t pieces_in(uint64_t bytes, uint64_t piece) {
 void prefer_new_pieces(const FillRequest &request, FillPlan &plan) {
     const auto cheap =
         std::stable_partition(plan.moved.begin(), plan.moved.end(), [](const IdlePiece &each) {
-            return each.piece.bytes > cheap_to_release;
+            return each.pending || each.piece.bytes > cheap_to_release;
         });
     const std::vector<IdlePiece> small(cheap, plan.moved.end());
     const uint64_t made = pieces_in(sum_of(small), request.piece) * (create_ns + map_ns);
@@ -64,7 +64,7 @@ void choose(const FillRequest &request, const std::vector<IdlePiece> &idle, Fill
         const uint64_t bytes = request.missing - wanted + larger->piece.bytes;
         if (bytes <= request.room && may_exceed(wanted, larger->piece.bytes)) {
             plan.moved.push_back(*larger);
-        } else if (!request.keeps) {
+        } else if (!request.keeps && !larger->pending) {
             plan.released.push_back(*larger);
         }
     }
@@ -87,6 +87,10 @@ void add_new_pieces(const FillRequest &request, FillPlan &plan) {
 
 uint64_t FillPlan::released_bytes() const {
     return sum_of(released);
+}
+
+bool FillPlan::has_pending() const {
+    return std::any_of(moved.begin(), moved.end(), [](const auto &each) { return each.pending; });
 }
 
 uint64_t FillPlan::cost() const {

@@ -17,7 +17,8 @@ struct FillPlan {
     uint64_t mapped = 0;             // bytes that the request gets: of `moved`, and `created`
 
     uint64_t released_bytes() const;
-    uint64_t cost() const; // of moving, in nanoseconds in the driver; 0: all is new memory
+    bool has_pending() const; // whether work may still use some of `moved` where it lies
+    uint64_t cost() const;    // of moving, in nanoseconds in the driver; 0: all is new memory
 };
 
 struct FillRequest {

@@ -1,0 +1,253 @@
+// Behaviour: growth=vmm with pieces in two places, of which one owns the memory.
+#include "simulation.h"
+
+using namespace pool_test;
+
+namespace {
+
+// Blocks of one page, of which every other one is freed on `stream` with work on it.
+struct Comb {
+    Comb(Simulation &sim, size_t teeth, CUstream stream) {
+        std::vector<CUdeviceptr> blocks;
+        for (size_t i = 0; i < 2 * teeth; i++) {
+            blocks.push_back(sim.alloc(2 * MiB, stream));
+            sim.touch(blocks.back(), 2 * MiB, stream);
+        }
+        for (size_t i = 0; i < 2 * teeth; i++) {
+            (i % 2 ? kept : freed).push_back(blocks[i]);
+        }
+        for (const CUdeviceptr ptr : freed) {
+            sim.free(ptr, stream);
+        }
+    }
+    std::vector<CUdeviceptr> kept, freed;
+};
+
+template <class Function> Function *entry(const char *name) {
+    return reinterpret_cast<Function *>(host().driver(name, 12000));
+}
+
+// The physical memory behind an address; 0: none.
+CUmemGenericAllocationHandle piece_at(CUdeviceptr ptr) {
+    CUmemGenericAllocationHandle piece = 0;
+    const CUresult result = entry<decltype(::cuMemRetainAllocationHandle)>(
+        "cuMemRetainAllocationHandle")(&piece, reinterpret_cast<void *>(ptr));
+    if (result != CUDA_SUCCESS) {
+        return 0;
+    }
+    entry<decltype(::cuMemRelease)>("cuMemRelease")(piece);
+    return piece;
+}
+
+// How many pages of the block are also mapped at one of the addresses.
+size_t pages_in_two_places(CUdeviceptr block, size_t size, const std::vector<CUdeviceptr> &ptrs) {
+    size_t count = 0;
+    for (const CUdeviceptr ptr : ptrs) {
+        for (size_t at = 0; at < size && piece_at(ptr); at += 2 * MiB) {
+            count += piece_at(block + at) == piece_at(ptr);
+        }
+    }
+    return count;
+}
+
+constexpr size_t teeth = 16, large = teeth * 2 * MiB, held = 2 * large;
+
+} // namespace
+
+TEST_CASE("places: what a stream has freed gets a second place while its work is pending") {
+    Simulation sim("growth=vmm,slack=0");
+    const CUstream stream = sim.stream();
+    const Comb comb(sim, teeth, stream);
+    const CUdeviceptr block = sim.alloc(large, stream);
+    sim.touch(block, large, stream);
+    CHECK(sim.held() == held);
+    CHECK(sim.stats().reserved_bytes == held);
+    if (work_takes_ages()) {
+        CHECK(pages_in_two_places(block, large, comb.freed) == teeth);
+    }
+    for (const CUdeviceptr ptr : comb.freed) {
+        CHECK(sim.free(ptr, stream) == EMM_E_NOT_OWNED);
+    }
+    for (const CUdeviceptr ptr : comb.kept) {
+        sim.touch(ptr, 2 * MiB, stream);
+    }
+}
+
+TEST_CASE("places: a former place ends when its work is complete, and the memory stays") {
+    Simulation sim("growth=vmm,slack=0");
+    const CUstream stream = sim.stream();
+    const Comb comb(sim, teeth, stream);
+    const CUdeviceptr block = sim.alloc(large, stream);
+    sim.free(block, stream);
+    synchronize(sim);
+    sim.trim(64 * MiB); // asks what is complete
+    sim.trim(64 * MiB);
+    const CUdeviceptr again = sim.alloc(large, stream);
+    sim.touch(again, large, stream);
+    CHECK(sim.held() == held);
+    sim.free(again, stream);
+    synchronize(sim);
+    sim.trim();
+    sim.trim();
+    CHECK(sim.held() == held - large);
+    CHECK(pages_in_two_places(again, large, comb.freed) == 0);
+}
+
+TEST_CASE("places: what another stream has freed gets a second place behind its event") {
+    Simulation sim("growth=vmm,slack=0");
+    const CUstream stream = sim.stream(), other = sim.stream();
+    const Comb comb(sim, teeth, other);
+    const CUdeviceptr block = sim.alloc(large, stream);
+    CHECK(sim.held() == held);
+    sim.touch(block, large, stream);
+    if (work_takes_ages()) {
+        CHECK(pages_in_two_places(block, large, comb.freed) == teeth);
+    }
+    CHECK(sim.races() == 0);
+}
+
+TEST_CASE("places: the simulated driver finds the race where a stream's wait is lost") {
+    Simulation sim("growth=vmm,slack=0");
+    const CUstream stream = sim.stream(), other = sim.stream();
+    loses_waits = true;
+    const Comb comb(sim, teeth, other);
+    const CUdeviceptr block = sim.alloc(large, stream);
+    sim.touch(block, large, stream);
+    loses_waits = false;
+    if (work_takes_ages()) {
+        CHECK(sim.races() > 0);
+    }
+    sim.forgive_races();
+}
+
+TEST_CASE("places: a piece whose parts two streams have freed gets a second place as a whole") {
+    Simulation sim("growth=vmm,slack=0");
+    const CUstream stream = sim.stream(), other = sim.stream();
+    std::vector<CUdeviceptr> halves;
+    for (size_t i = 0; i < 4 * teeth; i++) {
+        halves.push_back(sim.alloc(2 * MiB - 512 * (i % 2 ? 3 : 1) * KiB, i % 2 ? stream : other));
+        sim.touch(halves.back(), MiB / 2, i % 2 ? stream : other);
+    }
+    const uint64_t before = sim.held();
+    for (size_t i = 0; i < halves.size(); i++) {
+        sim.free(halves[i], i % 2 ? stream : other);
+    }
+    const CUdeviceptr block = sim.alloc(before, stream);
+    sim.touch(block, before, stream);
+    CHECK(sim.held() == before);
+    CHECK(sim.races() == 0);
+}
+
+TEST_CASE("places: a block with a use on another stream keeps one place until that is complete") {
+    Simulation sim("growth=vmm,slack=0");
+    const CUstream stream = sim.stream(), other = sim.stream();
+    const CUdeviceptr first = sim.alloc(large, stream);
+    sim.touch(first, large, stream);
+    const CUdeviceptr behind = sim.alloc(2 * MiB, stream);
+    sim.order(stream, other);
+    REQUIRE(pool().record_use(sim.manager, first, 0, other) == EMM_OK);
+    sim.touch(first, large, other);
+    sim.free(first, stream);
+    const CUdeviceptr block = sim.alloc(large + 2 * MiB, stream);
+    sim.touch(block, large + 2 * MiB, stream);
+    if (work_takes_ages()) {
+        CHECK(piece_at(block) != piece_at(first));
+    }
+    CHECK(sim.races() == 0);
+    sim.free(behind, stream);
+}
+
+TEST_CASE("places: memory freed with no stream keeps one place while work is pending") {
+    Simulation sim("growth=vmm,slack=0");
+    const CUstream stream = sim.stream();
+    Comb comb(sim, teeth, stream);
+    for (const CUdeviceptr ptr : comb.kept) {
+        sim.touch(ptr, 2 * MiB, stream);
+        sim.free(ptr, unordered);
+    }
+    const CUdeviceptr block = sim.alloc(2 * large, stream);
+    sim.touch(block, 2 * large, stream);
+    if (work_takes_ages()) {
+        CHECK(pages_in_two_places(block, 2 * large, comb.kept) == 0);
+    }
+    CHECK(sim.races() == 0);
+}
+
+TEST_CASE("places: memory that a capture holds keeps one place") {
+    Simulation sim("growth=vmm,slack=0");
+    const CUstream stream = sim.stream();
+    const CUdeviceptr before = sim.alloc(large, stream);
+    sim.alloc(2 * MiB, stream);
+    cuda().cuCtxPushCurrent(sim.context);
+    sim.notice(stream, EMM_STREAM_CAPTURE_BEGINS);
+    REQUIRE(cuda().cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL) == CUDA_SUCCESS);
+    sim.touch(before, large, stream);
+    sim.free(before, stream); // the graph's from now on
+    const CUdeviceptr inside = sim.alloc(large, stream);
+    sim.touch(inside, large, stream);
+    sim.free(inside, stream);
+    CUgraph graph = nullptr;
+    REQUIRE(cuda().cuStreamEndCapture(stream, &graph) == CUDA_SUCCESS);
+    sim.notice(stream, EMM_STREAM_CAPTURE_ENDS);
+    CUgraphExec exec = nullptr;
+    REQUIRE(cuda().cuGraphInstantiate(&exec, graph, 0) == CUDA_SUCCESS);
+    const CUdeviceptr block = sim.alloc(2 * large, stream);
+    CHECK(cuda().cuGraphLaunch(exec, stream) == CUDA_SUCCESS);
+    sim.touch(block, 2 * large, stream);
+    CHECK(pages_in_two_places(block, 2 * large, {before, inside}) == 0);
+    cuda().cuStreamSynchronize(stream);
+    cuda().cuGraphExecDestroy(exec);
+    cuda().cuGraphDestroy(graph);
+    CUcontext popped = nullptr;
+    cuda().cuCtxPopCurrent(&popped);
+    CHECK(sim.races() == 0);
+}
+
+TEST_CASE("places: with places=1, or a peer's access, no memory is mapped at a second place") {
+    for (const bool peer : {false, true}) {
+        Simulation sim(peer ? "growth=vmm,slack=0" : "growth=vmm,slack=0,places=1");
+        if (peer) {
+            REQUIRE(pool().set_access(sim.manager, 1, EMM_ACCESS_READ_WRITE) == EMM_OK);
+        }
+        const CUstream stream = sim.stream();
+        const Comb comb(sim, teeth, stream);
+        const CUdeviceptr block = sim.alloc(large, stream);
+        sim.touch(block, large, stream);
+        CHECK(pages_in_two_places(block, large, comb.freed) == 0);
+        CHECK(sim.held() >= (work_takes_ages() ? held + large : held));
+    }
+}
+
+TEST_CASE("places: a driver call that fails loses no memory and no order") {
+    for (const char *call : {"cuMemMap", "cuMemSetAccess", "cuMemUnmap", "cuStreamWaitEvent"}) {
+        for (int which = 1; which <= 9; which += 2) {
+            Simulation sim("growth=vmm,slack=0");
+            const CUstream stream = sim.stream(), other = sim.stream();
+            const Comb mine(sim, teeth, stream), theirs(sim, teeth, other);
+            cuda().fail((std::string(call) + "@" + std::to_string(which)).c_str());
+            std::vector<CUdeviceptr> blocks;
+            for (int i = 0; i < 6; i++) {
+                CUdeviceptr ptr = 0;
+                if (sim.try_alloc(large / 2, stream, ptr) == EMM_OK) {
+                    sim.touch(ptr, large / 2, stream);
+                    sim.free(ptr, i % 2 ? stream : unordered);
+                    blocks.push_back(ptr);
+                }
+            }
+            cuda().fail("");
+            INFO(call << " " << which << ": " << last_failure().text);
+            for (const Comb *comb : {&mine, &theirs}) {
+                for (const CUdeviceptr ptr : comb->kept) {
+                    sim.touch(ptr, 2 * MiB, comb == &mine ? stream : other);
+                    sim.free(ptr, comb == &mine ? stream : other);
+                }
+            }
+            synchronize(sim);
+            sim.trim();
+            sim.trim();
+            CHECK(sim.held() == 0);
+            CHECK(sim.stats().reserved_bytes == 0);
+            CHECK(sim.races() == 0);
+        }
+    }
+}
