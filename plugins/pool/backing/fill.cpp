@@ -22,8 +22,8 @@ Fill::Fill(Heap &heap, const FillPlan &plan, const Heap::Room *room, FreePool &p
         return a.piece.address < b.piece.address;
     });
     heap_.reserve_records(2 * chosen.size() + 5);
+    ending_.reserve(heap_.vacated_places());
     ended_.reserve(heap_.vacated_places());
-    ending_ = heap_.take_vacated(chosen);
     for (Block *block : heap_.take_pieces(chosen, pool_)) {
         const bool moves =
             std::any_of(plan.moved.begin(), plan.moved.end(), [block](const IdlePiece &each) {
@@ -38,6 +38,7 @@ Fill::Fill(Heap &heap, const FillPlan &plan, const Heap::Room *room, FreePool &p
             (moves ? moving_ : leaving_).push_back(block);
         }
     }
+    heap_.take_vacated(chosen, ending_);
     if (room) {
         target_ = heap_.take_unmapped(*room, plan.mapped);
         spare_ = heap_.take_record();

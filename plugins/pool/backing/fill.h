@@ -22,7 +22,6 @@ public:
 
 private:
     void hand_back(Holdings &holdings, const std::vector<Block *> &blocks, size_t taken_away);
-
     void settle_places(Holdings &holdings);
 
     Heap &heap_;

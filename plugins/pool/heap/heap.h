@@ -95,8 +95,8 @@ public:
     void link(Block &vacated, uint64_t second_place);
     void reoccupy(Block &vacated); // it got none: the memory is free where it was
     // The former places of these pieces, and all others that are complete, ordered by the address:
-    // taken, so that they can be unmapped. Throws std::bad_alloc, before anything is taken.
-    std::vector<Block *> take_vacated(const std::vector<IdlePiece> &leaving);
+    // taken, so that they can be unmapped. There is room for vacated_places() in the vector.
+    void take_vacated(const std::vector<IdlePiece> &leaving, std::vector<Block *> &ret_taken);
     void end_place(Block &block, const Piece &piece); // it is unmapped
     size_t vacated_places() const { return vacated_places_; }
     void keep_place(Block &block); // the driver refused to unmap it

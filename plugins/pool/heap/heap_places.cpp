@@ -91,9 +91,7 @@ void Heap::reoccupy(Block &vacated) {
     index(*coalesce(&vacated));
 }
 
-std::vector<Block *> Heap::take_vacated(const std::vector<IdlePiece> &leaving) {
-    std::vector<Block *> taken;
-    taken.reserve(vacated_places_);
+void Heap::take_vacated(const std::vector<IdlePiece> &leaving, std::vector<Block *> &ret_taken) {
     const auto take = [&](Block &block) {
         vacated_.remove(block.low);
         vacated_places_--;
@@ -101,7 +99,7 @@ std::vector<Block *> Heap::take_vacated(const std::vector<IdlePiece> &leaving) {
             block.pool->pending.remove(block);
         }
         block.state = State::waiting;
-        taken.push_back(&block);
+        ret_taken.push_back(&block);
     };
     for (const IdlePiece &each : leaving) {
         if (each.piece.other) {
@@ -116,9 +114,8 @@ std::vector<Block *> Heap::take_vacated(const std::vector<IdlePiece> &leaving) {
             take(*node->block());
         }
     }
-    std::sort(taken.begin(), taken.end(),
+    std::sort(ret_taken.begin(), ret_taken.end(),
               [](const Block *a, const Block *b) { return a->begin < b->begin; });
-    return taken;
 }
 
 void Heap::end_place(Block &block, const Piece &piece) {

@@ -140,8 +140,10 @@ TEST_CASE("random traffic with second places: each page has one owner, and the h
                     continue;
                 }
                 heap.reserve_records(2 * chosen.size() + 5);
-                std::vector<Block *> ending = heap.take_vacated(chosen);
-                std::vector<Block *> vacated = heap.take_pieces(chosen, pool);
+                std::vector<Block *> ending;
+                ending.reserve(heap.vacated_places());
+                const std::vector<Block *> vacated = heap.take_pieces(chosen, pool);
+                heap.take_vacated(chosen, ending);
                 Block *target = heap.take_unmapped(room, sum);
                 for (Block *block : ending) {
                     const Piece piece = paged.segment.pieces.at(block->begin);
