@@ -123,8 +123,8 @@ bool is_alive(const emm_context &context) noexcept;
 // Asks that of a context that serves; once it is known to have died, it answers as a retired one.
 bool has_died(emm_context &context) noexcept;
 
-// What ended CUDA contexts had taken goes out of the accounts of their devices. The end of a context
-// that was retired is not announced.
+// What ended CUDA contexts had taken goes out of the accounts of their devices. The end of a
+// context that was retired is not announced.
 void forget_ended_contexts() noexcept;
 
 // Neither a deferred section nor an announced capture forbids that memory goes to the driver.
