@@ -272,6 +272,28 @@ void freed_by_a_node(CUdeviceptr out, CUstream stream) {
            "second launch of a graph with a node that frees its own memory");
 }
 
+// The handle of a capture's graph that ended with its origin may be the next graph's.
+void freed_by_a_node_after_a_lost_capture(CUstream stream) {
+    CUstream origin = nullptr;
+    CUdeviceptr address = 0, inside = 0;
+    CUgraph graph = nullptr;
+    CUgraphNode node = nullptr;
+    const Executable takes(leaving(address, 92, stream));
+    NEED(cu.cuStreamCreate(&origin, CU_STREAM_NON_BLOCKING));
+    NEED(cu.cuStreamBeginCapture(origin, CU_STREAM_CAPTURE_MODE_RELAXED));
+    NEED(cu.cuMemAllocAsync(&inside, mib, origin));
+    NEED(cu.cuMemFreeAsync(inside, origin));
+    NEED(cu.cuStreamDestroy(origin));
+    NEED(cu.cuGraphCreate(&graph, 0));
+    NEED(cu.cuGraphAddMemFreeNode(&node, graph, nullptr, 0, address));
+    const Executable frees(graph);
+    result(cu.cuGraphLaunch(frees, stream), CUDA_ERROR_INVALID_VALUE,
+           "after a lost capture, a launch that frees what no launch has left");
+    takes.launch(stream);
+    result(cu.cuGraphLaunch(frees, stream), CUDA_SUCCESS,
+           "after a lost capture, one that frees what a launch has left");
+}
+
 // What CUDA does with no graph that has nodes for memory.
 void refused_with_memory(CUstream stream) {
     CUdeviceptr address = 0;
@@ -357,6 +379,7 @@ void capture_case() {
         updated_to_free(stream);
         launched_again(stream);
         freed_by_a_node(out, stream);
+        freed_by_a_node_after_a_lost_capture(stream);
         refused_with_memory(stream);
         made_before(stream);
         relaxed(stream);

@@ -140,6 +140,16 @@ void GraphMemory::capture_ended(CUgraph graph) {
     }
 }
 
+void GraphMemory::capture_lost(uint64_t id) {
+    if (id != 0 && any()) {
+        const std::lock_guard lock(mutex_);
+        std::erase_if(graphs_, [id](const auto &each) {
+            return each.second.capture_id == id && !each.second.complete;
+        });
+        note_any();
+    }
+}
+
 bool GraphMemory::has_nodes(CUgraph graph) {
     const std::lock_guard lock(mutex_);
     return find(graph) != nullptr;

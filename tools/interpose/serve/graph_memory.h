@@ -59,6 +59,7 @@ public:
 
     // What the program does with graphs. Throw std::bad_alloc.
     void capture_ended(CUgraph graph);
+    void capture_lost(uint64_t id);  // and its graph with it, whose handle may be another's
     void graph_ended(CUgraph graph); // or is captured anew, which releases its user objects
     void graph_moved(CUgraph child, CUgraph parent); // into a node
     void made_executable(CUgraphExec executable, CUgraph graph, bool frees_left);

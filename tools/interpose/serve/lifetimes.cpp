@@ -162,6 +162,14 @@ CUresult green_create(CUgreenCtx_st **ret_green, void *description, CUdevice dev
     return result;
 }
 
+// First, as another thread may get the handle of its capture's graph. The answer is for
+// capture_over once the driver has destroyed it.
+uint64_t stream_ends(CUstream stream) {
+    const uint64_t capture = server().streams.ending(stream);
+    server().graph_memory.capture_lost(capture);
+    return capture;
+}
+
 CUresult green_destroy(CUgreenCtx_st *green) {
     Contexts &contexts = server().contexts;
     Contexts::Green known;
@@ -174,7 +182,9 @@ CUresult green_destroy(CUgreenCtx_st *green) {
     }
     PrimaryTurn turn(known.device);
     if (turn.is_programs()) {
-        server().streams.green_ending(known.context);
+        for (const CUstream stream : server().streams.made_in(known.context)) {
+            server().streams.capture_over(stream_ends(stream));
+        }
         contexts.green_ends(green);
     }
     return release_primary(turn, known.device, driver_does);
@@ -198,7 +208,7 @@ void green_stream_created(CUstream *ret_stream, CUgreenCtx_st *green, unsigned, 
 
 template <Served entry> CUresult stream_destroy(CUstream stream) {
     const Turn turn;
-    const uint64_t capture = turn.is_programs() ? server().streams.ending(stream) : 0;
+    const uint64_t capture = turn.is_programs() ? stream_ends(stream) : 0;
     const CUresult result = ask_driver<&stream_destroy<entry>>(entry, stream);
     server().streams.capture_over(capture);
     return result;
@@ -242,7 +252,10 @@ template <Served entry, bool per_thread> CUresult end_capture(CUstream stream, C
         server().graph_memory.capture_ended(*ret_graph);
     }
     if (turn.is_programs() && server().streams.any_capture()) {
-        server().streams.capture_ended(meant<per_thread>(stream));
+        const uint64_t ended = server().streams.capture_ended(meant<per_thread>(stream));
+        if (result != CUDA_SUCCESS) {
+            server().graph_memory.capture_lost(ended);
+        }
     }
     return result;
 }

@@ -58,19 +58,15 @@ uint64_t Streams::ending(CUstream stream) {
     return end_announcement({stream});
 }
 
-void Streams::green_ending(CUcontext green) {
+std::vector<CUstream> Streams::made_in(CUcontext green) {
     std::vector<CUstream> its;
-    {
-        const std::lock_guard lock(mutex_);
-        for (const auto &[handle, stream] : streams_) {
-            if (stream.made_in == green) {
-                its.push_back(handle);
-            }
+    const std::lock_guard lock(mutex_);
+    for (const auto &[handle, stream] : streams_) {
+        if (stream.made_in == green) {
+            its.push_back(handle);
         }
     }
-    for (const CUstream stream : its) {
-        capture_over(ending(stream));
-    }
+    return its;
 }
 
 void Streams::forget(const emm_context *context) {
@@ -270,8 +266,10 @@ void Streams::capture_begun(CUstream stream, Part part, CUresult result) {
     }
 }
 
-void Streams::capture_ended(CUstream origin) {
-    capture_over(end_announcement(key_of(origin)));
+uint64_t Streams::capture_ended(CUstream origin) {
+    const uint64_t id = end_announcement(key_of(origin));
+    capture_over(id);
+    return id;
 }
 
 } // namespace emm::run

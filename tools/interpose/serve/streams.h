@@ -18,7 +18,7 @@ public:
     void made(CUstream stream, CUcontext in);
     // About to be destroyed. The answer is for capture_over once it is.
     uint64_t ending(CUstream stream);
-    void green_ending(CUcontext green); // and its streams
+    std::vector<CUstream> made_in(CUcontext green);
     void forget(const emm_context *context);
 
     // The context that serves a stream: that which it was made in; the current one for streams of
@@ -56,9 +56,9 @@ public:
     enum class Part { origin, other };
     bool capture_begins(CUstream stream, Part part);
     void capture_begun(CUstream stream, Part part, CUresult result);
-    void capture_ended(CUstream origin); // and so has that of all streams in it
-    void capture_over(uint64_t id);      // 0: none
-    bool captures(CUstream stream) {     // as far as announced
+    uint64_t capture_ended(CUstream origin); // and so has that of all streams in it; its id, or 0
+    void capture_over(uint64_t id);          // 0: none
+    bool captures(CUstream stream) {         // as far as announced
         return any_capture() && is_announced(key_of(stream));
     }
     bool any_capture() const { return capturing_.load(std::memory_order_acquire) != 0; }
