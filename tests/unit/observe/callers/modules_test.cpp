@@ -37,6 +37,11 @@ void *operator new(size_t size) {
     throw std::bad_alloc();
 }
 
+void *operator new(size_t size, const std::nothrow_t &) noexcept {
+    taken_within += is_within;
+    return std::malloc(size);
+}
+
 void operator delete(void *memory) noexcept {
     std::free(memory);
 }

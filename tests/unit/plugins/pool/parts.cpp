@@ -25,6 +25,11 @@ Parts::Parts() : served(host(), made_context(context), serving_), lock(served.mu
 Parts::~Parts() {
     caches.close(nullptr);
     caches.forget_quarantine();
+    order.each_pool([this](StreamPool &pool) {
+        while (Slab *slab = pool.slabs.pop_front()) {
+            memory.slabs.forget(*slab);
+        }
+    });
     memory.heap.forget_all();
     order.forget_memory();
     lock.unlock();
