@@ -323,7 +323,8 @@ struct alignas(64) Counter {
 
 template <auto name, class Function = decltype(name)> struct Metered;
 template <auto name, class... Arguments> struct Metered<name, CUresult (*)(Arguments...)> {
-    static inline CUresult (*real)(Arguments...) = nullptr;
+    // A plugin looks entries up for each context, while other threads call.
+    static inline std::atomic<CUresult (*)(Arguments...)> real{nullptr};
     static inline Counter counter;
 
     static CUresult CUDAAPI call(Arguments... arguments) {
@@ -335,7 +336,7 @@ template <auto name, class... Arguments> struct Metered<name, CUresult (*)(Argum
                     return CUDA_ERROR_OUT_OF_MEMORY;
                 }
             }
-            const CUresult result = real(arguments...);
+            const CUresult result = real.load(std::memory_order_relaxed)(arguments...);
             if (result == CUDA_SUCCESS) {
                 Effect<name>::succeeded(step, arguments...);
             } else {
@@ -348,7 +349,7 @@ template <auto name, class... Arguments> struct Metered<name, CUresult (*)(Argum
     }
 
     static emm_function install(emm_function entry) {
-        real = reinterpret_cast<CUresult (*)(Arguments...)>(entry);
+        real.store(reinterpret_cast<CUresult (*)(Arguments...)>(entry), std::memory_order_relaxed);
         return reinterpret_cast<emm_function>(&call);
     }
 };

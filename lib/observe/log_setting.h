@@ -9,8 +9,9 @@
 
 namespace emm::observe {
 
-// The least urgent level, EMM_LOG_*, that each place of the log gets.
-struct LogLevels {
+// The least urgent level, EMM_LOG_*, that each place of the log gets. Aligned as a whole, because
+// clang 14 would have a library read both at once otherwise.
+struct alignas(8) LogLevels {
     int32_t place;    // EMM_LOG's file, or standard error
     int32_t callback; // the application's
 };
