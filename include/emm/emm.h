@@ -244,8 +244,8 @@ typedef struct emm_memory_row {
     uint64_t made; /* how many there ever were */
 } emm_memory_row;
 
-/* What this process holds of a device. What the driver takes for contexts, modules and local memory
- * is in no row. */
+/* The memory that this process holds of a device. No row has the driver's own memory for contexts,
+ * modules and local memory. */
 typedef struct emm_device_account {
     uint32_t struct_size; /* in: sizeof(emm_device_account) of the caller */
     uint32_t is_counted;  /* 1: `managers` are rows, since EMM_LIMIT or EMM_DRIVER_METER=1 is in the
@@ -284,9 +284,9 @@ typedef struct emm_driver_memory {
  * the caller.
  *   keep   the driver's call has succeeded. `pool`: the one that was made, else NULL. Again: one
  *          reference more
- *   give   it has failed; or one reference has gone, with the last one the charge. What was charged
- *          for an allocation of a pool is given back after the call: the pool's own figure tells. 0
- *          is no id and always accepted
+ *   give   the driver's call has failed, or one reference has gone. The last reference takes the
+ *          charge with it. The charge of an allocation from a pool is always given back after the
+ *          call, because the pool's own figure counts it then. Id 0 is accepted and does nothing
  * EMM_E_OUT_OF_MEMORY   (take) the bound leaves no room; *ret_id stays as it was
  * EMM_E_NOT_OWNED       (keep, give) there is no such id
  */

@@ -10,7 +10,7 @@
 namespace emm::driver {
 namespace {
 
-// What the driver's pools grow by, unless memory is short.
+// The driver's pools grow by this many bytes, unless memory is short.
 constexpr uint64_t pool_segment = uint64_t(32) << 20;
 
 uint64_t with_segment(uint64_t bytes) {
@@ -73,8 +73,8 @@ std::optional<uint64_t> Account::ask(uint64_t pool, PoolFigure which) const {
     return ask_(pool, which);
 }
 
-// What the driver does not tell now is what it told last. growth_mutex_ is held: of two answers the
-// later one stays.
+// The pool keeps its last figure if the driver tells none now. The caller holds growth_mutex_, so
+// that the later of two answers stays.
 void Account::refresh(uint64_t pool) {
     const std::optional<uint64_t> told = ask(pool, PoolFigure::reserved);
     const std::lock_guard lock(mutex_);

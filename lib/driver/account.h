@@ -34,8 +34,8 @@ constexpr bool is_bounded(Kind kind) {
     return kind < Kind::external;
 }
 
-// What the driver takes for so many bytes: it packs small blocks at 512 bytes and takes whole 2 MiB
-// pages for the others.
+// The driver's bytes for an allocation: it packs small blocks at 512 bytes, and takes whole pages
+// of 2 MiB for the others.
 constexpr uint64_t device_granules(uint64_t bytes) {
     constexpr uint64_t small_granule = 512, page = uint64_t(2) << 20, small_limit = page / 2;
     const uint64_t granule = bytes < small_limit ? small_granule : page;
@@ -86,8 +86,9 @@ public:
     // pool that was made. False: there is no such id.
     bool keep(uint64_t id, uint64_t pool = 0) noexcept;
 
-    // One reference less: with the last one, or without any, the charge is gone. False: there is no
-    // such id. 0 is none, and a success. `ret_tracked`: its number, once it is gone; may be NULL.
+    // Drops a reference. The charge ends with the last one, or at once if it has none. False: there
+    // is no such id. Id 0 is accepted and does nothing. `ret_tracked`, which may be NULL, gets the
+    // charge's number when the charge ends.
     bool give(uint64_t id, uint64_t *ret_tracked = nullptr) noexcept;
 
     struct Figures {

@@ -48,8 +48,8 @@ public:
     enum class By : uint8_t { address, handle, pool, mapping, host };
     using Key = std::pair<By, uint64_t>;
 
-    // What there is no room to remember stays charged. What was known by that key before has ended
-    // with its context: the driver has handed it out again.
+    // A charge stays for good if the host has no memory to remember its key. An older charge under
+    // the same key has ended with its context, because the driver has handed the key out again.
     void attach(Key key, uint64_t id, uint64_t context = no_context) noexcept {
         try {
             const std::lock_guard lock(mutex_);
@@ -139,8 +139,8 @@ int32_t device_at(const CUmemLocation &location) {
     return location.type == CU_MEM_LOCATION_TYPE_DEVICE ? location.id : no_device;
 }
 
-// What a call means for the account; most mean nothing. What takes memory is charged before the
-// driver is asked, and what gives it back is charged until the driver has it.
+// The effect of a driver call on the account; most calls have none. An allocation is charged before
+// the driver is asked. Memory that is given back stays charged until the driver has it.
 struct Step {
     uint64_t id = 0;
     uint64_t context = no_context; // that the memory ends with

@@ -94,8 +94,8 @@ emm_status shut_down(const void *caller);
 // those that a call is inside of as far as can be known: the next look finds them again.
 void retire_the_dead();
 
-// A plugin's call below this one is to finish first: a reset that waited for it here would wait for
-// ever. EMM_OK: there is none. `what` ends the refusal's sentence: "reset" or "retired".
+// Refuses if this thread is inside a plugin's call: a reset that waited for that call would wait
+// for ever. The refusal's sentence ends with `what`, "reset" or "retired".
 emm_status expect_outside(const char *what);
 
 } // namespace emm::core
