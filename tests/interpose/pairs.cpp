@@ -45,6 +45,19 @@ void ordered_pair(size_t bytes, CUstream stream) {
     check(cuMemFreeAsync(ptr, stream), "cuMemFreeAsync");
 }
 
+// A page at an address that stays: what allocators that map memory themselves do.
+void mapped_pair(CUdeviceptr ptr, size_t bytes, const CUmemAllocationProp &properties) {
+    CUmemGenericAllocationHandle handle = 0;
+    CUmemAccessDesc access = {};
+    access.location = properties.location;
+    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    check(cuMemCreate(&handle, bytes, &properties, 0), "cuMemCreate");
+    check(cuMemMap(ptr, bytes, 0, handle, 0), "cuMemMap");
+    check(cuMemSetAccess(ptr, bytes, &access, 1), "cuMemSetAccess");
+    check(cuMemUnmap(ptr, bytes), "cuMemUnmap");
+    check(cuMemRelease(handle), "cuMemRelease");
+}
+
 } // namespace
 
 int main(int argc, char *argv[]) {
@@ -72,6 +85,16 @@ int main(int argc, char *argv[]) {
         std::printf("figure cuMemAllocAsync+cuMemFreeAsync-%zu-ns %.1f\n", bytes,
                     nanoseconds(10 * rounds, [&] { ordered_pair(bytes, stream); }));
     }
+    constexpr size_t page = size_t(2) << 20;
+    CUmemAllocationProp properties = {};
+    properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    properties.location.id = device;
+    CUdeviceptr address = 0;
+    check(cuMemAddressReserve(&address, page, 0, 0, 0), "cuMemAddressReserve");
+    std::printf("figure cuMemCreate+map-ns %.1f\n",
+                nanoseconds(rounds / 10 + 1, [&] { mapped_pair(address, page, properties); }));
+    check(cuMemAddressFree(address, page), "cuMemAddressFree");
     check(cuStreamDestroy(stream), "cuStreamDestroy");
     check(cuDevicePrimaryCtxRelease(device), "cuDevicePrimaryCtxRelease");
     return 0;

@@ -55,6 +55,11 @@ def plugins(*specs, **environment):
     return (Way("natively", "", more), *(Way(spec, spec, more) for spec in specs))
 
 
+def limited(*specs):
+    """On each of these plugins, on a device of 8 GiB."""
+    return tuple(Way(f"{spec}, --limit 8GiB", spec, options=("--limit", "8GiB")) for spec in specs)
+
+
 @dataclasses.dataclass(frozen=True)
 class Program:
     name: str
@@ -92,7 +97,8 @@ def programs(folder):
     every = ("pool", "pool:growth=segment", "async", "passthrough")
     return [
         *driver_client(every),
-        Program("pairs", (str(BUILD / "tests/interpose/pairs"),), plugins(*every), times=5),
+        Program("pairs", (str(BUILD / "tests/interpose/pairs"),), (*plugins(*every), *limited("pool", "passthrough")),
+                times=5),
         Program("static runtime", (str(folder / "runtime-static"),), plugins(*every)),
         Program("shared runtime", (str(folder / "runtime-shared"),), plugins(*every)),
         Program("torch", script("torch_features.py"), plugins("pool", "pool:growth=segment", "async"), "torch"),
@@ -114,7 +120,10 @@ def programs(folder):
           for allocator in ("default", "platform", "cuda_async")),
         Program("cupy", script("cupy_memory.py"), plugins("pool", "async"), "cupy"),
         Program("tinygrad", script("tinygrad_training.py"), needs="tinygrad"),
-        Program("limit", script("limit.py", "8"), (Way("pool:max=8GiB", "pool:max=8GiB"),), "torch"),
+        Program("limit", script("limit.py", "8"), (Way("pool:max=8GiB", "pool:max=8GiB"), *limited("pool")), "torch"),
+        *(Program(f"{library} to the end of a limit", script("limited_libraries.py", "8", library),
+                  limited("passthrough", "pool", "async"), needs)
+          for library, needs in (("torch", "torch"), ("torch-expandable", "torch"), ("jax", "jax"), ("cupy", "cupy"))),
         Program("out of memory", script("out_of_memory.py", str(folder / "report.log")),
                 (Way("pool, tracked", "pool", (("EMM_LOG", f"error:{folder / 'report.log'}"),),
                      ("--track", "module")),), "cupy"),
