@@ -3,6 +3,7 @@
 #include "bench/memory.h"
 #include "bench/team.h"
 #include "clock.h"
+#include "problem.h"
 #include "workload/program.h"
 
 #include <atomic>
@@ -51,6 +52,13 @@ private:
 template <class Memory> class LiveWork : public Work {
 public:
     explicit LiveWork(Memory memory) : memory_(memory) {}
+    // Blocks are left where a live set could not be made.
+    ~LiveWork() override {
+        try {
+            release(blocks_);
+        } catch (const Failure &) {
+        }
+    }
     void clean_up() override { release(blocks_); }
 
 protected:
@@ -70,17 +78,22 @@ protected:
     std::vector<Block> blocks_;
 };
 
-// Replaces random blocks of a live set by blocks of random sizes, which were drawn beforehand.
+// Replaces random blocks of a live set by blocks of random sizes, which were drawn beforehand. The
+// set has `live` blocks, and ends before its bytes exceed `room`; 0: there is enough.
 template <class Memory> class ReplaceWork : public LiveWork<Memory> {
     using Live = LiveWork<Memory>;
 
 public:
-    ReplaceWork(Memory memory, size_t live, size_t smallest, size_t largest, uint64_t seed)
+    ReplaceWork(Memory memory, size_t live, size_t room, size_t smallest, size_t largest,
+                uint64_t seed)
         : Live(memory), random_(seed) {
         for (size_t i = 0; i < drawn; i++) {
             sizes_.push_back(random_.spread(smallest, largest));
         }
-        for (size_t i = 0; i < live; i++) {
+        size_t taken = 0;
+        for (size_t i = 0; i < live && (i == 0 || room == 0 || taken + sizes_[i % drawn] <= room);
+             i++) {
+            taken += sizes_[i % drawn];
             Live::blocks_.push_back(Live::allocate(sizes_[i % drawn]));
         }
     }
@@ -89,7 +102,13 @@ public:
             typename Live::Block &block = blocks_[draw(blocks_.size())];
             memory_.release(block.address, block.size);
             block.size = sizes_[next_++ % drawn];
-            block.address = memory_.allocate(block.size);
+            try {
+                block.address = memory_.allocate(block.size);
+            } catch (const Failure &) {
+                std::swap(block, blocks_.back());
+                blocks_.pop_back();
+                throw;
+            }
         }
     }
 
@@ -117,11 +136,14 @@ public:
     HolesWork(Memory memory, size_t size, size_t holes, uint64_t seed)
         : Live(memory), pairs_(memory, size) {
         Random random(seed);
-        std::vector<typename Live::Block> every_other;
         for (size_t i = 0; i < 2 * holes; i++) {
-            (i % 2 == 0 ? Live::blocks_ : every_other)
-                .push_back(Live::allocate(random.between(1, 16) * 512));
+            Live::blocks_.push_back(Live::allocate(random.between(1, 16) * 512));
         }
+        std::vector<typename Live::Block> kept, every_other;
+        for (size_t i = 0; i < 2 * holes; i++) {
+            (i % 2 == 0 ? kept : every_other).push_back(Live::blocks_[i]);
+        }
+        Live::blocks_ = std::move(kept);
         Live::release(every_other);
     }
     void run(uint64_t pairs) override { pairs_.run(pairs); }
@@ -254,16 +276,14 @@ template <class Memory>
 std::unique_ptr<Work> make_work(const Measurement &measurement, Memory memory, uint32_t thread,
                                 size_t room, const std::shared_ptr<RingOf<Memory>> &ring,
                                 const std::atomic<bool> &stopping) {
-    const size_t live = large_live / measurement.threads;
     if (measurement.name == "mixed") {
-        return std::make_unique<ReplaceWork<Memory>>(memory, mixed_live, mixed_smallest,
+        return std::make_unique<ReplaceWork<Memory>>(memory, mixed_live, 0, mixed_smallest,
                                                      mixed_largest, thread + 1);
     }
     if (measurement.name == "large") {
-        constexpr size_t mean = size_t(16) << 20;
-        const size_t fitting = room == 0 ? live : std::min(live, room / measurement.threads / mean);
-        return std::make_unique<ReplaceWork<Memory>>(memory, std::max<size_t>(fitting, 1),
-                                                     large_smallest, large_largest, thread + 1);
+        return std::make_unique<ReplaceWork<Memory>>(memory, large_live / measurement.threads,
+                                                     room / measurement.threads, large_smallest,
+                                                     large_largest, thread + 1);
     }
     if (measurement.name == "holes") {
         return std::make_unique<HolesWork<Memory>>(memory, measurement.size,

@@ -49,6 +49,35 @@ Failure failure(const char *message) {
     return Failure(problem);
 }
 
+// Has so many bytes and no more; knows its blocks.
+struct FullDevice {
+    size_t room;
+    std::map<uint64_t, size_t> blocks = {};
+    uint64_t made = 0;
+    size_t taken() const {
+        size_t sum = 0;
+        for (const auto &[address, size] : blocks) {
+            sum += size;
+        }
+        return sum;
+    }
+};
+struct MemoryOf {
+    using Address = uint64_t;
+    FullDevice *device;
+    Address allocate(size_t size) const {
+        if (device->taken() + size > device->room) {
+            throw failure("the device is full");
+        }
+        device->blocks[++device->made] = size;
+        return device->made;
+    }
+    void release(Address address, size_t size) const {
+        REQUIRE(device->blocks.at(address) == size);
+        device->blocks.erase(address);
+    }
+};
+
 struct Counts {
     std::atomic<int64_t> live{0}, most{0};
     CountedMemory memory() { return {&live, &most}; }
@@ -105,6 +134,34 @@ TEST_CASE("sizes apply to the cases that do not draw their own") {
     CHECK(all.size() == 3);
 }
 
+TEST_CASE("a live set takes at most the room that it is given") {
+    constexpr size_t mib = size_t(1) << 20, room = 4096 * mib;
+    FullDevice device{SIZE_MAX};
+    ReplaceWork<MemoryOf> work({&device}, 4096, room, mib, 64 * mib, 1);
+    CHECK(device.taken() <= room);
+    CHECK(device.taken() >= room - 64 * mib);
+    work.clean_up();
+    CHECK(device.blocks.empty());
+}
+
+TEST_CASE("a live set that does not fit is given back") {
+    FullDevice device{100'000};
+    CHECK_THROWS_AS(ReplaceWork<MemoryOf>({&device}, 100, 0, 4096, 4096, 1), Failure);
+    CHECK(device.blocks.empty());
+    CHECK_THROWS_AS(HolesWork<MemoryOf>({&device}, 256, 1000, 1), Failure);
+    CHECK(device.blocks.empty());
+}
+
+TEST_CASE("a replacement that fails leaves no block that is released twice") {
+    FullDevice device{SIZE_MAX};
+    ReplaceWork<MemoryOf> work({&device}, 10, 0, 4096, 8191, 1);
+    device.room = 0;
+    CHECK_THROWS_AS(work.run(1), Failure);
+    CHECK(device.blocks.size() == 9);
+    work.clean_up();
+    CHECK(device.blocks.empty());
+}
+
 TEST_CASE("every case is run by something") {
     const Plan plan = make_plan({});
     std::map<std::string, int> runs;
@@ -129,7 +186,7 @@ TEST_CASE("each loop gives back all that it has taken, and holds what its case s
     CHECK(pair.live == 0);
     CHECK(pair.most == 1);
 
-    ReplaceWork<CountedMemory> mixed(replace.memory(), 1000, 256, 65'536, 1);
+    ReplaceWork<CountedMemory> mixed(replace.memory(), 1000, 0, 256, 65'536, 1);
     mixed.run(5000);
     CHECK(replace.live == 1000);
     mixed.clean_up();
