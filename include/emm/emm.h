@@ -326,11 +326,33 @@ EMM_API emm_status emm_context_from(struct CUctx_st *cuda_context, emm_context *
  * its own starts here. */
 EMM_API emm_status emm_context_for_device(int32_t device, emm_context **ret_context);
 
-/* Device, CUcontext and id; fills up to the caller's struct_size. */
+/*
+ * A pool of the same CUDA context with a manager of its own: statistics, options, pending frees,
+ * reset, trim, sections, peers' access, handles. Made on first use, found by its name afterwards;
+ * `context` may be any pool of the CUDA context. A name has 1 to 31 characters: letters, digits,
+ * '-', '_' and '.'. `options`, as in a spec ("max=2GiB"), replace those of the plugin in force one
+ * by one: what they leave out is as there; NULL or "": all. The name of a retired pool is free
+ * again.
+ *
+ * The context that emm_context_current and its siblings answer stands for the CUDA context:
+ * resetting it resets all pools, retiring it retires all. Streams and captures are the CUDA
+ * context's: announced with any pool, they hold for all. Every other call means one pool; memory
+ * goes back to the pool that it came from. A pool that runs out gets what its siblings can trim, as
+ * what other contexts can.
+ *   EMM_E_INVALID_VALUE   no such name; or the pool is there, and `options`, which are not NULL,
+ *                         give other values than those that it was made with
+ *   EMM_E_PLUGIN_SPEC     the plugin does not take the options
+ *   EMM_E_RETIRED, EMM_E_BUSY, EMM_E_REENTERED, EMM_E_PLUGIN_*, EMM_E_DRIVER
+ */
+EMM_API emm_status emm_context_named(emm_context *context, const char *name, const char *options,
+                                     emm_context **ret_context);
+
+/* Device, CUcontext, id and the pool's name; fills up to the caller's struct_size. */
 EMM_API emm_status emm_context_get_info(emm_context *context, emm_context_info *ret_info);
 
 /*
- * Says that a context is about to be destroyed: pending frees run, the manager is destroyed with
+ * Says that a CUDA context is about to be destroyed, and ends all its pools; of a named pool, ends
+ * that one alone. Pending frees run, the manager is destroyed with
  * all its memory, the record stays and answers EMM_E_RETIRED. The second time: a success. Handles
  * become inert. No memory of the context may be in use, and only calls that take or make handles
  * may run for it at the same time. That includes portable memory which was freed unordered: no
@@ -343,12 +365,13 @@ EMM_API emm_status emm_context_get_info(emm_context *context, emm_context_info *
  */
 EMM_API emm_status emm_context_retire(emm_context *context);
 
-/* Drops every allocation of the context, pending frees first; the rest as for retiring. If it
- * fails, handles are inert all the same, and what is left is dropped by the next reset that
- * succeeds. */
+/* Drops every allocation of the CUDA context, in all its pools, or of a named pool alone, pending
+ * frees first; the rest as for retiring. If it fails, handles are inert all the same, and what is
+ * left is dropped by the next reset that succeeds. */
 EMM_API emm_status emm_context_reset(emm_context *context);
 
-/* Calls `visit` for each context that is being served. A non-zero answer ends the walk. */
+/* Calls `visit` for each context that is being served, each named pool too. A non-zero answer ends
+ * the walk. */
 typedef int (*emm_context_visitor)(emm_context *context, void *user_data);
 EMM_API emm_status emm_foreach_context(emm_context_visitor visit, void *user_data);
 

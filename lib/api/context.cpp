@@ -56,6 +56,13 @@ emm_status emm_context_for_device(int32_t device, emm_context **ret_context) {
     return api::guarded([&] { return core::context_for_device(device, *ret_context); });
 }
 
+emm_status emm_context_named(emm_context *context, const char *name, const char *options,
+                             emm_context **ret_context) {
+    EMM_ENTER(context, name, ret_context);
+    EMM_TRY(core::admit_process());
+    return api::guarded([&] { return core::context_named(*context, name, options, *ret_context); });
+}
+
 emm_status emm_context_get_info(emm_context *context, emm_context_info *ret_info) {
     EMM_ENTER(context);
     EMM_REQUIRE_SIZED(ret_info);

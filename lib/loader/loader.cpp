@@ -8,6 +8,7 @@
 #include "observe/log.h"
 #include "observe/text.h"
 
+#include <cstring>
 #include <map>
 #include <memory>
 #include <utility>
@@ -56,7 +57,7 @@ void announce(const Selection &selection, const std::string &place) {
 
 emm_status select(const Plugin &plugin, const std::vector<Setting> &settings, std::string spec,
                   const std::string &place, const emm_host &host, Selection &ret) {
-    std::vector<const char *> texts;
+    std::vector<const char *> texts = default_values(plugin);
     EMM_TRY(apply_settings(plugin, settings, texts));
     EMM_TRY(check_values(plugin, host, texts));
     ret.option_texts = std::move(texts);
@@ -74,6 +75,23 @@ std::string spec_text(const std::string &name, const std::vector<Setting> &setti
         separator = ",";
     }
     return text;
+}
+
+bool is_same(const char *one, const char *other) noexcept {
+    return one == other || (one && other && std::strcmp(one, other) == 0);
+}
+
+// The options whose values are not the plugin's defaults.
+std::vector<Setting> chosen_settings(const Selection &selection) {
+    const Plugin &plugin = *selection.plugin;
+    const std::vector<const char *> defaults = default_values(plugin);
+    std::vector<Setting> chosen;
+    for (size_t i = 0; i < defaults.size(); ++i) {
+        if (!is_same(selection.option_texts[i], defaults[i])) {
+            chosen.push_back({plugin.options[i].name, selection.option_texts[i]});
+        }
+    }
+    return chosen;
 }
 
 } // namespace
@@ -104,6 +122,29 @@ emm_status load_entry(emm_plugin_entry entry, const std::vector<Setting> &settin
         {{}, reinterpret_cast<uintptr_t>(entry)},
         [&](Plugin &ret) { return take_table(entry, host, defaults, ret); }, plugin));
     return select(*plugin, settings, spec_text(plugin->name, settings), "", host, ret_selection);
+}
+
+emm_status derive(const Selection &base, const std::vector<Setting> &settings,
+                  Selection &ret_selection) {
+    std::vector<const char *> texts = base.option_texts;
+    EMM_TRY(apply_settings(*base.plugin, settings, texts));
+    ret_selection.plugin = base.plugin;
+    ret_selection.option_texts = std::move(texts);
+    ret_selection.spec = spec_text(base.plugin->name, chosen_settings(ret_selection));
+    return EMM_OK;
+}
+
+emm_status check_selection(const emm_host &host, const Selection &selection) {
+    return check_values(*selection.plugin, host, selection.option_texts);
+}
+
+const emm_option *find_difference(const Selection &one, const Selection &other) noexcept {
+    for (size_t i = 0; i < one.option_texts.size(); ++i) {
+        if (!is_same(one.option_texts[i], other.option_texts[i])) {
+            return &one.plugin->options[i];
+        }
+    }
+    return nullptr;
 }
 
 } // namespace emm::loader

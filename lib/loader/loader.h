@@ -20,4 +20,15 @@ emm_status load(const Spec &spec, const emm_host &host, const emm_plugin &defaul
 emm_status load_entry(emm_plugin_entry entry, const std::vector<Setting> &settings,
                       const emm_host &host, const emm_plugin &defaults, Selection &ret_selection);
 
+// The plugin of `base` with the option values of `base`, but for those that `settings` give. Calls
+// no plugin.
+emm_status derive(const Selection &base, const std::vector<Setting> &settings,
+                  Selection &ret_selection);
+
+// What the plugin itself refuses of the values.
+emm_status check_selection(const emm_host &host, const Selection &selection);
+
+// The first option of which two selections of one plugin have different values; NULL: none.
+const emm_option *find_difference(const Selection &one, const Selection &other) noexcept;
+
 } // namespace emm::loader

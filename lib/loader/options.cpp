@@ -255,12 +255,16 @@ emm_status check_options(const Mapped &memory, const emm_option *options, Plugin
     return EMM_OK;
 }
 
-emm_status apply_settings(const Plugin &plugin, const std::vector<Setting> &settings,
-                          std::vector<const char *> &ret_texts) {
+std::vector<const char *> default_values(const Plugin &plugin) {
     std::vector<const char *> texts;
     for (size_t i = 0; i < plugin.options.size(); ++i) {
         texts.push_back(default_text(plugin.options[i], plugin.default_texts[i]));
     }
+    return texts;
+}
+
+emm_status apply_settings(const Plugin &plugin, const std::vector<Setting> &settings,
+                          std::vector<const char *> &texts) {
     for (const Setting &setting : settings) {
         const auto option = std::find_if(plugin.options.begin(), plugin.options.end(),
                                          [&](const emm_option &candidate) {
@@ -274,7 +278,6 @@ emm_status apply_settings(const Plugin &plugin, const std::vector<Setting> &sett
         }
         texts[static_cast<size_t>(option - plugin.options.begin())] = keep(setting.value);
     }
-    ret_texts = std::move(texts);
     return EMM_OK;
 }
 

@@ -10,10 +10,14 @@ namespace emm::loader {
 // it, with the NULL name at its end, to ret_plugin.options.
 emm_status check_options(const Mapped &memory, const emm_option *options, Plugin &ret_plugin);
 
-// Checks settings against the plugin's list. *ret_texts gets each option's value, in the order of
-// the list: what was set, else the default, else NULL. The texts live as long as the process.
+// Each option's value where none is set: the default, else NULL. These texts, and those of
+// apply_settings, live as long as the process.
+std::vector<const char *> default_values(const Plugin &plugin);
+
+// Checks settings against the plugin's list, and puts their values into `texts`, which has one for
+// each option, in the order of the list.
 emm_status apply_settings(const Plugin &plugin, const std::vector<Setting> &settings,
-                          std::vector<const char *> &ret_texts);
+                          std::vector<const char *> &texts);
 
 // Has the plugin look at them, too: at what its own slot for that refuses.
 emm_status check_values(const Plugin &plugin, const emm_host &host,

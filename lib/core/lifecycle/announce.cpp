@@ -9,26 +9,56 @@ namespace {
 
 // Counts one capture less; false if there was none.
 bool leave_capture(emm_context &context) noexcept {
-    uint32_t captures = context.captures.load();
+    std::atomic<uint32_t> &announced = context.group.captures;
+    uint32_t captures = announced.load();
     while (captures != 0) {
-        if (context.captures.compare_exchange_weak(captures, captures - 1)) {
+        if (announced.compare_exchange_weak(captures, captures - 1)) {
             return true;
         }
     }
     return false;
 }
 
-// Noted for a plugin without a reset slot, whose next manager is told the same.
-emm_status announce(emm_context &context, const Announced::Notice &notice) noexcept {
-    if (begins_anew(context)) {
-        EMM_TRY(observe::with_memory("no memory to note a stream", [&] {
-            context.announced.add(notice);
-            return EMM_OK;
-        }));
-    }
-    const emm_status status = EMM_CALL(context, stream_notice, notice.stream, notice.notice);
-    if (status < EMM_OK) {
-        context.announced.remove(notice);
+constexpr const char *announced_within = "the plugin announced a stream while emm was telling it of one";
+
+// Tells the pools of a group that serve, those before `end`, of the end of a stream or a capture.
+// The first failure.
+emm_status tell_end(emm_context &group, emm_stream stream, uint32_t notice,
+                    const emm_context *end = nullptr) noexcept {
+    emm_status status = EMM_OK;
+    bool is_over = false;
+    for_each_pool(group, [&](emm_context &pool) {
+        is_over = is_over || &pool == end;
+        if (!is_over && is_served(pool)) {
+            const emm_status told = EMM_CALL_END(pool, stream_notice, stream, notice);
+            status = status < EMM_OK ? status : told;
+        }
+    });
+    return status;
+}
+
+// Tells all pools of the CUDA context that serve, and notes it for managers that are made later.
+// Where one refuses, `undo` tells those before.
+emm_status announce(emm_context &context, const Announced::Notice &notice, uint32_t undo) noexcept {
+    emm_context &group = context.group;
+    const OwnerGuard guard(group.announcing);
+    EMM_TRY(guard.expect_owned(announced_within));
+    EMM_TRY(observe::with_memory("no memory to note a stream", [&] {
+        group.announced.add(notice);
+        return EMM_OK;
+    }));
+    emm_status status = EMM_OK;
+    const emm_context *refusing = nullptr;
+    for_each_pool(group, [&](emm_context &pool) {
+        if (!refusing && is_served(pool)) {
+            status = EMM_CALL(pool, stream_notice, notice.stream, notice.notice);
+            refusing = status < EMM_OK ? &pool : nullptr;
+        }
+    });
+    if (refusing) {
+        const observe::Preserved said;
+        group.announced.remove(notice);
+        tell_end(group, notice.stream, undo, refusing);
     }
     return status;
 }
@@ -52,7 +82,7 @@ emm_status end_unwatched(emm_context &context) noexcept {
                              "emm_defer_cleanup_end: no section has begun in this context");
     }
     const emm_status status = EMM_CALL_END(context, defer_cleanup, 0u);
-    if (due && context.captures.load(std::memory_order_relaxed) == 0) {
+    if (due && !is_capturing(context)) {
         flush(context);
     }
     return status;
@@ -62,20 +92,24 @@ emm_status end_unwatched(emm_context &context) noexcept {
 
 emm_status register_stream(emm_context &context, emm_stream stream) noexcept {
     EMM_TRY(admit(context));
-    return announce(context, {EMM_STREAM_REGISTERED, stream});
+    return announce(context, {EMM_STREAM_REGISTERED, stream}, EMM_STREAM_RETIRING);
 }
 
 emm_status retire_stream(emm_context &context, emm_stream stream) noexcept {
     EMM_TRY(admit(context));
-    context.announced.remove({EMM_STREAM_REGISTERED, stream}); // whatever the plugin says to that
-    return EMM_CALL_END(context, stream_notice, stream, uint32_t(EMM_STREAM_RETIRING));
+    const OwnerGuard guard(context.group.announcing);
+    EMM_TRY(guard.expect_owned(announced_within));
+    // Whatever the plugin says to that.
+    context.group.announced.remove({EMM_STREAM_REGISTERED, stream});
+    return tell_end(context.group, stream, EMM_STREAM_RETIRING);
 }
 
 emm_status begin_capture(emm_context &context, emm_stream stream) noexcept {
     EMM_TRY(admit(context));
     EMM_TRY(expect_own(context, stream));
-    ++context.captures;
-    const emm_status status = announce(context, {EMM_STREAM_CAPTURE_BEGINS, stream});
+    ++context.group.captures;
+    const emm_status status =
+        announce(context, {EMM_STREAM_CAPTURE_BEGINS, stream}, EMM_STREAM_CAPTURE_ENDS);
     if (status < EMM_OK) {
         leave_capture(context);
     }
@@ -84,12 +118,14 @@ emm_status begin_capture(emm_context &context, emm_stream stream) noexcept {
 
 emm_status end_capture(emm_context &context, emm_stream stream) noexcept {
     EMM_TRY(admit(context));
+    const OwnerGuard guard(context.group.announcing);
+    EMM_TRY(guard.expect_owned(announced_within));
     if (!leave_capture(context)) {
         return observe::fail(EMM_E_INVALID_VALUE, 0,
                              "emm_capture_end: no capture has been announced in this context");
     }
-    context.announced.remove({EMM_STREAM_CAPTURE_BEGINS, stream});
-    return EMM_CALL_END(context, stream_notice, stream, uint32_t(EMM_STREAM_CAPTURE_ENDS));
+    context.group.announced.remove({EMM_STREAM_CAPTURE_BEGINS, stream});
+    return tell_end(context.group, stream, EMM_STREAM_CAPTURE_ENDS);
 }
 
 emm_status begin_section(emm_context &context, const void *caller) noexcept {

@@ -23,6 +23,11 @@ emm_status probe(const char *spec, const loader::Selection *&ret_selection);
 
 void describe_selection(const loader::Selection &selection, emm_plugin_info *ret_info);
 
+// The plugin of `base` with other values for some of its options: the same Selection for the same
+// values. `options` as in emm_context_named.
+emm_status select_options(const loader::Selection &base, const char *options,
+                          const loader::Selection *&ret_selection);
+
 // Makes the context's manager. The first success settles the choice: until then a plugin whose
 // `create` or `initialize` fails gives way to the next of the list.
 emm_status make_manager(emm_context &context);
@@ -36,6 +41,8 @@ bool is_still_current(emm_context *&ret_context) noexcept; // quick; false: ask 
 emm_status context_current(emm_context *&ret_context);
 emm_status context_from(CUctx_st *cuda_context, emm_context *&ret_context);
 emm_status context_for_device(int32_t device, emm_context *&ret_context);
+emm_status context_named(emm_context &context, const char *name, const char *options,
+                         emm_context *&ret_context);
 
 // Both by the one thread that owns the manager_lock: whether the context has no manager yet, and
 // makes it and lets the context serve.
@@ -81,11 +88,11 @@ emm_status set_peer_access(emm_context &context, int32_t peer_device, uint32_t f
 
 // --- reset, and how a manager ends (retire.cpp) -------------------------------------------------
 
-// emm_context_reset. A context whose last reset could not make a new manager gets one. `caller` is
-// for the event log.
+// emm_context_reset: of a group's own context, with all its pools. A context whose last reset could
+// not make a new manager gets one. `caller` is for the event log.
 emm_status reset(emm_context &context, const void *caller);
 
-// `caller` is for the event log.
+// Of a group's own context, with all its pools. `caller` is for the event log.
 emm_status retire(emm_context &context, const void *caller);
 emm_status shut_down(const void *caller);
 

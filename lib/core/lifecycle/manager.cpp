@@ -71,7 +71,7 @@ emm_status call_create(emm_context &context, emm_manager *&ret_manager) {
 }
 
 // What holds for the context goes on over a reset of a plugin that has no slot for it: the new
-// manager is told what the one before was.
+// manager is told what the one before was. A new pool is told of streams and captures.
 emm_status tell_what_holds(emm_context &context) {
     for (uint64_t left = context.pending.sections(); left > 0; --left) {
         EMM_TRY(EMM_CALL(context, defer_cleanup, 1u));
@@ -79,7 +79,7 @@ emm_status tell_what_holds(emm_context &context) {
     for (const auto &[device, flags] : context.announced.accesses()) {
         EMM_TRY(EMM_CALL(context, set_access, device, flags));
     }
-    for (const auto &[notice, stream] : context.announced.notices()) {
+    for (const auto &[notice, stream] : context.group.announced.notices()) {
         EMM_TRY(EMM_CALL(context, stream_notice, stream, notice));
     }
     return EMM_OK;

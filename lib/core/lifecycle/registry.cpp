@@ -2,13 +2,18 @@
 #include "core/lifecycle/lifecycle.h"
 #include "core/record/context.h"
 #include "core/reports/exit_statistics.h"
+#include "loader/loader.h"
 #include "observe/error.h"
 #include "observe/process.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string_view>
 
 namespace emm::core {
 namespace {
@@ -108,6 +113,72 @@ emm_status refuse_reentry(const emm_context &context) {
                          context);
 }
 
+constexpr size_t longest_name = 31; // bytes; the event log has as much room
+
+emm_status check_name(std::string_view name) {
+    const auto is_plain = [](char c) {
+        return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+               c == '-' || c == '_' || c == '.';
+    };
+    if (!name.empty() && name.size() <= longest_name &&
+        std::all_of(name.begin(), name.end(), is_plain)) {
+        return EMM_OK;
+    }
+    return observe::refuse("a pool's name: expected 1 to {} letters, digits, '-', '_' and '.', "
+                           "found '{}'",
+                           longest_name, name);
+}
+
+emm_context *find_pool(const emm_context &group, std::string_view name) {
+    emm_context *found = nullptr;
+    for_each_pool(group, [&](emm_context &pool) {
+        const bool is_over = (pool.state.load(std::memory_order_acquire) & state_retired) != 0;
+        found = !is_over && pool.pool == name ? &pool : found;
+    });
+    return found;
+}
+
+// In the list of records, and not served yet.
+emm_context &enter_pool(emm_context &group, const char *name) {
+    auto made = std::make_unique<emm_context>(group, name, deferred_limits());
+    const std::lock_guard lock(registry().mutex);
+    add_context(*made);
+    return *made.release();
+}
+
+// The pool with the plugin's options `selection`, if it is not there yet.
+emm_status serve_pool(emm_context &group, const char *name, const loader::Selection &selection,
+                      emm_context *&ret_context) {
+    if (this_thread.managing) {
+        return refuse_reentry(group);
+    }
+    const OwnerGuard guard(group.manager_lock);
+    if (!guard.owns()) {
+        return refuse_reentry(group);
+    }
+    EMM_TRY(admit(group));
+    emm_context *const found = find_pool(group, name);
+    emm_context &pool = found ? *found : enter_pool(group, name);
+    const OwnerGuard pool_guard(pool.manager_lock);
+    if (is_unserved(pool)) {
+        pool.selection = pool.has_served ? pool.selection : &selection;
+        EMM_TRY(begin_serving(pool));
+    }
+    ret_context = &pool;
+    return admit(pool);
+}
+
+emm_status refuse_options(const emm_context &pool, const loader::Selection &wanted) {
+    const emm_option &option = *loader::find_difference(*pool.selection, wanted);
+    const auto value = [&](const loader::Selection &selection) {
+        const auto index = static_cast<size_t>(&option - pool.selection->plugin->options.data());
+        const char *const text = selection.option_texts[index];
+        return text ? fmt::format("'{}'", text) : std::string("no value");
+    };
+    return observe::refuse("{} was made with other options: expected {} for '{}', found {}", pool,
+                           value(*pool.selection), option.name, value(wanted));
+}
+
 // Lets one thread make the manager; the others wait for it and then find it made.
 emm_status serve(emm_context &context) {
     const uint32_t state = context.state.load(std::memory_order_acquire);
@@ -132,7 +203,9 @@ bool is_unserved(const emm_context &context) noexcept {
 }
 
 emm_status begin_serving(emm_context &context) {
+    const OwnerGuard guard(context.group.announcing);
     EMM_TRY(make_manager(context));
+    context.has_served = true;
     if ((context.selection->plugin->table.capabilities & EMM_PLUGIN_NEEDS_CURRENT) != 0) {
         context.state.fetch_or(state_needs_current, std::memory_order_relaxed);
     }
@@ -237,6 +310,27 @@ emm_status context_for_device(int32_t device, emm_context *&ret_context) {
         driver->cuDevicePrimaryCtxRelease(handle);
     }
     return status;
+}
+
+emm_status context_named(emm_context &context, const char *name, const char *options,
+                         emm_context *&ret_context) {
+    EMM_TRY(check_name(name));
+    EMM_TRY(admit(context));
+    emm_context &group = context.group;
+    EMM_TRY(admit_alive(group));
+    const loader::Selection *wanted = group.selection;
+    if (options) {
+        EMM_TRY(select_options(*group.selection, options, wanted));
+    }
+    emm_context *pool = find_pool(group, name);
+    if (!pool || !is_served(*pool)) {
+        EMM_TRY(serve_pool(group, name, *wanted, pool));
+    }
+    if (options && pool->selection != wanted) {
+        return refuse_options(*pool, *wanted);
+    }
+    ret_context = pool;
+    return EMM_OK;
 }
 
 } // namespace emm::core

@@ -9,11 +9,14 @@
 #include "observe/log.h"
 #include "observe/process.h"
 
+#include <optional>
+
 namespace emm::core {
 namespace {
 
 // By the one thread that has passed the manager_lock and closed the epoch.
 void give_up(emm_context &context) noexcept {
+    const OwnerGuard guard(context.group.announcing);
     destroy_manager(context); // what is left of it, if this is not the first time
     if (context.retained.exchange(0) != 0) {
         context.driver.cuDevicePrimaryCtxRelease(context.device);
@@ -24,7 +27,8 @@ void give_up(emm_context &context) noexcept {
 // Without waiting: the thread that looks may hold what another thread waits for.
 emm_status try_to_give_up(emm_context &context) noexcept {
     const OwnerGuard guard(context.manager_lock, std::try_to_lock);
-    if (!guard.owns()) {
+    const OwnerGuard announcing(context.group.announcing, std::try_to_lock);
+    if (!guard.owns() || !announcing.owns()) {
         return EMM_E_BUSY;
     }
     if (!context.epoch.try_close()) {
@@ -41,7 +45,10 @@ bool is_left_behind(const emm_context &context) noexcept {
            !context.given_up.load(std::memory_order_acquire);
 }
 
-emm_status retire_unwatched(emm_context &context) {
+emm_status retire_one(emm_context &context, const void *caller);
+
+// The named pools come first: the manager_lock sees to it that no more are made.
+emm_status retire_unwatched(emm_context &context, const void *caller) {
     EMM_TRY(expect_outside("retired"));
     keep_statistics(context);
     const OwnerGuard guard(context.manager_lock);
@@ -50,11 +57,30 @@ emm_status retire_unwatched(emm_context &context) {
         return admit(context);
     }
     finish_uses_of_portable(context);
+    for_each_pool(context, [&](emm_context &pool) {
+        if (&pool != &context && !pool.given_up.load(std::memory_order_acquire)) {
+            retire_one(pool, caller);
+        }
+    });
     // First, so that no release takes its memory for given up before it is.
     const Closed closed(context.epoch);
     context.state.fetch_or(state_retired, std::memory_order_acq_rel);
     give_up(context);
     return EMM_OK;
+}
+
+emm_status retire_one(emm_context &context, const void *caller) {
+    return watched(context, observe::EventType::retire, caller,
+                   [&] { return retire_unwatched(context, caller); });
+}
+
+// Calls `act` for each pool that a call means: of a group's own record all, itself last.
+template <class Act> void for_each_meant(emm_context &context, Act act) {
+    if (context.is_named()) {
+        act(context);
+    } else {
+        for_each_pool(context, act);
+    }
 }
 
 // The plugin is at work below this thread's call, or the application's pressure callback is.
@@ -98,9 +124,8 @@ void retire_the_dead() {
 }
 
 emm_status retire(emm_context &context, const void *caller) {
-    const emm_status status = watched(context, observe::EventType::retire, caller,
-                                      [&] { return retire_unwatched(context); });
-    finalize_dropped(context);
+    const emm_status status = retire_one(context, caller);
+    for_each_meant(context, finalize_dropped);
     return status;
 }
 
@@ -125,15 +150,37 @@ emm_status reset_unwatched(emm_context &context) {
     }
     EMM_TRY(admit_alive(context));
     const Closed closed(context.epoch);
+    const OwnerGuard announcing(context.group.announcing);
     return reset_manager(context);
+}
+
+emm_status reset_one(emm_context &context, const void *caller) {
+    const emm_status status = watched(context, observe::EventType::reset, caller,
+                                      [&] { return reset_unwatched(context); });
+    finalize_dropped(context);
+    return status;
+}
+
+// A pool that the program has, and that is not over.
+bool is_to_be_reset(const emm_context &pool) noexcept {
+    return pool.has_served && (pool.state.load(std::memory_order_acquire) & state_late) == 0;
 }
 
 } // namespace
 
 emm_status reset(emm_context &context, const void *caller) {
-    const emm_status status = watched(context, observe::EventType::reset, caller,
-                                      [&] { return reset_unwatched(context); });
-    finalize_dropped(context);
+    emm_status status = EMM_OK;
+    for_each_meant(context, [&](emm_context &pool) {
+        if (&pool != &context && !is_to_be_reset(pool)) {
+            return;
+        }
+        std::optional<observe::Preserved> first_failure;
+        if (status < EMM_OK) {
+            first_failure.emplace();
+        }
+        const emm_status one = reset_one(pool, caller);
+        status = status < EMM_OK ? status : one;
+    });
     return status;
 }
 

@@ -14,6 +14,7 @@
 #include "observe/process.h"
 #include "observe/running.h"
 
+#include <algorithm>
 #include <atomic>
 #include <fmt/ranges.h>
 #include <memory>
@@ -259,7 +260,36 @@ void describe_selection(const loader::Selection &selection, emm_plugin_info *ret
     emm_copy_sized(ret_info, &info);
 }
 
+emm_status select_options(const loader::Selection &base, const char *options,
+                          const loader::Selection *&ret_selection) {
+    // Pools keep theirs, so all live as long as the process.
+    static auto *const made = new std::vector<std::unique_ptr<loader::Selection>>;
+    std::vector<loader::Setting> settings;
+    EMM_TRY(loader::parse_settings(options, settings));
+    const OwnerGuard guard(choice_lock());
+    EMM_TRY(guard.expect_owned(reentered));
+    auto selection = std::make_unique<loader::Selection>();
+    selection->selected_by = "emm_context_named";
+    EMM_TRY(loader::derive(base, settings, *selection));
+    const auto is_same = [&](const loader::Selection &other) {
+        return loader::find_difference(*selection, other) == nullptr;
+    };
+    const auto found = std::find_if(made->begin(), made->end(),
+                                    [&](const auto &other) { return is_same(*other); });
+    if (is_same(base) || found != made->end()) {
+        ret_selection = is_same(base) ? &base : found->get();
+        return EMM_OK;
+    }
+    EMM_TRY(loader::check_selection(host(), *selection));
+    made->push_back(std::move(selection));
+    ret_selection = made->back().get();
+    return EMM_OK;
+}
+
 emm_status make_manager(emm_context &context) {
+    if (context.is_named()) {
+        return create_manager(context, *context.selection);
+    }
     if (const loader::Selection *selection = settled.load(std::memory_order_acquire)) {
         return create_manager(context, *selection);
     }

@@ -32,14 +32,15 @@ CUresult wait_for_work(const emm_context &context) noexcept {
     return driver::is_late(result) ? CUDA_SUCCESS : result;
 }
 
-// Waits for the work of all contexts but `own`. A context that is being reset or retired is left
-// out: two such threads might wait for each other.
+// Waits for the work of all CUDA contexts but that of `own`. A context that is being reset or
+// retired is left out: two such threads might wait for each other.
 CUresult wait_for_others(const emm_context &own) noexcept {
     CUresult result = CUDA_SUCCESS;
     emm_context *other = first_context();
     for (; other && result == CUDA_SUCCESS; other = other->next) {
         const HandleCall call(other->epoch); // a retirement waits for it
-        if (other != &own && (other->state.load(std::memory_order_acquire) & state_late) == 0) {
+        if (!other->is_named() && other != &own.group &&
+            (other->state.load(std::memory_order_acquire) & state_late) == 0) {
             result = Epoch::is_serving(call.epoch()) ? wait_for_work(*other) : CUDA_ERROR_NOT_READY;
         }
     }

@@ -11,8 +11,9 @@
 
 namespace emm::core {
 
-// What a context's manager has been told and goes on with: for a plugin without a reset slot, whose
-// next manager is told the same. Sections are counted by PendingDeallocations.
+// What a context's manager has been told and goes on with: for a manager that is made later, which
+// is told the same, and for those of other pools, whose group has the notices. Sections are counted
+// by PendingDeallocations.
 class Announced {
 public:
     using Accesses = std::map<int32_t, uint32_t>; // EMM_ACCESS_*, of each peer

@@ -12,7 +12,19 @@
 
 fmt::format_context::iterator fmt::formatter<emm_context>::format(const emm_context &context,
                                                                   fmt::format_context &to) const {
-    return fmt::format_to(to.out(), "device {}, context {}", context.device, context.id);
+    return fmt::format_to(to.out(), "device {}, context {}{}{}", context.device, context.id,
+                          context.is_named() ? ", pool " : "", context.pool);
+}
+
+emm_context::emm_context(emm_context &its_group, std::string name,
+                         const emm::core::DeferredLimits &limits)
+    : driver(its_group.driver), cuda_context(its_group.cuda_context), id(its_group.id),
+      group(its_group), pool(std::move(name)), device(its_group.device),
+      primary(its_group.primary), free_at_first(its_group.free_at_first),
+      total_memory(its_group.total_memory), pending(limits) {
+    std::memcpy(uuid, its_group.uuid, sizeof uuid);
+    std::memcpy(pci, its_group.pci, sizeof pci);
+    pending.set_total_memory(total_memory);
 }
 
 namespace emm::core {
@@ -71,6 +83,8 @@ emm_context_info info_of(emm_context &context) {
     info.context = &context;
     info.primary = context.primary;
     std::memcpy(info.device_uuid, context.uuid, sizeof info.device_uuid);
+    info.pool = context.pool.c_str();
+    info.group = &context.group;
     return info;
 }
 
@@ -175,7 +189,7 @@ void forget_ended_contexts() noexcept {
 }
 
 bool may_return(const emm_context &context) noexcept {
-    return context.captures.load(std::memory_order_relaxed) == 0 && !context.pending.in_section();
+    return !is_capturing(context) && !context.pending.in_section();
 }
 
 void flush(emm_context &context) noexcept {
@@ -212,7 +226,7 @@ emm_status defer(emm_context &context, emm_deferred function, void *argument,
         return EMM_OK;
     }));
     // Returning memory to the driver would invalidate the capture; the next free comes by here too.
-    if (due && context.captures.load(std::memory_order_relaxed) == 0) {
+    if (due && !is_capturing(context)) {
         flush(context);
     }
     return EMM_OK;

@@ -13,6 +13,7 @@
 #include <atomic>
 #include <cstdint>
 #include <fmt/core.h>
+#include <string>
 
 namespace emm::core {
 
@@ -31,7 +32,8 @@ inline constexpr uint32_t state_late = state_retired | state_shut_down | state_d
 
 } // namespace emm::core
 
-// The record of one CUDA context. Made once for each cuCtxGetId and never destroyed.
+// The record of one pool of a CUDA context: the one that its own manager serves, made once for each
+// cuCtxGetId, or a named one (emm_context_named). Never destroyed.
 struct emm_context {
     // What each allocation reads, on one cache line.
     alignas(64) std::atomic<uint32_t> state{emm::core::state_unserved};
@@ -49,6 +51,8 @@ struct emm_context {
     alignas(64) const emm::driver::Driver &driver;
     const CUcontext cuda_context;
     const uint64_t id;
+    emm_context &group;     // the CUDA context's own record: this one, unless it is a named pool
+    const std::string pool; // its name, "" of the CUDA context's own
     int32_t device = 0;
     bool primary = false;
     uint8_t uuid[16] = {};
@@ -57,12 +61,18 @@ struct emm_context {
 
     // Fixed while it serves.
     const emm::loader::Selection *selection = nullptr;
+    std::atomic<bool> has_served{false}; // the program has it
     emm_manager *defaults = nullptr; // `self` of the slots that the host fills (default_memory.h)
 
     emm::core::PendingDeallocations pending;
     emm::core::Returns returns;
     emm::core::Announced announced;
-    emm::core::OwnerLock manager_lock; // for making, resetting and retiring the manager
+    // For making, resetting and retiring the manager; of a group's own record, also for making its
+    // pools, and for retiring them with it. A group's comes before those of its pools.
+    emm::core::OwnerLock manager_lock;
+    // Of a group's own record: what its pools are told alike. While one is told, none of them is
+    // made, reset or given up. Behind every manager_lock.
+    emm::core::OwnerLock announcing;
     std::atomic<uint32_t> captures{0}; // announced and not ended
     std::atomic<uint32_t> retained{0}; // emm holds the primary context
     std::atomic<bool> given_up{false}; // retired, and nothing is left of its manager
@@ -78,10 +88,13 @@ struct emm_context {
 
     emm_context(const emm::driver::Driver &the_driver, CUcontext cuda, uint64_t context_id,
                 const emm::core::DeferredLimits &limits)
-        : driver(the_driver), cuda_context(cuda), id(context_id), pending(limits) {}
+        : driver(the_driver), cuda_context(cuda), id(context_id), group(*this), pending(limits) {}
+    emm_context(emm_context &its_group, std::string name, const emm::core::DeferredLimits &limits);
+
+    bool is_named() const { return &group != this; }
 };
 
-// How a sentence names a context: "device 0, context 3".
+// How a sentence names a context: "device 0, context 3", "device 0, context 3, pool kv-cache".
 template <> struct fmt::formatter<emm_context> {
     constexpr auto parse(fmt::format_parse_context &text) { return text.begin(); }
     fmt::format_context::iterator format(const emm_context &context, fmt::format_context &to) const;
@@ -94,6 +107,15 @@ emm_context *first_context() noexcept;
 
 // Puts a record at the front. By one thread at a time.
 void add_context(emm_context &made) noexcept;
+
+// Visits the records of a group: its named pools, then its own.
+template <class Visit> void for_each_pool(const emm_context &group, Visit visit) {
+    for (emm_context *context = first_context(); context; context = context->next) {
+        if (&context->group == &group) {
+            visit(*context);
+        }
+    }
+}
 
 // What a plugin is told about it.
 emm_context_info info_of(emm_context &context);
@@ -126,6 +148,11 @@ bool has_died(emm_context &context) noexcept;
 // What ended CUDA contexts had taken goes out of the accounts of their devices. The end of a
 // context that was retired is not announced.
 void forget_ended_contexts() noexcept;
+
+// A capture is announced in the CUDA context.
+inline bool is_capturing(const emm_context &context) noexcept {
+    return context.group.captures.load(std::memory_order_relaxed) != 0;
+}
 
 // Neither a deferred section nor an announced capture forbids that memory goes to the driver.
 bool may_return(const emm_context &context) noexcept;

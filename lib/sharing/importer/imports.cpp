@@ -189,7 +189,7 @@ emm_status open_import(emm_context &context, const emm_ipc_handle &handle,
     Import *found = nullptr;
     EMM_TRY(find_open(lock, context, handle, found));
     if (found) {
-        if (found->context->id != context.id) {
+        if (found->context != &context) { // also another pool, whose reset would close it
             return refuse_second(context, *found->context, handle.kind);
         }
         if (!is_of(*found, handle)) {

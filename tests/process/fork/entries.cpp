@@ -137,6 +137,8 @@ const std::vector<Entry> &entries() {
               return is_forked(emm_context_from(cuda, &other)) && !other;),
         BLOCK(emm_context_for_device, emm_context *other = nullptr;
               return is_forked(emm_context_for_device(0, &other)) && !other;),
+        BLOCK(emm_context_named, emm_context *other = nullptr; return is_forked(
+                  emm_context_named(things.context, "pool", nullptr, &other)) && !other;),
         BLOCK(emm_context_get_info, auto info = context_info();
               return is_forked(emm_context_get_info(things.context, &info));),
         ENTRY(emm_context_retire, things.context),

@@ -67,7 +67,8 @@ class DriverMemory(Sized):
 class ContextInfo(Sized):
     _fields_ = [("struct_size", c_uint32), ("device", c_int32), ("cuda_context", c_void_p),
                 ("context_id", c_uint64), ("context", c_void_p), ("primary", c_uint32),
-                ("reserved", c_uint32), ("device_uuid", c_uint8 * 16)]
+                ("reserved", c_uint32), ("device_uuid", c_uint8 * 16), ("pool", c_char_p),
+                ("group", c_void_p)]
 
 
 class Stats(Sized):
@@ -193,6 +194,7 @@ SIGNATURES = [
     ([c_uint64, c_void_p], "emm_keep_driver_memory"),
     ([c_uint64], "emm_give_driver_memory emm_untrack_driver_memory"),
     ([c_void_p, OUT], "emm_context_from"),
+    ([CONTEXT, c_char_p, c_char_p, OUT], "emm_context_named"),
     ([CONTEXT, OUT], "emm_context_get_info emm_get_stats emm_release_ipc_handle"),
     ([CONTEXT], "emm_context_retire emm_context_reset emm_defer_cleanup_begin emm_defer_cleanup_end"),
     ([CONTEXT, CALLBACK, c_void_p], "emm_foreach_allocation"),
