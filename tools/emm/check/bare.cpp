@@ -195,7 +195,7 @@ Bare on_device(const CheckedPlugin &plugin) {
     return Bare(plugin);
 }
 
-emm_context_info describe_current() {
+emm_context_info describe_current(const char *pool) {
     auto info = sized<emm_context_info>();
     CUcontext context = nullptr;
     EMM_REQUIRE_CUDA_ENTRY(cuCtxGetCurrent, &context);
@@ -208,18 +208,20 @@ emm_context_info describe_current() {
     EMM_REQUIRE_CUDA(cuDeviceGetUuid, &uuid, info.device);
     std::memcpy(info.device_uuid, uuid.bytes, sizeof uuid.bytes);
     info.context = reinterpret_cast<emm_context *>(&pending); // opaque: only the suite looks at it
+    info.pool = pool;
+    info.group = info.context;
     return info;
 }
 
-emm_status try_create(const Bare &bare, emm_manager **ret_manager,
-                      const char *const *option_texts) {
-    const emm_context_info info = describe_current();
+emm_status try_create(const Bare &bare, emm_manager **ret_manager, const char *const *option_texts,
+                      const char *pool) {
+    const emm_context_info info = describe_current(pool);
     return call("create", bare.slots().create, &kit_host(), &info,
                 option_texts ? option_texts : bare.option_texts(), ret_manager);
 }
 
-BareManager::BareManager(const Bare &bare, bool initialize) : bare_(bare) {
-    const emm_status made = try_create(bare, &self_);
+BareManager::BareManager(const Bare &bare, bool initialize, const char *pool) : bare_(bare) {
+    const emm_status made = try_create(bare, &self_, nullptr, pool);
     expect(made >= EMM_OK && self_, "create failed: {}, {}", made, said.text);
     if (initialize && slots().initialize) {
         const emm_status ready = EMM_SLOT(*this, initialize);

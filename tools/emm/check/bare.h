@@ -75,7 +75,7 @@ emm_status call(const char *name, emm_status (*slot)(Parameters...), Arguments..
 // One manager, for the context that is current; destroyed at the latest with this.
 class BareManager {
 public:
-    explicit BareManager(const Bare &bare, bool initialize = true);
+    explicit BareManager(const Bare &bare, bool initialize = true, const char *pool = "");
     ~BareManager();
     BareManager(const BareManager &) = delete;
     BareManager &operator=(const BareManager &) = delete;
@@ -109,12 +109,12 @@ private:
 #define EMM_MUST(manager, slot, ...)                                                               \
     (manager).must(#slot, (manager).slots().slot __VA_OPT__(, ) __VA_ARGS__)
 
-// Describes the context that is current, as create gets it.
-emm_context_info describe_current();
+// Describes the context that is current, as create gets it for one of its pools.
+emm_context_info describe_current(const char *pool = "");
 
 // Tries create; what it made is the caller's. Without texts, with the plugin's own.
 emm_status try_create(const Bare &bare, emm_manager **ret_manager,
-                      const char *const *option_texts = nullptr);
+                      const char *const *option_texts = nullptr, const char *pool = "");
 
 // Called before each driver call of the plugin that returns device memory; NULL: not at all.
 extern std::atomic<void (*)()> before_giving_back;

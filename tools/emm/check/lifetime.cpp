@@ -28,6 +28,62 @@ void each_context(const CheckedPlugin &plugin) {
     one.free(kept, mib);
 }
 
+// As emm_context_named makes them. What one of them does is nothing to the other's memory.
+void pools(const CheckedPlugin &plugin) {
+    const Bare bare = on_device(plugin);
+    const BareManager one(bare);
+    const emm_deviceptr kept = one.alloc(mib);
+    mark(nullptr, kept, mib, 0x44);
+    const auto expect_kept = [&](const char *when) {
+        expect(is_marked(nullptr, kept, mib, 0x44), "a block of one pool changed {}", when);
+    };
+    BareManager other(bare, true, "other");
+    expect(one.self() != other.self(), "two pools of one CUDA context got the same manager");
+    const emm_status freed = EMM_SLOT(other, memfree, kept, mib, EMM_STREAM_UNORDERED);
+    expect(freed == EMM_E_NOT_OWNED, "one pool answers {} to a free of the other's block", freed);
+    if (bare.slots().query) {
+        auto info = sized<emm_block_info>();
+        const emm_status found = EMM_SLOT(other, query, kept, &info);
+        expect(found == EMM_E_NOT_OWNED, "one pool answers {} to a query of the other's block",
+               found);
+    }
+    const auto use = [&] {
+        const emm_deviceptr ptr = other.alloc(mib);
+        mark(nullptr, ptr, mib, 0x55);
+        other.free(ptr, mib);
+        other.alloc(mib); // stays
+    };
+    use();
+    expect_kept("while the other one allocated and freed");
+    if (bare.slots().get_stats) {
+        auto stats = sized<emm_stats>();
+        EMM_MUST(other, get_stats, &stats);
+        expect(stats.live_bytes <= 2 * mib && stats.live_count <= 1,
+               "a pool with 1 live block counts {} of {} bytes", stats.live_count,
+               stats.live_bytes);
+    }
+    if (bare.slots().trim) {
+        size_t released = 0;
+        EMM_MUST(other, trim, size_t(0), &released);
+        expect_kept("when the other one was trimmed");
+    }
+    if (bare.slots().reset) {
+        EMM_MUST(other, reset);
+        run_deferred(EMM_DEFERRED_RUN);
+        use();
+    }
+    other.destroy();
+    run_deferred(EMM_DEFERRED_RUN);
+    const emm_status own = EMM_SLOT(one, memfree, kept, mib, EMM_STREAM_UNORDERED);
+    expect(own >= EMM_OK,
+           "a block of one pool is not live after a reset and the end of the other: "
+           "its free answers {}",
+           own);
+    const emm_deviceptr next = one.alloc(mib);
+    mark(nullptr, next, mib, 0x66);
+    one.free(next, mib);
+}
+
 void initialize_again(const CheckedPlugin &plugin) {
     const Bare bare = on_device(plugin);
     need(bare.slots().initialize, "it leaves initialize out");
@@ -254,6 +310,8 @@ void replaced_without_queue(const CheckedPlugin &plugin) {
 std::vector<Case> lifetime_cases() {
     return {
         {"create/each-context", "EMM-P-09", "each context has a manager of its own", each_context},
+        {"create/pools", "EMM-P-60", "two managers of one CUDA context keep their memory apart",
+         pools},
         {"initialize/again", "EMM-P-10", "later calls of initialize disturb nothing",
          initialize_again},
         {"destroy/leaks", "EMM-P-11", "destroy leaves no event and no stream behind", destroy_leaks,

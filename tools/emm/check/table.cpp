@@ -24,11 +24,21 @@ void work(const Bare &bare) {
     run_deferred(EMM_DEFERRED_RUN);
 }
 
-// Behind the host's struct lies no readable memory.
+// Behind the host's structs, as 1.0 has them, lies no readable memory.
 void older_host(const CheckedPlugin &plugin) {
     enter_device();
     const Tail<emm_host> host(kit_host());
-    work(Bare(plugin, host.get()));
+    const Bare bare(plugin, host.get());
+    work(bare);
+    emm_context_info known = describe_current();
+    known.struct_size = offsetof(emm_context_info, pool);
+    const Tail<emm_context_info> info(known, known.struct_size);
+    emm_manager *manager = nullptr;
+    const emm_status made =
+        call("create", bare.slots().create, host.get(), info.get(), bare.option_texts(), &manager);
+    expect(made >= EMM_OK, "create fails for an older host: {} {}", made, last_said().text);
+    call("destroy", bare.slots().destroy, manager);
+    run_deferred(EMM_DEFERRED_RUN);
 }
 
 // A later minor version: unknown services behind those of 1.0, which the plugin must not call.
