@@ -36,10 +36,8 @@ private:
                           emm_manager **ret_manager) {
             const emm_status status = Recorder::the().on_create();
             if (status >= EMM_OK) {
-                the().made.push_back({info->pool,
-                                      {texts[0] ? texts[0] : "", texts[1]},
-                                      info->context,
-                                      info->group});
+                the().made.push_back(
+                    {info->pool, {texts[0] ? texts[0] : "", texts[1]}, info->context, info->group});
                 *ret_manager = reinterpret_cast<emm_manager *>(the().made.size());
             }
             return status;
@@ -232,7 +230,8 @@ TEST_CASE("resetting the CUDA context resets all its pools, and resetting a pool
     CHECK(Recorder::the().calls() == Calls{"reset 2", "reset 2", "reset 1"});
 }
 
-TEST_CASE("a pool whose reset fails keeps no other pool from being reset, and its failure is told") {
+TEST_CASE(
+    "a pool whose reset fails keeps no other pool from being reset, and its failure is told") {
     emm_context *const context = own();
     named(context, "kv-cache");
     Pools::the().failing = 2;

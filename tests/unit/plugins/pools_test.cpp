@@ -1,0 +1,134 @@
+// Behaviour: pools with names (emm_context_named), as a program sees them on a plugin.
+#include "gpu.h"
+
+namespace {
+
+constexpr size_t mib = 1 << 20;
+
+emm_context *named(const Gpu &gpu, const char *name, const char *options = nullptr) {
+    emm_context *pool = nullptr;
+    const emm_status status = emm_context_named(gpu.emm(), name, options, &pool);
+    INFO(emm_last_error()->text);
+    REQUIRE(status == EMM_OK);
+    return pool;
+}
+
+emm_stats stats_of(emm_context *pool) {
+    emm_stats stats = {};
+    stats.struct_size = sizeof stats;
+    REQUIRE(emm_get_stats(pool, &stats) == EMM_OK);
+    return stats;
+}
+
+emm_deviceptr allocate(emm_context *pool, size_t size) {
+    emm_deviceptr ptr = 0;
+    const emm_status status = emm_memalloc(pool, size, EMM_STREAM_UNORDERED, &ptr);
+    INFO(emm_last_error()->text);
+    REQUIRE(status == EMM_OK);
+    return ptr;
+}
+
+emm_status free(emm_context *pool, emm_deviceptr ptr, size_t size) {
+    return emm_memfree(pool, ptr, size, EMM_STREAM_UNORDERED);
+}
+
+size_t free_bytes() {
+    size_t free = 0, total = 0;
+    REQUIRE(CU(cuMemGetInfo)(&free, &total) == CUDA_SUCCESS);
+    return free;
+}
+
+} // namespace
+
+TEST_CASE("a pool's memory, statistics, handles and resets are its own") {
+    const Gpu gpu;
+    emm_context *const pool = named(gpu, "kv-cache"), *const other = named(gpu, "weights");
+    const emm_deviceptr in_pool = allocate(pool, mib), in_other = allocate(other, 3 * mib);
+    const emm_deviceptr own = gpu.allocate(mib);
+    CHECK(stats_of(pool).live_bytes == mib);
+    CHECK(stats_of(other).live_bytes == 3 * mib);
+    CHECK(gpu.stats().live_bytes == mib);
+    CHECK(free(other, in_pool, mib) == EMM_E_NOT_OWNED);
+    emm_memory *memory = nullptr, *kept = nullptr;
+    REQUIRE(emm_memory_alloc(pool, mib, EMM_STREAM_LEGACY, &memory) == EMM_OK);
+    REQUIRE(emm_memory_alloc(other, mib, EMM_STREAM_LEGACY, &kept) == EMM_OK);
+    REQUIRE(CU(cuCtxSynchronize)() == CUDA_SUCCESS);
+    REQUIRE(emm_context_reset(pool) == EMM_OK);
+    emm_memory_info info = {};
+    info.struct_size = sizeof info;
+    REQUIRE(emm_memory_get_info(memory, &info) == EMM_OK);
+    CHECK(info.state == EMM_MEMORY_INERT);
+    CHECK(info.context == pool);
+    REQUIRE(emm_memory_get_info(kept, &info) == EMM_OK);
+    CHECK(info.state == EMM_MEMORY_LIVE);
+    CHECK(emm_memory_release(memory) == EMM_OK);
+    CHECK(emm_memory_release(kept) == EMM_OK);
+    CHECK(stats_of(pool).live_bytes == 0);
+    CHECK(free(other, in_other, 3 * mib) == EMM_OK);
+    CHECK(gpu.free(own, mib) == EMM_OK);
+}
+
+TEST_CASE(
+    "resetting the CUDA context drops the memory of all its pools, retiring it gives it back") {
+    const Gpu gpu;
+    const uint64_t before = device_bytes();
+    emm_context *const pool = named(gpu, "kv-cache");
+    const emm_deviceptr ptr = allocate(pool, 8 * mib);
+    REQUIRE(emm_context_reset(gpu.emm()) == EMM_OK);
+    CHECK(free(pool, ptr, 8 * mib) == EMM_E_NOT_OWNED);
+    allocate(pool, 8 * mib); // stays
+    REQUIRE(emm_context_retire(gpu.emm()) == EMM_OK);
+    emm_deviceptr none = 0;
+    CHECK(emm_memalloc(pool, mib, EMM_STREAM_UNORDERED, &none) == EMM_E_RETIRED);
+    CHECK(device_bytes() <= before);
+}
+
+TEST_CASE("the pools of a CUDA context that dies are given up with it") {
+    Gpu gpu;
+    emm_context *const pool = named(gpu, "kv-cache");
+    const emm_deviceptr ptr = allocate(pool, 8 * mib);
+    gpu.kill();
+    const Gpu next; // whose addresses may be those of the dead one's
+    const emm_deviceptr live = next.allocate(8 * mib);
+    emm_deviceptr none = 0;
+    CHECK(emm_memalloc(pool, mib, EMM_STREAM_UNORDERED, &none) == EMM_E_RETIRED);
+    CHECK(free(pool, ptr, 8 * mib) == EMM_OK); // late
+    CHECK(next.free(live, 8 * mib) == EMM_OK);
+}
+
+TEST_CASE("idle memory of one pool serves another before a request fails", "[sim]") {
+    const Gpu gpu;
+    emm_context *const pool = named(gpu, "kv-cache"), *const other = named(gpu, "weights");
+    const size_t most = free_bytes() / 8 * 7 / mib * mib;
+    CHECK(free(pool, allocate(pool, most), most) == EMM_OK);
+    REQUIRE(CU(cuCtxSynchronize)() == CUDA_SUCCESS);
+    CHECK(free(other, allocate(other, most), most) == EMM_OK);
+    REQUIRE(CU(cuCtxSynchronize)() == CUDA_SUCCESS);
+    CHECK(gpu.free(gpu.allocate(most), most) == EMM_OK);
+    CHECK(stats_of(pool).failures <= 1);
+    REQUIRE(emm_trim(gpu.emm(), 0, nullptr) == EMM_OK);
+}
+
+TEST_CASE("a pool's limit is its own, and leaves its siblings alone") {
+    const Gpu gpu;
+    emm_context *small = nullptr;
+    if (plugin_name() == "passthrough") { // which has no limit
+        CHECK(emm_context_named(gpu.emm(), "small", "max=64MiB", &small) == EMM_E_PLUGIN_SPEC);
+        return;
+    }
+    small = named(gpu, "small", "max=64MiB");
+    emm_context *const wide = named(gpu, "wide");
+    const emm_deviceptr ptr = allocate(wide, 256 * mib);
+    CHECK(free(wide, ptr, 256 * mib) == EMM_OK);
+    const uint64_t cached = stats_of(wide).cached_bytes;
+    emm_deviceptr none = 0;
+    CHECK(emm_memalloc(small, 128 * mib, EMM_STREAM_UNORDERED, &none) == EMM_E_OUT_OF_MEMORY);
+    CHECK_THAT(emm_last_error()->text, ContainsSubstring("pool small"));
+    if (plugin_name() == "pool") {
+        CHECK(stats_of(wide).cached_bytes == cached); // the driver was not short
+    }
+    CHECK(free(small, allocate(small, 32 * mib), 32 * mib) == EMM_OK);
+    size_t free = 0, total = 0;
+    CHECK(emm_get_memory_info(small, &free, &total) == EMM_OK);
+    CHECK(total == 64 * mib);
+}
