@@ -113,6 +113,12 @@ inline emm_context *context_for_device(int32_t device) {
     return detail::made_by<emm_context *>(emm_context_for_device, device);
 }
 
+// The pool `name` of the context's CUDA context, made on first use (emm_context_named).
+inline emm_context *context_named(emm_context *context, const char *name,
+                                  const char *options = nullptr) {
+    return detail::made_by<emm_context *>(emm_context_named, context, name, options);
+}
+
 inline emm_stats stats(emm_context *context) {
     return detail::told_by<emm_stats>(emm_get_stats, context);
 }
@@ -122,7 +128,7 @@ inline size_t trim(emm_context *context, size_t keep_bytes = 0) {
     return detail::made_by<size_t>(emm_trim, context, keep_bytes);
 }
 
-// Drops every allocation of the context.
+// Drops every allocation of the CUDA context, in all its pools, or of a named pool alone.
 inline void reset(emm_context *context) {
     check(emm_context_reset(context));
 }

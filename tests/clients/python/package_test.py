@@ -128,6 +128,17 @@ class Calls(unittest.TestCase):
         free, total = emm.memory_info(context)
         self.assertLessEqual(free, total)
 
+    def test_a_named_pool_has_a_manager_of_its_own(self):
+        context = emm.context_for_device(0)
+        pool = emm.context_named(context, "kv-cache", "max=64MiB")
+        self.assertEqual(emm.context_named(pool, "kv-cache"), pool)
+        self.assertEqual(emm.memory_info(pool)[1], 64 << 20)
+        info = emm.ContextInfo()
+        emm.check(emm.lib.emm_context_get_info(pool, ctypes.byref(info)))
+        self.assertEqual((info.pool, info.group), (b"kv-cache", context))
+        with self.assertRaisesRegex(emm.Error, "'64MiB' for 'max', found '32MiB'"):
+            emm.context_named(context, "kv-cache", "max=32MiB")
+
     def test_out_of_memory_is_an_error_of_memory_with_emms_sentence(self):
         context = emm.context_for_device(0)
         with self.assertRaises(MemoryError) as raised:

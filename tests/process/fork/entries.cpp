@@ -137,8 +137,9 @@ const std::vector<Entry> &entries() {
               return is_forked(emm_context_from(cuda, &other)) && !other;),
         BLOCK(emm_context_for_device, emm_context *other = nullptr;
               return is_forked(emm_context_for_device(0, &other)) && !other;),
-        BLOCK(emm_context_named, emm_context *other = nullptr; return is_forked(
-                  emm_context_named(things.context, "pool", nullptr, &other)) && !other;),
+        BLOCK(emm_context_named, emm_context *other = nullptr;
+              return is_forked(emm_context_named(things.context, "pool", nullptr, &other)) &&
+                     !other;),
         BLOCK(emm_context_get_info, auto info = context_info();
               return is_forked(emm_context_get_info(things.context, &info));),
         ENTRY(emm_context_retire, things.context),
@@ -285,6 +286,9 @@ const std::vector<Entry> &bridge_entries() {
               });),
         BLOCK(emm_torch_end_allocate_to_pool, emm_torch_end_allocate_to_pool(0, {0, 1});
               return true;),
+        BLOCK(emm_torch_pool, TorchMalloc malloc = nullptr; TorchFree free = nullptr;
+              return emm_torch_pool("pool", nullptr, &malloc, &free) == EMM_OK &&
+                     throws([&] { malloc(64, 0, EMM_STREAM_LEGACY); });),
         BLOCK(emm_torch_empty_cache, emm_torch_empty_cache(); return true;),
         BLOCK(emm_cupy_malloc,
               return !emm_cupy_malloc(reinterpret_cast<void *>(EMM_CUPY_TESTED), 64, 0) &&

@@ -36,6 +36,13 @@ EMM_API void emm_torch_end_allocate_to_pool(int device, TorchPool pool);
 // set_reset_fn: torch.cuda.empty_cache() returns what is cached to the driver, on every device.
 EMM_API void emm_torch_empty_cache(void);
 
+// The same two functions for the pool `name` of each device (emm_context_named, with `options`):
+// the same ones for the same name, for at most 16 names.
+using TorchMalloc = void *(*)(ssize_t size, int device, emm_stream stream);
+using TorchFree = void (*)(void *ptr, size_t size, int device, emm_stream stream);
+EMM_API emm_status emm_torch_pool(const char *name, const char *options, TorchMalloc *ret_malloc,
+                                  TorchFree *ret_free);
+
 // --- CuPy: cupy.cuda.CFunctionAllocator ----------------------------------------------------------
 //
 // No stream is passed here, so memory is EMM_STREAM_UNORDERED unless `param` says otherwise: any

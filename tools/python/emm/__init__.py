@@ -13,7 +13,7 @@ from ._constants import *  # noqa: F403
 from ._constants import __all__ as _constants
 from ._error import Error, OutOfMemoryError, check
 from ._process import (
-    context_for_device, current_context, driver_info, memory_info, plugin_info, set_plugin,
+    context_for_device, context_named, current_context, driver_info, memory_info, plugin_info, set_plugin,
     shutdown, stats,
 )
 from ._register import register
@@ -22,7 +22,7 @@ __version__ = lib.emm_version().decode()
 
 __all__ = [
     *_constants, "UNORDERED", "Array", "ContextInfo", "Counters", "DriverInfo", "Error", "IpcHandle", "MemoryInfo",
-    "OutOfMemoryError", "PluginInfo", "Stats", "check", "context_for_device", "current_context",
+    "OutOfMemoryError", "PluginInfo", "Stats", "check", "context_for_device", "context_named", "current_context",
     "driver_info", "lib", "library_path", "memory_info", "plugin_info", "register", "set_plugin",
     "shutdown", "stats",
 ]

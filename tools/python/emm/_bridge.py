@@ -25,6 +25,8 @@ bridge.emm_cupy_set_current_stream.argtypes = [ctypes.c_void_p]
 bridge.emm_cupy_set_current_stream.restype = None
 bridge.emm_dlpack_capsule_end.argtypes = [ctypes.c_void_p]
 bridge.emm_dlpack_capsule_end.restype = ctypes.c_void_p
+bridge.emm_torch_pool.argtypes = [ctypes.c_char_p] * 2 + [ctypes.c_void_p] * 2
+bridge.emm_torch_pool.restype = ctypes.c_int32
 bridge.emm_rmm_serve.argtypes = [ctypes.c_void_p] * 3 + [ctypes.c_int] * 2
 bridge.emm_rmm_serve.restype = ctypes.c_int32
 

@@ -37,6 +37,13 @@ def context_for_device(device):
     return made_by(lib.emm_context_for_device, device).value
 
 
+def context_named(context, name, options=None):
+    """The pool `name` of the context's CUDA context, made on first use: a further emm_context with a
+    manager of its own. `options` ("max=2GiB") replace those of the plugin in force."""
+    return made_by(lib.emm_context_named, context, os.fsencode(name),
+                   None if options is None else os.fsencode(options)).value
+
+
 def memory_info(context):
     """Free and total bytes, as the context's manager sees them."""
     free, total = c_size_t(), c_size_t()

@@ -6,6 +6,7 @@
     pool = emm.torch.mem_pool()                 # or for a part of a program
     with torch.cuda.use_mem_pool(pool):
         ...
+    cache = emm.torch.mem_pool("kv-cache", "max=20GiB")     # with a manager of its own in emm
 
 use() compiles a small library for the PyTorch that is installed, once for each version, and may come at any
 time. Where that fails, a warning says why and torch.cuda.memory.CUDAPluggableAllocator serves, which has no
@@ -14,12 +15,16 @@ figures: use() must then come before PyTorch initializes CUDA. A stream that PyT
 
 With mem_pool() alone PyTorch's own caching allocator stays and asks emm for its segments.
 """
+import ctypes
+import os
 import warnings
 
 import torch
 
 from . import _torch_backend
-from ._bridge import address, bridge_path
+from ._bridge import address, bridge, bridge_path
+from ._error import Error
+from ._process import context_for_device, context_named
 
 # The methods of PyTorch's allocator object, and what they are given.
 _HOOKS = {
@@ -49,11 +54,26 @@ def use(pluggable=False):
             _use_pluggable()
 
 
-def mem_pool(**options):
-    """A torch.cuda.MemPool whose segments come from emm; `options` go on to it."""
+def mem_pool(name=None, plugin_options=None, **options):
+    """A torch.cuda.MemPool whose segments come from emm; `options` go on to it.
+
+    With `name`, they come from the pool of that name (emm.context_named), which has statistics and, by
+    `plugin_options`, limits of its own."""
+    if name is not None:
+        return torch.cuda.MemPool(_named_allocator(name, plugin_options), **options)
     if _used == "emm":
         return torch.cuda.MemPool(**options)
     return torch.cuda.MemPool(allocator().allocator(), **options)
+
+
+def _named_allocator(name, plugin_options):
+    context_named(context_for_device(torch.cuda.current_device()), name, plugin_options)  # says what is wrong
+    malloc, free = ctypes.c_void_p(), ctypes.c_void_p()
+    status = bridge.emm_torch_pool(os.fsencode(name), None if plugin_options is None else os.fsencode(plugin_options),
+                                   ctypes.byref(malloc), ctypes.byref(free))
+    if status < 0:
+        raise Error(status, "emm.torch.mem_pool: PyTorch can use 16 names of pools in one process")
+    return torch._C._cuda_customAllocator(malloc.value, free.value)
 
 
 def _install_backend():

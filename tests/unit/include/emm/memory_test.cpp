@@ -29,6 +29,15 @@ TEST_CASE("memory goes back with its last reference, wherever that has moved") {
     CHECK(stats().live_bytes == before);
 }
 
+TEST_CASE("memory of a named pool is its pool's") {
+    emm_context *const pool = emm::context_named(gpu(), "kv-cache");
+    CHECK(emm::context_named(pool, "kv-cache") == pool);
+    const emm::MemoryPointer memory(pool, 4096);
+    CHECK(memory.context() == pool);
+    CHECK(emm::stats(pool).live_bytes == 4096);
+    CHECK_THROWS_AS(emm::context_named(gpu(), "kv cache"), emm::Error);
+}
+
 TEST_CASE("a view is of its memory's class, keeps the whole, and stays inside it") {
     emm::MemoryPointer view;
     {

@@ -21,6 +21,43 @@ TEST_CASE("PyTorch's memory goes back from any thread") {
     CHECK(stats().live_bytes == before);
 }
 
+TEST_CASE("PyTorch's functions for a named pool allocate there, the same for the same name") {
+    TorchMalloc malloc = nullptr, other = nullptr;
+    TorchFree free = nullptr, other_free = nullptr;
+    REQUIRE(emm_torch_pool("kv-cache", nullptr, &malloc, &free) == EMM_OK);
+    REQUIRE(emm_torch_pool("weights", nullptr, &other, &other_free) == EMM_OK);
+    CHECK(malloc != other);
+    REQUIRE(emm_torch_pool("kv-cache", nullptr, &other, &other_free) == EMM_OK);
+    CHECK(malloc == other);
+    free(nullptr, 0, 0, nullptr); // none is made
+    void *ptr = malloc(1 << 20, 0, nullptr);
+    REQUIRE(ptr != nullptr);
+    emm_context *pool = nullptr;
+    REQUIRE(emm_context_named(gpu(), "kv-cache", nullptr, &pool) == EMM_OK);
+    emm_stats figures = {};
+    figures.struct_size = sizeof figures;
+    REQUIRE(emm_get_stats(pool, &figures) == EMM_OK);
+    CHECK(figures.live_bytes == 1 << 20);
+    CHECK(stats().live_bytes == 0);
+    free(ptr, 1 << 20, 0, nullptr);
+    REQUIRE(emm_get_stats(pool, &figures) == EMM_OK);
+    CHECK(figures.live_bytes == 0);
+    CHECK(emm_torch_pool("", nullptr, &malloc, &free) == EMM_E_INVALID_VALUE);
+    REQUIRE(emm_torch_pool("no name", nullptr, &malloc, &free) == EMM_OK);
+    CHECK(contains(thrown_by([&] { malloc(256, 0, nullptr); }), "a pool's name: expected"));
+}
+
+TEST_CASE("a 17th named pool for PyTorch is refused") {
+    TorchMalloc malloc = nullptr;
+    TorchFree free = nullptr;
+    for (int i = 0; i < 16; i++) {
+        CHECK(emm_torch_pool(std::to_string(i).c_str(), nullptr, &malloc, &free) == EMM_OK);
+    }
+    malloc = nullptr;
+    CHECK(emm_torch_pool("16", nullptr, &malloc, &free) == EMM_E_BUSY);
+    CHECK(malloc == nullptr);
+}
+
 TEST_CASE("PyTorch out of memory is told so in its own words, with the bytes") {
     const std::string text = thrown_by([] { emm_torch_malloc(ssize_t(too_much), 0, nullptr); });
     CHECK(text.rfind("CUDA out of memory. Tried to allocate", 0) == 0);
