@@ -57,6 +57,7 @@ ContextFigures identify(const emm_context &context) {
     ContextFigures figures;
     figures.device = context.device;
     figures.id = context.id;
+    figures.pool = context.pool;
     std::memcpy(figures.uuid, context.uuid, sizeof figures.uuid);
     std::memcpy(figures.pci, context.pci, sizeof figures.pci);
     figures.total_bytes = context.total_memory;

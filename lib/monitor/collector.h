@@ -26,6 +26,7 @@ struct OldAllocation {
 struct ContextFigures {
     int32_t device = 0;
     uint64_t id = 0;
+    std::string pool; // its name, "" of the CUDA context's own
     uint8_t uuid[16] = {};
     uint32_t pci[3] = {};     // domain, bus, device
     uint64_t total_bytes = 0; // of the device

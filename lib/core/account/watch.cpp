@@ -56,6 +56,28 @@ void watch(emm_context &context) noexcept {
     context.state.fetch_and(wanted | ~(state_watched | state_tracked), std::memory_order_release);
 }
 
+// A row of the log that says whose number it is.
+void log_pool(const emm_context &context) noexcept {
+    observe::EventBuffer *const buffer = observe::event_buffer();
+    if (!buffer) {
+        return;
+    }
+    const uint64_t outer = buffer->begin();
+    const uint64_t now = observe::event_ticks();
+    buffer->began(now);
+    observe::EventRecord *const record = buffer->next(0);
+    if (!record) {
+        buffer->abandon(outer);
+        return;
+    }
+    *record = {};
+    record->start = record->end = now;
+    record->context = context.number;
+    record->device = static_cast<uint16_t>(context.device);
+    observe::set_pool(*record, context.pool, static_cast<uint32_t>(context.id));
+    buffer->commit(now, outer);
+}
+
 thread_local bool inside_hook = false;
 
 void call_hook(const emm_event &event) noexcept {
@@ -94,9 +116,13 @@ emm_status set_event_hook(emm_event_hook hook, void *user_data, emm_event_hook_i
 void watch_if_wanted(emm_context &context) {
     if (observe::open_event_log()) {
         is_logging = true;
-        WatchedCall(context, observe::EventType::context, context.free_at_first,
-                    context.total_memory, EMM_STREAM_UNORDERED, nullptr)
-            .done(EMM_OK);
+        if (context.is_named()) {
+            log_pool(context);
+        } else {
+            WatchedCall(context, observe::EventType::context, context.free_at_first,
+                        context.total_memory, EMM_STREAM_UNORDERED, nullptr)
+                .done(EMM_OK);
+        }
     }
     open_tracking();
     // Its record is in the list by now: a thread that sets a hook later finds it there.

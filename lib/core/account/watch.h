@@ -95,7 +95,7 @@ private:
         record->size = size_;
         record->stream = address_of(stream_);
         record->caller = address_of(caller_);
-        record->context = static_cast<uint32_t>(context_.id);
+        record->context = context_.number;
         record->status = status;
         record->device = static_cast<uint16_t>(context_.device);
         record->type = type_;

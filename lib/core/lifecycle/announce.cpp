@@ -19,7 +19,8 @@ bool leave_capture(emm_context &context) noexcept {
     return false;
 }
 
-constexpr const char *announced_within = "the plugin announced a stream while emm was telling it of one";
+constexpr const char *announced_within =
+    "the plugin announced a stream while emm was telling it of one";
 
 // Tells the pools of a group that serve, those before `end`, of the end of a stream or a capture.
 // The first failure.

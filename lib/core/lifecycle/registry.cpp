@@ -4,6 +4,7 @@
 #include "core/reports/exit_statistics.h"
 #include "loader/loader.h"
 #include "observe/error.h"
+#include "observe/events/record.h"
 #include "observe/process.h"
 
 #include <fmt/format.h>
@@ -113,7 +114,7 @@ emm_status refuse_reentry(const emm_context &context) {
                          context);
 }
 
-constexpr size_t longest_name = 31; // bytes; the event log has as much room
+constexpr size_t longest_name = observe::longest_pool_name;
 
 emm_status check_name(std::string_view name) {
     const auto is_plain = [](char c) {

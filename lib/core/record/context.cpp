@@ -3,6 +3,7 @@
 #include "core/record/this_thread.h"
 #include "driver/meter.h"
 #include "observe/error.h"
+#include "observe/events/record.h"
 #include "observe/log.h"
 #include "observe/process.h"
 
@@ -16,10 +17,12 @@ fmt::format_context::iterator fmt::formatter<emm_context>::format(const emm_cont
                           context.is_named() ? ", pool " : "", context.pool);
 }
 
+static std::atomic<uint32_t> next_pool_number{emm::observe::first_pool_number};
+
 emm_context::emm_context(emm_context &its_group, std::string name,
                          const emm::core::DeferredLimits &limits)
     : driver(its_group.driver), cuda_context(its_group.cuda_context), id(its_group.id),
-      group(its_group), pool(std::move(name)), device(its_group.device),
+      group(its_group), pool(std::move(name)), number(next_pool_number++), device(its_group.device),
       primary(its_group.primary), free_at_first(its_group.free_at_first),
       total_memory(its_group.total_memory), pending(limits) {
     std::memcpy(uuid, its_group.uuid, sizeof uuid);

@@ -53,6 +53,7 @@ struct emm_context {
     const uint64_t id;
     emm_context &group;     // the CUDA context's own record: this one, unless it is a named pool
     const std::string pool; // its name, "" of the CUDA context's own
+    const uint32_t number;  // in the event log: `id`, of a named pool one of its own
     int32_t device = 0;
     bool primary = false;
     uint8_t uuid[16] = {};
@@ -88,7 +89,8 @@ struct emm_context {
 
     emm_context(const emm::driver::Driver &the_driver, CUcontext cuda, uint64_t context_id,
                 const emm::core::DeferredLimits &limits)
-        : driver(the_driver), cuda_context(cuda), id(context_id), group(*this), pending(limits) {}
+        : driver(the_driver), cuda_context(cuda), id(context_id), group(*this),
+          number(static_cast<uint32_t>(context_id)), pending(limits) {}
     emm_context(emm_context &its_group, std::string name, const emm::core::DeferredLimits &limits);
 
     bool is_named() const { return &group != this; }

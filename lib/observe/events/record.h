@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 
@@ -21,12 +22,14 @@ enum class EventType : uint8_t {
     defer_begin,
     defer_end,
     context, // begins to serve: `address` is the free memory of its device, `size` the total
+    pool,    // a named pool begins to serve: set_pool
 };
 
 // In that order; contexts have no row in the log.
 inline constexpr std::string_view event_names[] = {
-    "Alloc",        "Free",  "Alloc Host", "Free Host", "Pin",         "Unpin",    "Alloc Managed",
-    "Free Managed", "Reset", "Retire",     "Trim",      "Defer Begin", "Defer End"};
+    "Alloc", "Free",          "Alloc Host",   "Free Host", "Pin",
+    "Unpin", "Alloc Managed", "Free Managed", "Reset",     "Retire",
+    "Trim",  "Defer Begin",   "Defer End",    "",          "Pool"};
 
 inline constexpr bool is_allocation(EventType type) noexcept {
     return type < EventType::reset && static_cast<unsigned>(type) % 2 == 0;
@@ -40,8 +43,8 @@ inline constexpr bool is_free(EventType type) noexcept {
 struct EventRecord {
     uint64_t start, end; // by event_ticks()
     uint64_t address, size, stream;
-    uint64_t caller; // a return address
-    uint32_t context;
+    uint64_t caller;  // a return address
+    uint32_t context; // the CUDA context's id; of a named pool a number from first_pool_number on
     int32_t status;
     uint16_t device;
     EventType type;
@@ -53,5 +56,12 @@ struct EventRecord {
     uint64_t moment() const noexcept { return is_allocation(type) ? end : start; }
 };
 static_assert(sizeof(EventRecord) == 64);
+
+inline constexpr uint32_t first_pool_number = 0x80000000;
+
+// A pool's name, which lies from `address` to `caller`, and the id of its CUDA context.
+inline constexpr size_t longest_pool_name = 31;
+void set_pool(EventRecord &record, std::string_view name, uint32_t cuda_context) noexcept;
+std::string_view pool_name(const EventRecord &record) noexcept;
 
 } // namespace emm::observe

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cstring>
 #include <fmt/format.h>
 
 namespace emm::observe {
@@ -23,6 +24,20 @@ std::string as_field(const std::string &text) {
 }
 
 } // namespace
+
+void set_pool(EventRecord &record, std::string_view name, uint32_t cuda_context) noexcept {
+    char *const to = reinterpret_cast<char *>(&record) + offsetof(EventRecord, address);
+    std::memset(to, 0, longest_pool_name + 1);
+    std::memcpy(to, name.data(), std::min(name.size(), longest_pool_name));
+    record.type = EventType::pool;
+    record.python = cuda_context;
+}
+
+std::string_view pool_name(const EventRecord &record) noexcept {
+    const char *const from =
+        reinterpret_cast<const char *>(&record) + offsetof(EventRecord, address);
+    return {from, strnlen(from, longest_pool_name)};
+}
 
 void Locations::add(Module module) {
     modules_.push_back(std::move(module));
@@ -109,6 +124,10 @@ std::array<std::string_view, 8> first_fields(std::string_view row) {
     return fields;
 }
 
+std::string pool_text(const EventRecord &record) {
+    return as_field(one_line(fmt::format("{} (context {})", pool_name(record), record.python)));
+}
+
 uint64_t number_in(std::string_view field) {
     const bool is_address = field.substr(0, 2) == "0x";
     field.remove_prefix(is_address ? 2 : 0);
@@ -128,7 +147,7 @@ uint64_t Rows::nanoseconds(uint64_t ticks) const {
 }
 
 void Rows::append(const EventRecord &record, std::string &text) {
-    if (record.type > EventType::context) {
+    if (record.type > EventType::pool) {
         return; // in no spool that was checked
     }
     if (record.type == EventType::context) {
@@ -146,9 +165,10 @@ void Rows::append(const EventRecord &record, std::string &text) {
     text += record.status < 0 ? " Failure," : ",";
     append_number(text, record.device);
     text += ',';
-    append_address(text, record.address);
+    const bool is_pool = record.type == EventType::pool;
+    append_address(text, is_pool ? 0 : record.address);
     text += ',';
-    append_stream(text, record.stream);
+    append_stream(text, is_pool ? ~uint64_t(0) : record.stream);
     for (const uint64_t number :
          {size, device.free_at_first - std::min(device.used, device.free_at_first), device.total,
           device.allocations}) {
@@ -160,7 +180,7 @@ void Rows::append(const EventRecord &record, std::string &text) {
         append_seconds(text, time);
     }
     text += ',';
-    text += locations_.of(record.caller, record.python);
+    text += is_pool ? pool_text(record) : locations_.of(record.caller, record.python);
     text += ',';
     append_number(text, record.context);
     text += '\n';
@@ -168,6 +188,9 @@ void Rows::append(const EventRecord &record, std::string &text) {
 
 // Answers the size to be shown.
 uint64_t Rows::account(const EventRecord &record) {
+    if (record.type == EventType::pool) {
+        return 0;
+    }
     if (record.status < 0 || record.late) {
         return record.size;
     }

@@ -202,12 +202,11 @@ std::string Spool::fault() const {
         const uint32_t count = std::min<uint32_t>(chunk->committed, Chunk::capacity);
         const EventRecord *const end = chunk->records + count;
         const EventRecord *const found =
-            std::find_if(chunk->records, end, [](const EventRecord &record) {
-                return record.type > EventType::context;
-            });
+            std::find_if(chunk->records, end,
+                         [](const EventRecord &record) { return record.type > EventType::pool; });
         if (found != end) {
             return fmt::format("{}: expected types of events up to {}, found an event of type {}",
-                               path_, static_cast<unsigned>(EventType::context),
+                               path_, static_cast<unsigned>(EventType::pool),
                                static_cast<unsigned>(found->type));
         }
     }

@@ -34,6 +34,7 @@ TEST_CASE("an answer is one object with the process and its contexts") {
     Collected collected;
     collected.contexts = {figures(5)};
     collected.contexts[0].uuid[0] = 0xab;
+    collected.contexts[0].pool = "kv-cache";
     emm::loader::Plugin plugin;
     plugin.name = "pool";
     const auto json =
@@ -44,6 +45,7 @@ TEST_CASE("an answer is one object with the process and its contexts") {
     REQUIRE(json.at("contexts").size() == 1);
     const auto &context = json.at("contexts")[0];
     CHECK(context.at("context") == 5);
+    CHECK(context.at("pool") == "kv-cache");
     CHECK(context.at("uuid") == "GPU-ab000000-0000-0000-0000-000000000000");
     CHECK(context.at("stats").at("live_bytes") == UINT64_MAX);
     CHECK(context.at("stats").at("largest_free_block") == 5);

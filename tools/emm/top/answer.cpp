@@ -95,6 +95,7 @@ Context context_from(const Json &json) {
     Context context;
     context.device = signed_at(json, "device");
     context.id = number_at(json, "context");
+    context.pool = text_at(json, "pool");
     context.uuid = text_at(json, "uuid");
     context.pci = text_at(json, "pci");
     context.total_bytes = number_at(json, "total_bytes");

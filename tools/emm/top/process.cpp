@@ -11,6 +11,7 @@
 #include <map>
 #include <set>
 #include <sys/stat.h>
+#include <tuple>
 #include <unistd.h>
 #include <utility>
 
@@ -94,7 +95,7 @@ std::vector<Name> names_in(std::string_view table) {
 
 namespace {
 
-using Key = std::pair<std::string, uint64_t>;
+using Key = std::tuple<std::string, uint64_t, std::string>;
 
 std::optional<double> rate(const Context &before, const Context &now) {
     if (!before.stats || !now.stats || now.at <= before.at ||
@@ -111,12 +112,12 @@ void find_rates(const std::vector<Process> &before, std::vector<Process> &ret_no
     std::map<Key, const Context *> known;
     for (const Process &process : before) {
         for (const Context &context : process.contexts) {
-            known[{process.name, context.id}] = &context;
+            known[{process.name, context.id, context.pool}] = &context;
         }
     }
     for (Process &process : ret_now) {
         for (Context &context : process.contexts) {
-            const auto found = known.find({process.name, context.id});
+            const auto found = known.find({process.name, context.id, context.pool});
             if (found != known.end()) {
                 context.allocations_rate = rate(*found->second, context);
             }

@@ -22,6 +22,7 @@ struct OldAllocation {
 struct Context {
     int64_t device = 0; // ordinal, as the process counts
     uint64_t id = 0;
+    std::string pool;         // the name of a named one
     std::string uuid, pci;    // of the device
     uint64_t total_bytes = 0; // of the device
     uint64_t pending_frees = 0, pending_free_bytes = 0;

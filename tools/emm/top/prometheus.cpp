@@ -72,9 +72,9 @@ std::string process_labels(const Process &process) {
 }
 
 std::string context_labels(const Process &process, const Context &context) {
-    return fmt::format("{},{},device=\"{}\",{},context=\"{}\"", process_labels(process),
+    return fmt::format("{},{},device=\"{}\",{},context=\"{}\"{}", process_labels(process),
                        label("plugin", process.plugin), context.device, label("uuid", context.uuid),
-                       context.id);
+                       context.id, context.pool.empty() ? "" : "," + label("pool", context.pool));
 }
 
 // A process that has libemm twice, and process ids of two namespaces, can lead to the same labels,

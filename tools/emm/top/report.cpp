@@ -40,6 +40,7 @@ Json oldest_json(const std::vector<OldAllocation> &oldest) {
 Json context_json(const Context &context) {
     return {{"device", context.device},
             {"context", context.id},
+            {"pool", text_or_null(context.pool)},
             {"uuid", text_or_null(context.uuid)},
             {"pci", text_or_null(context.pci)},
             {"device_bytes", context.total_bytes},

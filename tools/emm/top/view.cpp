@@ -63,7 +63,11 @@ std::string plugin_text(const Row &row) {
 }
 
 std::string device_text(const Row &row) {
-    return row.context ? fmt::format("{}", row.context->device) : "-";
+    if (!row.context) {
+        return "-";
+    }
+    const std::string &pool = row.context->pool;
+    return fmt::format("{}{}{}", row.context->device, pool.empty() ? "" : " ", pool);
 }
 
 std::string pid_text(const Row &row) {
@@ -153,7 +157,9 @@ std::string problem_of(const Row &row) {
 bool is_before(const Row &one, const Row &other, Column by) {
     const auto id = [](const Row &row) {
         return std::make_tuple(row.process->pid, std::string_view(row.process->name),
-                               row.context ? row.context->id : 0);
+                               row.context ? row.context->id : 0,
+                               row.context ? std::string_view(row.context->pool)
+                                           : std::string_view());
     };
     const int order = describe(by).order(one, other);
     return order != 0 ? order < 0 : id(one) < id(other);

@@ -46,3 +46,27 @@ TEST_CASE("a log that is completed goes on with what is live in each context") {
     CHECK(tells(row_of(rows, record_of(EventType::retire, 0, 0, 2)), "900,2000,1"));
     CHECK(tells(row_of(rows, record_of(EventType::reset, 0, 0, 1)), "1000,2000,0"));
 }
+
+TEST_CASE("a row names a pool that has a number of its own, whatever its name is") {
+    Rows rows(0, 1);
+    row_of(rows, record_of(EventType::context, 1000, 2000, 1));
+    EventRecord record = {};
+    record.context = first_pool_number;
+    set_pool(record, "kv-cache", 1);
+    CHECK(pool_name(record) == "kv-cache");
+    CHECK(row_of(rows, record) == "Pool,0,0x0,-1,0,1000,2000,0,0.000000000,0.000000000,0.000000000,"
+                                  "kv-cache (context 1),2147483648\n");
+    set_pool(record, std::string(40, 'a'), 1);
+    CHECK(pool_name(record) == std::string(31, 'a'));
+    set_pool(record, "a,b\n\x1b", 1); // of a damaged spool
+    CHECK(row_of(rows, record).find("\"a,b") != std::string::npos);
+    CHECK(row_of(rows, record).find('\x1b') == std::string::npos);
+}
+
+TEST_CASE("a reset of a pool drops what is live there, and leaves the CUDA context's own") {
+    Rows rows(0, 1);
+    row_of(rows, record_of(EventType::context, 1000, 2000, 1));
+    row_of(rows, record_of(EventType::alloc, 0x10, 100, 1));
+    row_of(rows, record_of(EventType::alloc, 0x20, 50, first_pool_number));
+    CHECK(tells(row_of(rows, record_of(EventType::reset, 0, 0, first_pool_number)), "900,2000,1"));
+}

@@ -84,3 +84,12 @@ TEST_CASE("there is no rate of a context that is new, was reset, or was told of 
     silent.contexts[0].stats.reset();
     CHECK_FALSE(rate_between(before, silent));
 }
+
+TEST_CASE("a pool's rate is its own, not that of another pool of the CUDA context") {
+    Process before = counted("a", 1, 100, 1'000'000'000), now = counted("a", 1, 350, 1'500'000'000);
+    before.contexts.push_back(before.contexts[0]);
+    before.contexts[1].pool = "kv-cache";
+    now.contexts[0].pool = "kv-cache";
+    before.contexts[1].stats->allocations = 300;
+    CHECK(rate_between(before, now) == std::optional<double>(100));
+}

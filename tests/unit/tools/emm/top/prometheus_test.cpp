@@ -79,6 +79,16 @@ TEST_CASE("names with quotes, backslashes and line ends keep to their labels") {
                                   exposed_process(4, "\xff\n\r"), exposed_process(5, "训练")}));
 }
 
+TEST_CASE("a named pool's samples have its name") {
+    Process process = exposed_process(7, "a");
+    process.contexts.push_back(process.contexts[0]);
+    process.contexts[1].pool = "kv-cache";
+    const std::string text = prometheus_text({process});
+    check_format(text);
+    CHECK(text.find("context=\"1\",pool=\"kv-cache\"} ") != std::string::npos);
+    CHECK(text.find("copy=") == std::string::npos);
+}
+
 TEST_CASE("no two samples have the same labels, even of processes that cannot be told apart") {
     const std::set<std::string> samples = check_format(prometheus_text(
         {exposed_process(7, "a"), exposed_process(7, "a"), exposed_process(7, "a")}));

@@ -184,3 +184,18 @@ TEST_CASE("--json has every figure, and null for what is not known") {
     CHECK(json[1].at("contexts")[0].at("stats").is_null());
     CHECK(json[1].at("contexts")[0].at("allocations_per_second").is_null());
 }
+
+TEST_CASE("a named pool has a row of its own, with its name behind the device") {
+    Process process = shown_process(3, "serve", 4 << 20);
+    process.contexts.push_back(process.contexts[0]);
+    process.contexts[1].pool = "kv-cache";
+    const std::vector<std::string> lines =
+        table_lines(table_text({process}, Column::reserved, {}, false));
+    REQUIRE(lines.size() == 3);
+    CHECK(lines[1].find("kv-cache") == std::string::npos);
+    CHECK(lines[2].find(" 0 kv-cache ") != std::string::npos);
+    const auto json = to_json({process}, Column::reserved);
+    const auto &contexts = json.at("processes")[0].at("contexts");
+    CHECK(contexts[0].at("pool").is_null());
+    CHECK(contexts[1].at("pool") == "kv-cache");
+}
