@@ -349,7 +349,6 @@ void retire(Run &run) {
     }
 }
 
-// As far as a program comes that has just begun.
 // By `emm top`, from without: no failure in the answer may be the program's.
 void asked(Run &run) {
     run.alloc(mib, run.world().known());
@@ -401,6 +400,19 @@ void shut_down(Run &run) {
 
 void shut_down_again(Run &run) {
     run.call("shutdown", [&] { return emm_shutdown(); });
+}
+
+void pools(Run &run) {
+    emm_context *const of = run.context(), *pool = nullptr;
+    if (!run.call("context_named", [&] { return emm_context_named(of, "pool", "", &pool); })) {
+        return run.left_alone<emm_context *>("context_named", pool, nullptr);
+    }
+    run.owe("context_retire", [=] { return emm_context_retire(pool); });
+    run.set_context(pool);
+    run.alloc(5000, run.world().known());
+    run.hostalloc(5000, EMM_HOST_MAPPED);
+    run.free_all();
+    run.set_context(of);
 }
 
 void peers(Run &run) {
@@ -457,6 +469,7 @@ const std::vector<Workload> &workloads() {
         add("trim", trim);
         add("remap", remap);
         add("reset", reset);
+        add("pools", pools);
         add("capture", capture);
         add("deferred", deferred);
         add("peers", peers).optional = true;
