@@ -17,7 +17,7 @@ Block *World::any_block(bool (*is)(const Block &)) {
 
 // Runs on the thread that asks.
 emm_status World::request(Block &block, emm_stream stream) {
-    emm_context *const context = places[block.context].emm;
+    emm_context *const context = pool_of(block);
     emm_memory **const handle = &block.references[0];
     switch (block.kind) {
     case Kind::device:
@@ -44,6 +44,8 @@ emm_status World::request(Block &block, emm_stream stream) {
 
 Block *World::allocate(Block block, Stream &home, emm_stream stream, size_t hand) {
     constexpr emm_deviceptr untouched = 0x5a5a5a5a;
+    block.pool = any_pool(block.context);
+    const size_t account = account_of(block.context, block.pool);
     block.home = &home;
     block.free_stream = block.kind == Kind::device ? stream : EMM_STREAM_UNORDERED;
     block.free_hand = hand;
@@ -51,12 +53,12 @@ Block *World::allocate(Block block, Stream &home, emm_stream stream, size_t hand
     block.references = {reinterpret_cast<emm_memory *>(untouched)};
     const emm_status status = call(hand, [&] { return request(block, stream); });
     if (has_faulted_ || status == EMM_E_CAPTURING || settings.tight) {
-        model.lost_count_of_failures(block.context); // asked again, or refused before
+        model.lost_count_of_failures(account); // asked again, or refused before
     }
     const Graph *const capture = stream == home.handle ? home.capture : nullptr;
     if (!done(status, "an allocation", capture ? EMM_E_CAPTURING : EMM_OK)) {
         if (block.kind == Kind::device) {
-            model.failed(block.context, true);
+            model.failed(account, true);
         }
         if (block.ptr != untouched || block.references[0] != reinterpret_cast<void *>(untouched)) {
             throw Wrong("an allocation failed, and has written to its output");
@@ -78,11 +80,10 @@ Block *World::allocate(Block block, Stream &home, emm_stream stream, size_t hand
         throw Wrong("host memory has a device address only if it is mapped");
     }
     block.ptr = host ? reinterpret_cast<uintptr_t>(block.host) : block.ptr;
-    say("    thread %zu, stream %p of context %zu: %zu bytes of %s memory at 0x%llx%s", hand,
-        static_cast<void *>(stream), block.context, block.size, name_of(block.kind), block.ptr,
-        block.by_handle ? ", a handle" : "");
-    model.allocated(block.context, block.kind, block.ptr, block.size,
-                    capture ? capture->number : 0);
+    say("    thread %zu, stream %p of context %zu, pool %zu: %zu bytes of %s memory at 0x%llx%s",
+        hand, static_cast<void *>(stream), block.context, block.pool, block.size,
+        name_of(block.kind), block.ptr, block.by_handle ? ", a handle" : "");
+    model.allocated(account, block.kind, block.ptr, block.size, capture ? capture->number : 0);
     blocks.push_back(std::make_unique<Block>(std::move(block)));
     return blocks.back().get();
 }
@@ -92,7 +93,7 @@ void World::judge_handle(const Block &block) {
     info.struct_size = sizeof info;
     check(emm_memory_get_info(block.references[0], &info), "emm_memory_get_info");
     if (info.state != EMM_MEMORY_LIVE || info.size != block.size || info.flags != block.flags ||
-        info.context != places[block.context].emm || info.owner != block.owned.get() ||
+        info.context != pool_of(block) || info.owner != block.owned.get() ||
         (info.stream != block.free_stream)) {
         throw Wrong("a handle tells of other memory");
     }
@@ -100,7 +101,7 @@ void World::judge_handle(const Block &block) {
 
 // Runs on the thread that frees.
 emm_status World::give_back(const Block &block, size_t size, emm_stream stream) {
-    emm_context *const context = places[block.context].emm;
+    emm_context *const context = pool_of(block);
     switch (block.kind) {
     case Kind::device:
         return emm_memfree(context, block.ptr, size, stream);
@@ -182,11 +183,11 @@ size_t World::give_to(const emm_context *context) {
     Block *const block = any_block([](const Block &each) {
         return each.kind == Kind::device && !each.by_handle && each.is_plain();
     });
-    if (!block || places[block->context].emm != context) {
+    if (!block || pool_of(*block) != context) {
         return 0;
     }
     const size_t size = block->size;
-    check(emm_memfree(places[block->context].emm, block->ptr, size, EMM_STREAM_UNORDERED),
+    check(emm_memfree(pool_of(*block), block->ptr, size, EMM_STREAM_UNORDERED),
           "emm_memfree in a pressure callback");
     say("    gives back 0x%llx, %zu bytes", block->ptr, size);
     model.freed(block->ptr);

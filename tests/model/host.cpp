@@ -79,7 +79,7 @@ void be_refused_host_memory(World &world) {
     if (!block) {
         return;
     }
-    emm_context *const context = world.places[block->context].emm;
+    emm_context *const context = world.pool_of(*block);
     const size_t wrong = block->size + 1;
     emm_deviceptr ptr = 0;
     const auto refused = [&](emm_status expected, const char *what, auto make) {

@@ -36,6 +36,14 @@ void come_to_rest(World &world, size_t number) {
     }
 }
 
+// As a reset of the CUDA context does: in all its pools.
+void drop(World &world, size_t number) {
+    world.forget_place(number);
+    for (size_t pool = 0; pool <= world.places[number].named.size(); pool++) {
+        world.model.reset(account_of(number, pool));
+    }
+}
+
 void reset(World &world) {
     const size_t number = world.any_place();
     emm_context *const context = world.places[number].emm;
@@ -45,8 +53,7 @@ void reset(World &world) {
     come_to_rest(world, number);
     world.carry_out(
         world.any_hand(), [&] { return emm_context_reset(context); }, "emm_context_reset");
-    world.forget_place(number);
-    world.model.reset(number);
+    drop(world, number);
 }
 
 // Handles may be made, used and released while a context is reset or retired: what another thread
@@ -86,8 +93,7 @@ void reset_beside_handles(World &world) {
         hand, [&] { status = emm_context_reset(context); }, (hand + 1) % world.hands.count(),
         [&] { others.work(context, size); });
     world.done(std::min(status, others.status), "a reset beside handles");
-    world.forget_place(number);
-    world.model.reset(number);
+    drop(world, number);
     world.model.asked(number, others.asked);
     world.model.blurred(number, others.released, others.asked * size);
     for (emm_memory *const memory : others.made) {
@@ -154,7 +160,9 @@ void end_context(World &world) {
     world.leave_context();
     ::check(world.driver.cuCtxDestroy(place.cuda), "cuCtxDestroy");
     world.forget_place(number);
-    world.model.retired(number);
+    for (size_t pool = 0; pool <= place.named.size(); pool++) {
+        world.model.retired(account_of(number, pool));
+    }
     world.make_place(number);
 }
 
@@ -164,8 +172,9 @@ void work_beside(World &world) {
     emm_context *const context = world.places[number].emm;
     std::vector<Block *> given;
     for (const auto &block : world.blocks) {
-        if (block->context == number && block->kind == Kind::device && !block->by_handle &&
-            !block->home->capture && block->home->hand == no_hand && given.size() < 6) {
+        if (block->context == number && block->pool == 0 && block->kind == Kind::device &&
+            !block->by_handle && !block->home->capture && block->home->hand == no_hand &&
+            given.size() < 6) {
             given.push_back(block.get());
         }
     }
@@ -217,6 +226,66 @@ void work_beside(World &world) {
     }
 }
 
+// Made by the first call, and found by the next ones.
+void name_pool(World &world) {
+    const size_t number = world.any_place(), pool = world.below(world.places[number].named.size());
+    Place &place = world.places[number];
+    const std::string name = "pool-" + std::to_string(pool);
+    emm_context *const by = place.pool(world.any_pool(number));
+    emm_context *const before = place.named[pool];
+    emm_context *found = nullptr;
+    const char *const options = world.one_in(2) ? "" : nullptr;
+    const auto ask = [&](const char *of, const char *with) {
+        return world.call(world.any_hand(),
+                          [&] { return emm_context_named(by, of, with, &found); });
+    };
+    if (!world.done(ask(name.c_str(), options), "emm_context_named")) {
+        if (found) {
+            throw Wrong("a pool that was not made was handed out");
+        }
+        return;
+    }
+    if (before && found != before) {
+        throw Wrong("a name leads to two pools");
+    }
+    place.named[pool] = found;
+    if (world.settings.wrong) {
+        world.refused(ask(name.c_str(), "no_such_option=1"), EMM_E_PLUGIN_SPEC,
+                      "an unknown option");
+        world.refused(ask("a/b", nullptr), EMM_E_INVALID_VALUE, "a pool's name");
+    }
+}
+
+// Of one pool alone: its siblings' memory stays.
+void end_pool(World &world) {
+    const size_t number = world.any_place(), pool = world.any_pool(number);
+    if (pool == 0 || !may_rest(world, number)) {
+        return;
+    }
+    Place &place = world.places[number];
+    emm_context *const context = place.pool(pool);
+    const bool ends = world.one_in(2);
+    come_to_rest(world, number);
+    if (ends) {
+        world.destroy_graphs(number);
+    }
+    world.carry_out(
+        world.any_hand(),
+        [&] { return ends ? emm_context_retire(context) : emm_context_reset(context); },
+        ends ? "emm_context_retire" : "emm_context_reset");
+    say("    pool %zu of context %zu %s", pool, number, ends ? "ends" : "is reset");
+    world.forget_pool(number, pool);
+    if (!ends) {
+        return world.model.reset(account_of(number, pool));
+    }
+    emm_deviceptr ptr = 0;
+    world.refused(world.call(world.any_hand(),
+                             [&] { return emm_memalloc(context, 256, EMM_STREAM_LEGACY, &ptr); }),
+                  EMM_E_RETIRED, "an allocation of a retired pool");
+    place.named[pool - 1] = nullptr;
+    world.model.retired(account_of(number, pool));
+}
+
 // A child has no driver: it is refused everything, and may end.
 void fork_child(World &world) {
     emm_context *const context = world.places[0].emm;
@@ -245,8 +314,14 @@ void fork_child(World &world) {
 
 // Its memory has gone, and so have handles lost theirs.
 void World::forget_place(size_t place) {
+    for (size_t pool = 0; pool <= places[place].named.size(); pool++) {
+        forget_pool(place, pool);
+    }
+}
+
+void World::forget_pool(size_t place, size_t pool) {
     for (size_t i = blocks.size(); i-- > 0;) {
-        if (blocks[i]->context == place) {
+        if (blocks[i]->context == place && blocks[i]->pool == pool) {
             leave_inert(blocks[i].get());
         }
     }
@@ -281,6 +356,8 @@ const std::vector<Action> life_actions = {
     {"reset", 2, &Settings::resets, &reset},
     {"reset beside handles", 2, &Settings::resets, &reset_beside_handles},
     {"end a context", 2, &Settings::lives, &end_context},
+    {"name a pool", 8, &Settings::pools, &name_pool},
+    {"end a pool", 2, &Settings::pools, &end_pool},
     {"work beside", 10, &Settings::beside, &work_beside},
     {"fork", 1, &Settings::forks, &fork_child},
 };

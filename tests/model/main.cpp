@@ -33,7 +33,8 @@ Settings settings_of(int argc, char *argv[]) {
         {"peers", &settings.peers},         {"in_turn", &settings.in_turn},
         {"fail_call", &settings.fail_call}, {"fail_nth", &settings.fail_nth},
         {"resets", &settings.resets},       {"lives", &settings.lives},
-        {"beside", &settings.beside},       {"forks", &settings.forks},
+        {"pools", &settings.pools},         {"beside", &settings.beside},
+        {"forks", &settings.forks},
     };
     for (int i = 1; i < argc; i++) {
         set(known, argv[i]);

@@ -87,7 +87,7 @@ void free_after_use_elsewhere(World &world) {
         return;
     }
     Stream &home = *block->home, &stream = world.any_stream(block->context);
-    emm_context *const context = world.places[block->context].emm;
+    emm_context *const context = world.pool_of(*block);
     world.order(home, stream);
     const emm_status told = world.call(world.hand_of(stream), [&] {
         return emm_record_use(context, block->ptr, block->size, stream.handle);
@@ -110,8 +110,8 @@ void query(World &world) {
     info.struct_size = sizeof info;
     const Place &place = world.places[block->context];
     const emm_deviceptr inside = block->ptr + world.below(block->size);
-    const emm_status status =
-        world.call(world.any_hand(), [&] { return emm_query(place.emm, inside, &info); });
+    const emm_status status = world.call(
+        world.any_hand(), [&] { return emm_query(world.pool_of(*block), inside, &info); });
     if (status == EMM_E_NOT_SUPPORTED || !world.done(status, "emm_query")) {
         return;
     }
@@ -130,8 +130,9 @@ void be_refused(World &world) {
         return;
     }
     const size_t hand = world.any_hand();
-    emm_context *const own = world.places[block->context].emm;
-    emm_context *const other = world.places[world.any_place()].emm;
+    emm_context *const own = world.pool_of(*block);
+    const size_t place = world.any_place();
+    emm_context *const other = world.places[place].pool(world.any_pool(place));
     const auto free = [&](emm_context *context, emm_deviceptr ptr, size_t size) {
         return world.call(hand, [=] { return emm_memfree(context, ptr, size, EMM_STREAM_LEGACY); });
     };
@@ -158,7 +159,7 @@ void free_on_foreign_stream(World &world) {
         return;
     }
     world.order(*block->home, stream);
-    emm_context *const context = world.places[block->context].emm;
+    emm_context *const context = world.pool_of(*block);
     const emm_status status = world.call(world.any_hand(), [=] {
         return emm_memfree(context, block->ptr, block->size, stream.handle);
     });
@@ -191,13 +192,14 @@ void trim(World &world) {
         return;
     }
     const size_t number = world.any_place();
-    const emm_stats before = world.stats_of(number);
+    const size_t pool = world.any_pool(number);
+    const emm_stats before = world.stats_of(number, pool);
     const size_t keep = world.one_in(2) ? 0 : world.below(64) << 20;
     size_t released = 0;
-    if (world.done(world.call(world.any_hand(),
-                              [&] { return emm_trim(world.places[number].emm, keep, &released); }),
+    emm_context *const context = world.places[number].pool(pool);
+    if (world.done(world.call(world.any_hand(), [&] { return emm_trim(context, keep, &released); }),
                    "emm_trim")) {
-        const emm_stats after = world.stats_of(number);
+        const emm_stats after = world.stats_of(number, pool);
         const auto held = [](const emm_stats &stats) {
             return stats.reserved_bytes + stats.host_reserved_bytes;
         };

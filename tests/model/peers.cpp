@@ -163,22 +163,28 @@ void open(World &world) {
     if (world.offers.empty() || world.places[number].device != 0) {
         return;
     }
+    const size_t pool = world.any_pool(number);
     const std::shared_ptr<Offer> offer = world.offers[world.below(world.offers.size())];
     Block *known = nullptr;
     bool is_elsewhere = false; // something is, perhaps in the same block of the driver's
     for (const auto &block : world.blocks) {
         known = block->offer == offer ? block.get() : known;
-        is_elsewhere |= block->kind == Kind::opened && block->context != number;
+        is_elsewhere |=
+            block->kind == Kind::opened && !(block->context == number && block->pool == pool);
     }
     if (known && (known->context != number || known->home->capture)) {
         return;
     }
     emm_memory *memory = nullptr;
     const emm_status status = world.call(world.any_hand(), [&] {
-        return emm_memory_open_ipc(world.places[number].emm, &offer->handle, &memory);
+        return emm_memory_open_ipc(world.places[number].pool(pool), &offer->handle, &memory);
     });
     if (offer->is_over) {
         return world.refused(status, EMM_E_NOT_OWNED, "an export that is over");
+    }
+    const bool by_sibling = known && known->pool != pool; // whose reset would close it
+    if (by_sibling && offer->handle.kind != EMM_IPC_FILE_DESCRIPTOR) {
+        return world.refused(status, EMM_E_BUSY, "an export that another pool has open");
     }
     if (!world.done(status, "emm_memory_open_ipc", is_elsewhere ? EMM_E_BUSY : EMM_OK)) {
         return;
@@ -187,16 +193,17 @@ void open(World &world) {
     info.struct_size = sizeof info;
     check(emm_memory_get_info(memory, &info), "emm_memory_get_info");
     if (info.kind != EMM_KIND_IPC || info.size != offer->size ||
-        (known && info.ptr != known->ptr)) {
+        (known && !by_sibling && info.ptr != known->ptr)) {
         throw Wrong("a handle tells of other memory than was exported");
     }
-    if (known) { // another handle of the same memory
-        return world.carry_out(
-            world.any_hand(), [&] { return emm_memory_release(memory); },
-            "the release of a second handle");
+    if (known) { // another handle of the same memory; it is gone in any case
+        world.done(world.call(world.any_hand(), [&] { return emm_memory_release(memory); }),
+                   "the release of a second handle");
+        return;
     }
     Block block;
     block.context = number;
+    block.pool = pool;
     block.kind = Kind::opened;
     block.size = offer->size;
     block.ptr = info.ptr;
@@ -206,7 +213,7 @@ void open(World &world) {
     block.offer = offer;
     block.pattern = std::exchange(offer->pattern, 0); // until a use leaves another one
     say("    0x%llx, %zu bytes", block.ptr, block.size);
-    world.model.allocated(number, Kind::opened, block.ptr, block.size);
+    world.model.allocated(account_of(number, pool), Kind::opened, block.ptr, block.size);
     world.blocks.push_back(std::make_unique<Block>(block));
     world.look(*world.blocks.back());
 }
@@ -220,7 +227,7 @@ void export_to_peer(World &world) {
         return;
     }
     emm_memory *const memory = block->references[0];
-    emm_context *const context = world.places[block->context].emm;
+    emm_context *const context = world.pool_of(*block);
     emm_ipc_handle handle = {};
     const emm_status status =
         world.call(world.any_hand(), [&] { return emm_memory_export(memory, &handle); });

@@ -139,14 +139,23 @@ void World::step(size_t number) {
 
 void World::judge() {
     for (size_t place = 0; place < places.size(); place++) {
-        model.judge(place, stats_of(place));
+        for (size_t pool = 0; pool <= places[place].named.size(); pool++) {
+            if (places[place].pool(pool)) {
+                model.judge(account_of(place, pool), stats_of(place, pool));
+            }
+        }
     }
 }
 
-emm_stats World::stats_of(size_t place) {
+size_t World::any_pool(size_t place) {
+    const size_t pool = settings.pools ? below(places[place].named.size() + 1) : 0;
+    return places[place].pool(pool) ? pool : 0;
+}
+
+emm_stats World::stats_of(size_t place, size_t pool) {
     emm_stats stats = {};
     stats.struct_size = sizeof stats;
-    check(emm_get_stats(places[place].emm, &stats), "emm_get_stats");
+    check(emm_get_stats(places[place].pool(pool), &stats), "emm_get_stats");
     return stats;
 }
 
@@ -394,21 +403,30 @@ void World::settle() {
 
 // It has nothing to do, so all memory is the cache's. A trim may leave what was not known to be
 // complete when it began.
-void World::end_place(Place &place) {
-    const size_t number = size_t(&place - places.data());
+void World::empty_pool(size_t number, size_t pool) {
+    emm_context *const context = places[number].pool(pool);
     emm_deviceptr ptr = 0; // a request tries again to return what was refused
-    check(emm_memalloc(place.emm, 256, EMM_STREAM_LEGACY, &ptr), "emm_memalloc");
-    check(emm_memfree(place.emm, ptr, 256, EMM_STREAM_LEGACY), "emm_memfree");
-    emm_stats stats = stats_of(number);
+    check(emm_memalloc(context, 256, EMM_STREAM_LEGACY, &ptr), "emm_memalloc");
+    check(emm_memfree(context, ptr, 256, EMM_STREAM_LEGACY), "emm_memfree");
+    emm_stats stats = stats_of(number, pool);
     for (int trims = 0; trims < most_trims && (stats.reserved_bytes || stats.host_reserved_bytes);
          trims++) {
         synchronize(number);
-        check(call(0, [&] { return emm_trim(place.emm, 0, nullptr); }), "emm_trim");
-        stats = stats_of(number);
+        check(call(0, [&] { return emm_trim(context, 0, nullptr); }), "emm_trim");
+        stats = stats_of(number, pool);
     }
     if (stats.reserved_bytes || stats.host_reserved_bytes) {
         throw Wrong("after trims " + std::to_string(stats.reserved_bytes) + " bytes and " +
                     std::to_string(stats.host_reserved_bytes) + " of the host are reserved");
+    }
+}
+
+void World::end_place(Place &place) {
+    const size_t number = size_t(&place - places.data());
+    for (size_t pool = 0; pool <= place.named.size(); pool++) {
+        if (place.pool(pool)) {
+            empty_pool(number, pool);
+        }
     }
     while (!place.streams.back()->built_in()) {
         end_stream(*place.streams.back(), *place.streams.front());

@@ -12,6 +12,7 @@
 #include <emm/emm.h>
 #include <simcuda.h>
 
+#include <array>
 #include <cstdlib>
 #include <memory>
 #include <string>
@@ -71,6 +72,11 @@ inline void check(emm_status status, const char *what) {
 
 constexpr size_t no_hand = size_t(-1);
 
+// The number by which the model knows a context's pool.
+constexpr size_t account_of(size_t place, size_t pool) {
+    return place + pool * 1000;
+}
+
 struct Block;
 struct Stream;
 
@@ -128,6 +134,7 @@ struct Offer {
 // What the program has of memory: by its address, or by a handle.
 struct Block {
     size_t context = 0;
+    size_t pool = 0; // of the context's named ones, from 1 on; 0: its own
     Kind kind = Kind::device;
     size_t size = 0;
     uint32_t flags = 0;    // EMM_HOST_* or EMM_ATTACH_*
@@ -152,7 +159,10 @@ struct Place {
     int device = 0;
     CUcontext cuda = nullptr;
     emm_context *emm = nullptr;
+    std::array<emm_context *, 2> named = {}; // pools; NULL: not asked for yet
     std::vector<std::unique_ptr<Stream>> streams;
+
+    emm_context *pool(size_t number) const { return number ? named[number - 1] : emm; }
     size_t sections = 0; // deferred ones that are open
 };
 
@@ -196,6 +206,10 @@ public:
     // Whether a capture goes on that was not announced, beside which some calls are forbidden.
     bool unannounced(size_t place) const;
     bool unannounced() const;
+    emm_context *pool_of(const Block &block) const {
+        return places[block.context].pool(block.pool);
+    }
+    size_t any_pool(size_t place); // that is there
     // Of those whose home does not capture. NULL: there is none of that sort.
     Block *any_block(bool (*is)(const Block &) = [](const Block &) { return true; });
     Block *any_plain() {
@@ -231,7 +245,7 @@ public:
     void end_stream(Stream &stream, Stream &heir);
     void synchronize(size_t place);
     void synchronize(const Stream &stream);
-    emm_stats stats_of(size_t place);
+    emm_stats stats_of(size_t place, size_t pool = 0);
     void forget(Block *block);
     void give_up_opened(Block *block);
     void leave_inert(Block *block); // its references stay
@@ -239,6 +253,7 @@ public:
     void adopt(size_t place, emm_memory *memory);
     void destroy_graphs(size_t place);
     void forget_place(size_t place); // its memory has gone
+    void forget_pool(size_t place, size_t pool);
     void make_place(size_t number);
     void leave_context();                       // it is no thread's current one
     size_t give_to(const emm_context *context); // a pressure callback
@@ -248,6 +263,7 @@ private:
     emm_status give_back(const Block &block, size_t size, emm_stream stream);
     void judge_handle(const Block &block);
     void end_place(Place &place);
+    void empty_pool(size_t place, size_t pool);
 
     simcuda_counters before_ = {};
     uint64_t refused_ends_ = 0;
