@@ -352,11 +352,11 @@ EMM_API emm_status emm_context_get_info(emm_context *context, emm_context_info *
 
 /*
  * Says that a CUDA context is about to be destroyed, and ends all its pools; of a named pool, ends
- * that one alone. Pending frees run, the manager is destroyed with
- * all its memory, the record stays and answers EMM_E_RETIRED. The second time: a success. Handles
- * become inert. No memory of the context may be in use, and only calls that take or make handles
- * may run for it at the same time. That includes portable memory which was freed unordered: no
- * other context's work may still use it.
+ * that one alone. Pending frees run, the manager is destroyed with all its memory, the record stays
+ * and answers EMM_E_RETIRED. The second time: a success. Handles become inert. No memory of the
+ * context may be in use, and only calls that take or make handles may run for it at the same time.
+ * That includes portable memory which was freed unordered: no other context's work may still use
+ * it.
  * A CUDA context that dies without this is found out, and retired, when emm is asked for a context
  * that is new to it, or its last thread asks for another one. Until then the plugin may give out
  * addresses that have become other memory.

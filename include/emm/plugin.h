@@ -389,14 +389,14 @@ typedef struct emm_plugin {
     const emm_option *options;  /* ends with a NULL name; NULL: the plugin takes no options */
 
     /*
-     * Makes the manager of one context, or of one more pool of a CUDA context that has others
-     * (emm_context_named): their memory stays apart. `option_texts[i]` is the text for options[i]:
-     * the value given in the spec, else its default, else NULL; keys and values have been checked
-     * against `options`, and the texts live as long as the process. On success the host owns
-     * *ret_manager until `destroy`. A failure leaves nothing behind, and create is called again the
-     * next time. Required. [context-current] [exclusive] EMM_E_PLUGIN_SPEC          an option's
-     * value makes no sense; say which EMM_E_OUT_OF_MEMORY, EMM_E_OUT_OF_HOST_MEMORY, EMM_E_DRIVER,
-     * EMM_E_NOT_SUPPORTED
+     * Makes the manager of one context. `option_texts[i]` is the text for options[i]: the value
+     * given in the spec, else its default, else NULL; keys and values have been checked against
+     * `options`, and the texts live as long as the process. On success the host owns *ret_manager
+     * until `destroy`. A failure leaves nothing behind, and create is called again the next time.
+     * A CUDA context may get several managers (emm_context_named), whose memory stays apart.
+     * Required. [context-current] [exclusive]
+     *   EMM_E_PLUGIN_SPEC          an option's value makes no sense; say which
+     *   EMM_E_OUT_OF_MEMORY, EMM_E_OUT_OF_HOST_MEMORY, EMM_E_DRIVER, EMM_E_NOT_SUPPORTED
      */
     emm_status (*create)(const emm_host *host, const emm_context_info *info,
                          const char *const *option_texts, emm_manager **ret_manager);

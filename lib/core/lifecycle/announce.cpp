@@ -20,7 +20,8 @@ bool leave_capture(emm_context &context) noexcept {
 }
 
 constexpr const char *announced_within =
-    "the plugin announced a stream while emm was telling it of one";
+    "the plugin announced a stream while emm was calling it about one, or about a manager of this "
+    "CUDA context";
 
 // Tells the pools of a group that serve, those before `end`, of the end of a stream or a capture.
 // The first failure.

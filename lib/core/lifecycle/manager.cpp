@@ -20,11 +20,13 @@ namespace emm::core {
 namespace {
 
 // The plugin is at work on the manager itself, for a scope. The flag sends all calls for the
-// context to the slow path, which refuses them: the plugin must not call emm from there.
+// context to the slow path, which refuses them: the plugin must not call emm from there. What
+// another pool's user announces waits.
 class Managing {
 public:
     explicit Managing(emm_context &context)
-        : context_(context), outer_(std::exchange(this_thread.managing, &context)) {
+        : announcing_(context.group.announcing), context_(context),
+          outer_(std::exchange(this_thread.managing, &context)) {
         context.state.fetch_or(state_managing, std::memory_order_acq_rel);
     }
     ~Managing() {
@@ -35,6 +37,7 @@ public:
     Managing &operator=(const Managing &) = delete;
 
 private:
+    const OwnerGuard announcing_;
     emm_context &context_;
     const emm_context *const outer_;
 };
@@ -160,6 +163,7 @@ emm_status reset_manager(emm_context &context) {
         // again.
         context.state.fetch_or(state_unserved, std::memory_order_acq_rel);
         destroy_manager(context);
+        const OwnerGuard announcing(context.group.announcing); // until it is told with the others
         const emm_status status = create_manager(context, selection);
         if (status >= EMM_OK) {
             context.state.fetch_and(~state_unserved, std::memory_order_release);

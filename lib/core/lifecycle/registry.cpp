@@ -204,7 +204,7 @@ bool is_unserved(const emm_context &context) noexcept {
 }
 
 emm_status begin_serving(emm_context &context) {
-    const OwnerGuard guard(context.group.announcing);
+    const OwnerGuard announcing(context.group.announcing); // until it is told with the others
     EMM_TRY(make_manager(context));
     context.has_served = true;
     if ((context.selection->plugin->table.capabilities & EMM_PLUGIN_NEEDS_CURRENT) != 0) {

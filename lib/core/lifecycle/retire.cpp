@@ -16,7 +16,6 @@ namespace {
 
 // By the one thread that has passed the manager_lock and closed the epoch.
 void give_up(emm_context &context) noexcept {
-    const OwnerGuard guard(context.group.announcing);
     destroy_manager(context); // what is left of it, if this is not the first time
     if (context.retained.exchange(0) != 0) {
         context.driver.cuDevicePrimaryCtxRelease(context.device);
@@ -150,7 +149,6 @@ emm_status reset_unwatched(emm_context &context) {
     }
     EMM_TRY(admit_alive(context));
     const Closed closed(context.epoch);
-    const OwnerGuard announcing(context.group.announcing);
     return reset_manager(context);
 }
 
