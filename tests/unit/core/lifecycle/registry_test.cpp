@@ -4,6 +4,8 @@
 #include "catch.h"
 #include "core/record/context.h"
 
+#include <atomic>
+#include <chrono>
 #include <cstring>
 #include <thread>
 
@@ -48,6 +50,9 @@ private:
             return the().failing == reinterpret_cast<uintptr_t>(self) ? EMM_E_DRIVER : EMM_OK;
         };
         table.stream_notice = [](emm_manager *self, emm_stream, uint32_t notice) -> emm_status {
+            if (the().on_notice) {
+                the().on_notice(reinterpret_cast<uintptr_t>(self), notice);
+            }
             note("notice " + std::to_string(notice), self);
             return the().failing == reinterpret_cast<uintptr_t>(self) ? EMM_E_DRIVER : EMM_OK;
         };
@@ -60,6 +65,7 @@ private:
 
 public:
     uintptr_t failing = 0; // the number of a manager
+    void (*on_notice)(uintptr_t manager, uint32_t notice) = nullptr;
 };
 
 emm_context *own(const char *options = nullptr) {
@@ -324,4 +330,40 @@ TEST_CASE("a stream that one pool refuses is taken back from the others") {
     CHECK(Recorder::the().calls() == Calls{"notice 3 2", "notice 3 1", "notice 4 2"});
     Pools::the().failing = 0;
     CHECK(emm_capture_end(context, stream) == EMM_E_INVALID_VALUE); // none is announced
+}
+
+TEST_CASE("a pool that is made beside captures is told of each once") {
+    constexpr size_t pools = 100;
+    static std::atomic<int> announced[pools + 2];
+    static std::atomic<bool> is_wrong{false};
+    emm_context *const context = own();
+    CUstream stream = nullptr;
+    REQUIRE(CU(cuCtxSetCurrent)(info_of(context).cuda_context) == CUDA_SUCCESS);
+    REQUIRE(CU(cuStreamCreate)(&stream, 0) == CUDA_SUCCESS);
+    Pools::the().on_notice = [](uintptr_t manager, uint32_t notice) {
+        if (notice == EMM_STREAM_REGISTERED) { // a capture begins or ends meanwhile, or waits
+            std::this_thread::sleep_for(std::chrono::microseconds(200));
+            return;
+        }
+        const bool begins = notice == EMM_STREAM_CAPTURE_BEGINS;
+        const int before = announced[manager].fetch_add(begins ? 1 : -1);
+        is_wrong = is_wrong || before != (begins ? 0 : 1);
+    };
+    REQUIRE(emm_stream_register(context, stream) == EMM_OK);
+    std::atomic<bool> is_over{false};
+    std::thread capturing([&] {
+        while (!is_over) {
+            emm_capture_begin(context, stream);
+            emm_capture_end(context, stream);
+        }
+    });
+    for (size_t i = 0; i < pools; ++i) {
+        emm_context *const pool = named(context, "kv-cache");
+        std::this_thread::yield();
+        CHECK((i % 2 ? emm_context_reset(pool) : EMM_OK) == EMM_OK);
+        CHECK(emm_context_retire(pool) == EMM_OK);
+    }
+    is_over = true;
+    capturing.join();
+    CHECK_FALSE(is_wrong);
 }
