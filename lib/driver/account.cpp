@@ -1,5 +1,6 @@
 #include "driver/account.h"
 
+#include "driver/shared_group.h"
 #include "observe/memory_report.h"
 
 #include <algorithm>
@@ -53,7 +54,35 @@ void Account::set_bound(int32_t device, uint64_t bytes) {
 uint64_t Account::bound(int32_t device) const {
     const std::lock_guard lock(mutex_);
     const auto found = devices_.find(device);
-    return found == devices_.end() ? 0 : found->second.bound;
+    if (found == devices_.end()) {
+        return 0;
+    }
+    return found->second.share ? found->second.share->bound() : found->second.bound;
+}
+
+void Account::set_share(int32_t device, Share *share) {
+    const std::lock_guard lock(mutex_);
+    devices_[device].share = share;
+}
+
+void Account::give_back_reserves() {
+    const std::lock_guard lock(mutex_);
+    for (const auto &[device, its] : devices_) {
+        settle(device, false);
+    }
+}
+
+bool Account::has_room(int32_t device, uint64_t bytes) {
+    const Device &its = devices_[device];
+    const uint64_t used = used_now(device);
+    return its.share && bytes != 0 ? bytes <= UINT64_MAX - used && its.share->cover(used + bytes)
+                                   : fits(bytes, used, its.bound);
+}
+
+void Account::settle(int32_t device, bool keeps_reserve) {
+    if (Share *const share = devices_[device].share) {
+        share->settle(used_now(device), keeps_reserve);
+    }
 }
 
 Account::Pools Account::pools() const {
@@ -110,7 +139,7 @@ uint64_t Account::try_take(const Charge &charge, uint64_t growing) {
     const std::lock_guard lock(mutex_);
     Device &device = devices_[charge.device];
     const uint64_t bytes = bounded_bytes(charge);
-    if (is_bounded(charge.kind) && !fits(bytes, used_now(charge.device), device.bound)) {
+    if (is_bounded(charge.kind) && !has_room(charge.device, bytes)) {
         return 0;
     }
     items_.emplace(last_id_ + 1, Item{charge, 0, growing});
@@ -209,6 +238,7 @@ bool Account::give(uint64_t id, uint64_t *ret_tracked) noexcept {
     Device &device = devices_[charge.device];
     if (item.references == 0) {
         device.pending -= bounded_bytes(charge);
+        settle(charge.device);
         return true;
     }
     device.rows[size_t(charge.holder)][size_t(charge.kind)].remove(charge.bytes);
@@ -216,6 +246,7 @@ bool Account::give(uint64_t id, uint64_t *ret_tracked) noexcept {
         totals_[charge.kind == Kind::pinned].remove(charge.bytes);
     }
     pools_.erase(item.pool);
+    settle(charge.device);
     return true;
 }
 
@@ -227,8 +258,9 @@ Account::Figures Account::figures(int32_t device) {
     Figures figures;
     const std::lock_guard lock(mutex_);
     const Device &its = devices_[device];
-    figures.bound = its.bound;
-    figures.used = used_now(device);
+    figures.bound = its.share ? its.share->bound() : its.bound;
+    figures.others = its.share ? its.share->others() : 0;
+    figures.used = used_now(device) + figures.others;
     for (size_t holder = 0; holder < holders; holder++) {
         std::copy(std::begin(its.rows[holder]), std::end(its.rows[holder]), figures.rows[holder]);
     }
@@ -290,6 +322,10 @@ std::string limit_text(const Account::Figures &figures) {
             text += fmt::format(", the program's {} {}", kind_names[kind],
                                 observe::bytes_text(program[kind].bytes));
         }
+    }
+    if (figures.others != 0) {
+        text += fmt::format(", other processes of EMM_LIMIT_SHARED {}",
+                            observe::bytes_text(figures.others));
     }
     return text;
 }

@@ -11,6 +11,8 @@
 // take, and whether that has succeeded. Any thread may call.
 namespace emm::driver {
 
+class Share;
+
 enum class Holder : uint8_t { managers, program };
 constexpr size_t holders = 2;
 
@@ -70,6 +72,9 @@ public:
     explicit Account(AskPool ask) : ask_(ask) {}
 
     void set_bound(int32_t device, uint64_t bytes); // 0: none
+    // From now on the bound is that of a budget that processes share (shared_group.h).
+    void set_share(int32_t device, Share *share);
+    void give_back_reserves(); // what it has of such budgets and does not use
     uint64_t bound(int32_t device) const;
 
     // Before the driver is asked: the id of the charge; 0: the bound leaves no room. It counts from
@@ -94,6 +99,7 @@ public:
     struct Figures {
         uint64_t bound = 0; // 0: none
         uint64_t used = 0;  // what counts against it
+        uint64_t others = 0; // of that, what other processes of a shared budget have
         Tally rows[holders][kinds];
     };
     Figures figures(int32_t device);
@@ -115,6 +121,7 @@ private:
     };
     struct Device {
         uint64_t bound = 0, pending = 0;
+        Share *share = nullptr; // NULL: the bound is the process's own
         Tally rows[holders][kinds];
     };
     struct Pool {
@@ -131,7 +138,9 @@ private:
     uint64_t try_take(const Charge &charge, uint64_t growing);
     uint64_t pool_of(uint64_t id) const noexcept;
     std::optional<uint64_t> ask(uint64_t pool, PoolFigure which) const;
-    uint64_t used_now(int32_t device); // the mutex is held
+    uint64_t used_now(int32_t device); // the mutex is held, also by the next two
+    bool has_room(int32_t device, uint64_t bytes);
+    void settle(int32_t device, bool keeps_reserve = true);
 
     const AskPool ask_;
     std::mutex growth_mutex_;  // taken before the other, while pools are asked

@@ -5,6 +5,7 @@
 #include "driver/limit.h"
 #include "driver/meter.h"
 #include "driver/nvml.h"
+#include "driver/shared_group.h"
 #include "observe/environment.h"
 #include "observe/error.h"
 #include "observe/log.h"
@@ -12,6 +13,7 @@
 #include "observe/text.h"
 
 #include <atomic>
+#include <cstring>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -63,34 +65,88 @@ emm_status load_locked() {
     return EMM_OK;
 }
 
-// Each device's bound, as EMM_LIMIT says.
-emm_status read_limits(const Driver &driver) {
-    const std::string_view text = observe::environment("EMM_LIMIT");
-    if (text.empty()) {
-        return EMM_OK;
-    }
+struct Devices {
+    std::vector<LimitedDevice> limited;
+    std::vector<DeviceIdentity> identities;
+};
+
+// With each device's bound, as a text like EMM_LIMIT's says.
+emm_status apply_text(const Driver &driver, std::string_view text, Devices &ret_devices) {
+    // Not the one that tells of the bound.
+    const auto get_total =
+        reinterpret_cast<decltype(&::cuDeviceTotalMem)>(entry("cuDeviceTotalMem", oldest_version));
     int count = 0;
     EMM_TRY(EMM_DRIVER_CALL(driver, cuDeviceGetCount, &count));
-    std::vector<LimitedDevice> devices(static_cast<size_t>(count));
     for (int ordinal = 0; ordinal < count; ordinal++) {
-        LimitedDevice &its = devices[static_cast<size_t>(ordinal)];
-        DeviceIdentity identity;
+        LimitedDevice &its = ret_devices.limited.emplace_back();
+        DeviceIdentity &identity = ret_devices.identities.emplace_back();
         CUdevice device = 0;
         size_t bytes = 0;
         EMM_TRY(EMM_DRIVER_CALL(driver, cuDeviceGet, &device, ordinal));
         EMM_TRY(identify_device(driver, device, &identity));
-        EMM_TRY(EMM_DRIVER_CALL(driver, cuDeviceTotalMem, &bytes, device));
+        EMM_TRY(check(get_total(&bytes, device), "cuDeviceTotalMem"));
         its.uuid = uuid_text(identity.uuid);
         its.bytes = bytes;
     }
     std::vector<Limit> limits;
     std::string problem = parse_limits(text, limits);
-    problem = problem.empty() ? apply_limits(limits, devices) : problem;
-    if (!problem.empty()) {
-        return observe::refuse("EMM_LIMIT: {}", problem);
+    problem = problem.empty() ? apply_limits(limits, ret_devices.limited) : problem;
+    return problem.empty() ? EMM_OK : observe::refuse("EMM_LIMIT: {}", problem);
+}
+
+// The process becomes a member of the group, for the devices that it bounds.
+emm_status join(std::string_view name, const Devices &devices) {
+    std::string path;
+    std::string problem = find_group(
+        name, {observe::environment("EMM_LIMIT_FOLDER"), observe::environment("XDG_RUNTIME_DIR")},
+        path);
+    std::vector<GroupDevice> shared;
+    std::vector<int32_t> ordinals;
+    for (size_t ordinal = 0; ordinal < devices.limited.size(); ordinal++) {
+        const LimitedDevice &device = devices.limited[ordinal];
+        if (device.bound != 0) {
+            GroupDevice &its = shared.emplace_back(GroupDevice{{}, device.bytes, device.bound});
+            std::memcpy(&its.uuid, devices.identities[ordinal].uuid, sizeof its.uuid);
+            ordinals.push_back(static_cast<int32_t>(ordinal));
+        }
     }
-    for (size_t ordinal = 0; ordinal < devices.size(); ordinal++) {
-        account().set_bound(static_cast<int32_t>(ordinal), devices[ordinal].bound);
+    GroupFile &group = observe::immortal<GroupFile>();
+    std::vector<std::unique_ptr<Share>> shares;
+    problem = problem.empty() ? join_group(group, path, shared, shares) : problem;
+    if (!problem.empty()) {
+        return observe::refuse("EMM_LIMIT_SHARED: {}", problem);
+    }
+    for (size_t i = 0; i < shares.size(); i++) {
+        if (const uint64_t bound = shares[i]->bound(); bound != shared[i].bound) {
+            observe::log(EMM_LOG_WARN,
+                         "EMM_LIMIT: device {}: the group {} has the bound {} of the process that "
+                         "joined first, not {}",
+                         ordinals[i], name, bound, shared[i].bound);
+        }
+        account().set_share(ordinals[i], shares[i].release()); // for good
+    }
+    group_of_process.store(&group, std::memory_order_release);
+    return EMM_OK;
+}
+
+// Each device's bound, and whom it is shared with, as the environment says.
+emm_status read_limits(const Driver &driver) {
+    const std::string_view text = observe::environment("EMM_LIMIT");
+    const std::string_view name = observe::environment("EMM_LIMIT_SHARED");
+    if (text.empty()) {
+        return name.empty() ? EMM_OK
+                            : observe::refuse("EMM_LIMIT_SHARED: expected EMM_LIMIT beside it, "
+                                              "found none");
+    }
+    Devices devices;
+    EMM_TRY(apply_text(driver, text, devices));
+    static std::mutex mutex;
+    const std::lock_guard lock(mutex);
+    if (!name.empty()) {
+        return group_of_process ? EMM_OK : join(name, devices);
+    }
+    for (size_t ordinal = 0; ordinal < devices.limited.size(); ordinal++) {
+        account().set_bound(static_cast<int32_t>(ordinal), devices.limited[ordinal].bound);
     }
     return EMM_OK;
 }
@@ -132,6 +188,30 @@ emm_status initialize(const Driver *&ret_driver) {
         initialized.store(true, std::memory_order_release);
     }
     ret_driver = driver;
+    return EMM_OK;
+}
+
+emm_status change_limits(std::string_view text, bool &ret_is_above) {
+    const Driver *driver = nullptr;
+    EMM_TRY(initialize(driver));
+    if (group_of_process) {
+        return observe::refuse("it shares its bound: expected emm limit {}, found its process id",
+                               observe::environment("EMM_LIMIT_SHARED"));
+    }
+    if (!is_counted()) {
+        return observe::refuse("it has no bound: expected a program that was started with "
+                               "EMM_LIMIT, found one without, whose memory is not counted");
+    }
+    Devices devices;
+    EMM_TRY(apply_text(*driver, text, devices));
+    ret_is_above = false;
+    for (size_t i = 0; i < devices.limited.size(); i++) {
+        const auto ordinal = static_cast<int32_t>(i);
+        if (const uint64_t bound = devices.limited[i].bound; bound != 0) {
+            account().set_bound(ordinal, bound);
+            ret_is_above |= account().used(ordinal) > bound;
+        }
+    }
     return EMM_OK;
 }
 

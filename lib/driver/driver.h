@@ -4,6 +4,7 @@
 #include <emm/emm.h>
 
 #include <string>
+#include <string_view>
 
 namespace emm::driver {
 
@@ -84,6 +85,10 @@ emm_status load(const Driver *&ret_driver);
 
 // The same driver, initialised (cuInit).
 emm_status initialize(const Driver *&ret_driver);
+
+// The bounds that the text, like EMM_LIMIT's, names devices for hold from now on.
+// `ret_is_above`: the process has more of one than that. A failure is described.
+emm_status change_limits(std::string_view text, bool &ret_is_above);
 
 // The driver if it has been loaded, else NULL.
 const Driver *loaded() noexcept;

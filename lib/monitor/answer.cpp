@@ -133,4 +133,10 @@ std::string answer(Wish wish, const Program &program, const loader::Plugin *plug
     return text;
 }
 
+std::string answer_to_limit(const std::string &problem) {
+    return message(fmt::format(R"({{"emm":{},"pid":{},"limit_problem":{}}})",
+                               in_quotes(EMM_VERSION), getpid(),
+                               in_quotes(shortened(problem, longest_problem))));
+}
+
 } // namespace emm::monitor

@@ -21,4 +21,7 @@ Program this_program();
 std::string answer(Wish wish, const Program &program, const loader::Plugin *plugin,
                    const Collected &collected);
 
+// The same for Wish::limit.
+std::string answer_to_limit(const std::string &problem);
+
 } // namespace emm::monitor

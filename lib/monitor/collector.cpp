@@ -3,6 +3,7 @@
 #include "core/account/tracking.h"
 #include "core/lifecycle/lifecycle.h"
 #include "core/memory/memory.h"
+#include "core/memory/recovery.h"
 #include "core/reports/holders.h"
 #include "observe/callers/python_frames.h"
 #include "observe/error.h"
@@ -203,6 +204,9 @@ void Collector::run() noexcept {
 }
 
 void Collector::work(Wish wish) {
+    if (wish == Wish::trim && !has_ended()) {
+        core::give_back_idle();
+    }
     for (emm_context *context : oldest_first()) {
         work_on(*context);
     }
@@ -211,6 +215,11 @@ void Collector::work(Wish wish) {
         const std::lock_guard lock(mutex_);
         found_.report = std::move(report);
     }
+}
+
+bool Collector::has_ended() {
+    const std::lock_guard lock(mutex_);
+    return has_ended_;
 }
 
 void Collector::work_on(emm_context &context) {

@@ -70,6 +70,7 @@ private:
     bool begin(Wish wish);
     void run() noexcept;
     void work(Wish wish);
+    bool has_ended();
     void work_on(emm_context &context);
     bool wait(std::unique_lock<std::mutex> &lock, int64_t until);
 

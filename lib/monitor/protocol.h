@@ -27,6 +27,8 @@ inline constexpr size_t most_contexts = 64;         // the rest are counted
 enum class Wish : uint32_t {
     figures = 1, // of each context
     report = 2,  // written where EMM_LOG writes, and in the answer
+    trim = 3,    // memory that no allocation has goes back to the driver; then as figures
+    limit = 4,   // a text like EMM_LIMIT's behind the request is the bound from now on
 };
 
 struct Request {
@@ -36,6 +38,9 @@ struct Request {
     uint32_t reserved; // 0
 };
 
+inline constexpr size_t longest_limit = 200; // bytes
+
+// To `limit` the object has `limit_problem`, "" if the bound has changed.
 struct AnswerHeader {
     uint32_t magic;
     uint32_t version;

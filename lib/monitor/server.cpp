@@ -10,10 +10,13 @@
 // Its end: it finds that the program has closed its socket, or may have no descriptors any more.
 #include "monitor/server.h"
 
+#include "driver/driver.h"
 #include "monitor/answer.h"
 #include "monitor/collector.h"
+#include "monitor/neighbours.h"
 #include "monitor/protocol.h"
 #include "observe/environment.h"
+#include "observe/error.h"
 #include "observe/log.h"
 #include "observe/process.h"
 #include "sockets/message.h"
@@ -22,6 +25,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -41,23 +45,53 @@ constexpr auto &collector = observe::immortal<Collector>;
 
 constinit std::atomic<const loader::Plugin *> plugin_in_force{nullptr};
 
-void send_answer(int socket, Wish wish) {
-    const Collected collected = collector().collect(wish, plugin_timeout);
-    const std::string text = answer(wish, this_program(), plugin_in_force.load(), collected);
-    const int room = 2 * longest_answer;
-    setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &room, sizeof room);
-    sockets::send_message(socket, text.data(), text.size(), nullptr, 0);
+std::string figures(Wish wish) {
+    return answer(wish, this_program(), plugin_in_force.load(),
+                  collector().collect(wish, plugin_timeout));
+}
+
+std::string limit_to(std::string_view text) {
+    bool is_above = false;
+    if (driver::change_limits(text, is_above) < EMM_OK) {
+        return answer_to_limit(observe::last_error()->text);
+    }
+    if (is_above) {
+        collector().collect(Wish::trim, plugin_timeout);
+    }
+    return answer_to_limit("");
+}
+
+// `rest`: what follows the request.
+std::string answer_to(Wish wish, std::string_view rest) {
+    switch (wish) {
+    case Wish::limit:
+        return limit_to(rest);
+    case Wish::report:
+    case Wish::trim:
+        return figures(wish);
+    default:
+        return figures(Wish::figures);
+    }
 }
 
 // A tool of another version gets the answer of this one, which tells its version.
 void answer_request(int socket, const void *message, long size) noexcept {
     const Request &request = *static_cast<const Request *>(message);
-    if (size != static_cast<long>(sizeof request) || request.magic != protocol_magic) {
+    const auto bytes = static_cast<size_t>(std::max(size, 0L));
+    if (bytes < sizeof request || request.magic != protocol_magic) {
         return;
     }
-    const bool reports = request.wish == static_cast<uint32_t>(Wish::report);
+    const auto wish = static_cast<Wish>(request.wish);
+    const std::string_view rest(static_cast<const char *>(message) + sizeof request,
+                                bytes - sizeof request);
+    if (rest.empty() == (wish == Wish::limit) || rest.size() > longest_limit) {
+        return;
+    }
     try {
-        send_answer(socket, reports ? Wish::report : Wish::figures);
+        const std::string text = answer_to(wish, rest);
+        const int room = 2 * longest_answer;
+        setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &room, sizeof room);
+        sockets::send_message(socket, text.data(), text.size(), nullptr, 0);
     } catch (const std::exception &error) {
         observe::log(EMM_LOG_WARN, "emm top is not answered: {}", error.what());
     }
@@ -83,13 +117,13 @@ bool open_socket() noexcept {
     if (getrandom(&random, sizeof random, 0) != sizeof random) {
         return false;
     }
-    char name[64];
-    const auto end = fmt::format_to_n(name, sizeof name, "{}{}-{:0{}x}", name_prefix, getpid(),
-                                      random, random_digits);
-    const int error = listener.open({name, end.size}, backlog);
+    const std::string name = socket_name(static_cast<uint64_t>(getpid()), random);
+    const int error = listener.open(name, backlog);
     if (error != 0) {
         observe::log(EMM_LOG_DEBUG, "emm top cannot ask this process: socket: {}",
                      std::strerror(error));
+    } else {
+        publish(random);
     }
     return error == 0;
 }

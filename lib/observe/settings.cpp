@@ -67,6 +67,8 @@ constexpr std::array rows = {
     VariableRow{"EMM_PLUGIN"},
     VariableRow{"EMM_PLUGIN_PATH", "absolute folders", "others are ignored", is_absolute, true},
     VariableRow{"EMM_LIMIT"},
+    VariableRow{"EMM_LIMIT_SHARED"},
+    VariableRow{"EMM_LIMIT_FOLDER"},
     VariableRow{"EMM_DRIVER"},
     VariableRow{"EMM_SIM"},
     VariableRow{"EMM_LOG", "off, error, warn, info or debug, and perhaps :FILE", "warn is used",

@@ -36,20 +36,24 @@ bool maps_all_users(std::string_view uid_map) noexcept {
     return numbers[0] == 0 && numbers[1] == 0 && numbers[2] == UINT32_MAX;
 }
 
-bool is_own_user(int socket, uint32_t *ret_user) noexcept {
-    ucred peer = {};
-    socklen_t length = sizeof peer;
-    const bool known = getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0;
+bool is_this_user(uint32_t user) noexcept {
     const uint32_t own = geteuid();
-    *ret_user = known ? peer.uid : ~0u;
-    if (!known || peer.uid != own) {
+    if (user != own) {
         return false;
     }
     const uint32_t overflow = overflow_user();
     char bytes[128];
-    return is_same_user(peer.uid, own, overflow,
+    return is_same_user(user, own, overflow,
                         own == overflow && maps_all_users(observe::read_start(
                                                "/proc/self/uid_map", bytes, sizeof bytes)));
+}
+
+bool is_own_user(int socket, uint32_t *ret_user) noexcept {
+    ucred peer = {};
+    socklen_t length = sizeof peer;
+    const bool known = getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0;
+    *ret_user = known ? peer.uid : ~0u;
+    return known && is_this_user(peer.uid);
 }
 
 } // namespace emm::sockets

@@ -1,4 +1,5 @@
-// Whose process is at the other end of a socket: the kernel is asked, not the peer.
+// Whose process is at the other end of a socket, or whose a file is: the kernel is asked, not the
+// peer.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +13,9 @@ bool is_same_user(uint32_t peer, uint32_t own, uint32_t overflow, bool all_are_m
 
 // Whether a user namespace maps every user, by its uid_map.
 bool maps_all_users(std::string_view uid_map) noexcept;
+
+// The same of this process.
+bool is_this_user(uint32_t user) noexcept;
 
 // Whether a process of this user is, or was, at the other end.
 bool is_own_user(int socket, uint32_t *ret_user) noexcept;

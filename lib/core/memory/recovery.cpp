@@ -87,6 +87,10 @@ bool may_others_hold(const emm_context &context, bool of_device, size_t size) no
            any_other(context, of_device, [](emm_context &) { return true; });
 }
 
+bool did_neighbours_give() noexcept {
+    return ask_neighbours && ask_neighbours();
+}
+
 } // namespace
 
 emm_status recover(emm_context &context, size_t size, emm_status status,
@@ -109,7 +113,8 @@ emm_status recover(emm_context &context, size_t size, emm_status status,
     if (press(context, size) > 0 && !observe::is_forked_child()) {
         return_and_wait(context);
     }
-    return again();
+    status = again();
+    return status == EMM_E_OUT_OF_MEMORY && did_neighbours_give() ? again() : status;
 }
 
 bool make_room(int32_t device, size_t size, const std::function<bool()> &again) noexcept {
@@ -128,11 +133,21 @@ bool make_room(int32_t device, size_t size, const std::function<bool()> &again) 
     emm_context *asked = nullptr;
     any_context(device, nullptr,
                 [&](emm_context &context) { return (asked = &context) != nullptr; });
-    if (!asked || press(*asked, size) == 0 || observe::is_forked_child()) {
-        return false;
+    if (asked && press(*asked, size) > 0 && !observe::is_forked_child()) {
+        return_all();
+        if (again()) {
+            return true;
+        }
     }
-    return_all();
-    return again();
+    return did_neighbours_give() && again();
+}
+
+void give_back_idle() noexcept {
+    any_context(any_device, nullptr, [](emm_context &context) {
+        return_to_driver(context);
+        return false;
+    });
+    driver::account().give_back_reserves();
 }
 
 emm_status exhausted(emm_context &context, emm_status status, size_t size,

@@ -14,6 +14,7 @@
 //   2. If the driver is short, and so other contexts may hold the memory, the allocation is tried
 //      again, and then the same happens in those: all of the device, or for host memory all.
 //   3. The application gives back, and the allocation is tried once more.
+//   4. Processes that share the device's bound (EMM_LIMIT_SHARED) give back, and once more.
 // Inside a deferred section nothing is returned to the driver, so that only the application is
 // asked. A context that is being made, reset or retired meanwhile is left out.
 namespace emm::core {
@@ -25,6 +26,15 @@ emm_status recover(emm_context &context, size_t size, emm_status status,
 // The same for memory that the program is about to take from the driver itself, which the bound of
 // its device has no room for. `again` tries it; its last answer.
 bool make_room(int32_t device, size_t size, const std::function<bool()> &again) noexcept;
+
+// What the managers of all contexts keep goes back to the driver, and what this process has of
+// budgets that it shares and does not use. Waits for no other thread.
+void give_back_idle() noexcept;
+
+// Set as libemm is loaded: asks the processes that share this one's budget to give back what they keep, and
+// waits for them within limits. False: there is none that has.
+using AskNeighbours = bool (*)() noexcept;
+inline constinit AskNeighbours ask_neighbours = nullptr;
 
 // The final word: what was asked for, what the driver has, and what the plugin said.
 // `caller` asked; NULL: not known. May have a report written.

@@ -1,0 +1,99 @@
+#pragma once
+
+#include "driver/limit.h"
+#include "driver/shared_budget.h"
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <sys/types.h>
+#include <utility>
+#include <vector>
+
+// EMM_LIMIT_SHARED: the processes of one user that share a budget under one name, and the file that
+// they meet in. Whoever can open that file is trusted with it: it is the user's own, and no other
+// user can read or write it. Texts answered are "" or what is wrong.
+namespace emm::driver {
+
+std::string group_name_problem(std::string_view name);
+
+// Values of variables, "" where they are unset.
+struct GroupFolders {
+    std::string_view chosen;  // EMM_LIMIT_FOLDER
+    std::string_view runtime; // XDG_RUNTIME_DIR
+};
+// Where the group's file is or is to be. A folder that is not the user's choice is made, for this
+// user alone.
+std::string find_group(std::string_view name, const GroupFolders &folders, std::string &ret_path);
+
+// A process's part in one device's budget. The caller holds a lock.
+class Share {
+public:
+    using TakeBackDead = std::function<bool()>;
+    Share(SharedState &state, SharedDevice &device, unsigned member, TakeBackDead take_back_dead)
+        : state_(state), device_(device), member_(member),
+          take_back_dead_(std::move(take_back_dead)) {}
+
+    // Whether the process may have so many bytes, in all. Costs nothing shared while it holds them.
+    bool cover(uint64_t bytes) noexcept;
+    // What is not used goes back: all but a reserve, or all of it.
+    void settle(uint64_t used, bool keeps_reserve) noexcept;
+
+    uint64_t bound() const noexcept; // bytes
+    // What other members have, with their reserves. Dead ones are looked for now and then.
+    uint64_t others() noexcept;
+
+private:
+    SharedState &state_;
+    SharedDevice &device_;
+    const unsigned member_;
+    const TakeBackDead take_back_dead_;
+    int64_t looked_ = 0; // when it last was
+};
+
+// The mapped file. A process is a member as long as it maps it: the kernel holds the lock of its
+// slot for the mapping, without a descriptor, and releases it when the process ends or calls exec.
+// A forked child has neither mapping nor lock.
+class GroupFile {
+public:
+    GroupFile() = default;
+    ~GroupFile() { close(); }
+    GroupFile(const GroupFile &) = delete;
+    GroupFile &operator=(const GroupFile &) = delete;
+
+    // `joins`: takes a slot, and makes the file if there is none.
+    std::string open(const std::string &path, bool joins);
+    SharedState &state() const { return *state_; }
+    unsigned member() const { return member_; }
+
+    void close() noexcept;
+    // What members that have ended held is the group's again. True: there was some.
+    bool take_back_dead() const noexcept;
+
+private:
+    std::string path_;
+    SharedState *state_ = nullptr;
+    unsigned member_ = most_members;
+    dev_t device_ = 0;
+    ino_t file_ = 0;
+};
+
+// Of a device that the process bounds.
+struct GroupDevice {
+    Uuid uuid;
+    uint64_t bytes = 0, bound = 0;
+};
+// Joins. The shares are in the order of the devices, and live as long as the file.
+std::string join_group(GroupFile &file, const std::string &path,
+                       const std::vector<GroupDevice> &devices,
+                       std::vector<std::unique_ptr<Share>> &ret_shares);
+
+// The bound of every member, from now on.
+std::string change_bounds(const GroupFile &file, const std::vector<Limit> &limits);
+
+// That of the process; NULL: it is in none.
+inline constinit std::atomic<GroupFile *> group_of_process{nullptr};
+
+} // namespace emm::driver

@@ -1,0 +1,103 @@
+// Processes that share a budget (EMM_LIMIT_SHARED) ask each other for what they keep and do not use.
+// The thread that is refused asks, and the other processes' threads answer: two that ask each other
+// at the same time both get an answer. Nobody is waited for longer than `patience`.
+#include "monitor/neighbours.h"
+
+#include "driver/shared_group.h"
+#include "monitor/protocol.h"
+#include "observe/descriptors.h"
+#include "observe/log.h"
+#include "sockets/message.h"
+#include "sockets/socket.h"
+#include "sockets/user.h"
+
+#include <algorithm>
+#include <exception>
+#include <fmt/format.h>
+#include <poll.h>
+#include <vector>
+
+namespace emm::monitor {
+namespace {
+
+constexpr int64_t patience = 500'000'000; // nanoseconds; a process gives its plugin 0.3 s
+
+bool holds_any(const driver::SharedState &state, unsigned member) {
+    return std::any_of(
+        std::begin(state.devices), std::end(state.devices),
+        [member](const driver::SharedDevice &device) { return units_held(device, member) != 0; });
+}
+
+// -1: it cannot be asked.
+int ask_to_trim(const std::string &name) {
+    const sockets::Address address = sockets::address_of(name);
+    const int made = observe::make_own(
+        [] { return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); });
+    const Request request = {protocol_magic, protocol_version, uint32_t(Wish::trim), 0};
+    uint32_t user = 0;
+    if (made >= 0 && (connect(made, address.get(), address.length) != 0 ||
+                      !sockets::is_own_user(made, &user) ||
+                      !sockets::send_message(made, &request, sizeof request, nullptr, 0))) {
+        observe::forget_and_close(made);
+        return -1;
+    }
+    return made;
+}
+
+std::vector<pollfd> ask_all(const driver::GroupFile &group) {
+    std::vector<pollfd> asked;
+    const driver::SharedState &state = group.state();
+    for (unsigned member = 0; member < slots_in_use(state); member++) {
+        const driver::SharedMember &its = state.members[member];
+        const uint64_t random = its.random.load();
+        if (member != group.member() && random != 0 && its.ticket.load() != 0 &&
+            holds_any(state, member)) {
+            if (const int made = ask_to_trim(socket_name(its.pid.load(), random)); made >= 0) {
+                asked.push_back({made, POLLIN, 0});
+            }
+        }
+    }
+    return asked;
+}
+
+// How many have answered, or ended.
+size_t wait_for(std::vector<pollfd> asked) {
+    const size_t count = asked.size();
+    const int64_t until = sockets::now() + patience;
+    for (int64_t left = patience; !asked.empty() && left > 0; left = until - sockets::now()) {
+        poll(asked.data(), asked.size(), static_cast<int>(left / 1'000'000) + 1);
+        const auto end = std::partition(asked.begin(), asked.end(),
+                                        [](const pollfd &each) { return each.revents == 0; });
+        std::for_each(end, asked.end(),
+                      [](const pollfd &each) { observe::forget_and_close(each.fd); });
+        asked.erase(end, asked.end());
+    }
+    for (const pollfd &each : asked) {
+        observe::forget_and_close(each.fd);
+    }
+    return count - asked.size();
+}
+
+} // namespace
+
+bool ask_neighbours() noexcept {
+    const driver::GroupFile *const group = driver::group_of_process.load(std::memory_order_acquire);
+    try {
+        return group && wait_for(ask_all(*group)) != 0;
+    } catch (const std::exception &error) {
+        observe::log(EMM_LOG_DEBUG, "the processes of the group are not asked: {}", error.what());
+        return false;
+    }
+}
+
+std::string socket_name(uint64_t pid, uint64_t random) {
+    return fmt::format("{}{}-{:0{}x}", name_prefix, pid, random, random_digits);
+}
+
+void publish(uint64_t random) noexcept {
+    if (const driver::GroupFile *const group = driver::group_of_process.load()) {
+        group->state().members[group->member()].random = random;
+    }
+}
+
+} // namespace emm::monitor

@@ -1,0 +1,209 @@
+#include "driver/shared_group.h"
+
+#include "catch.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+using namespace emm::driver;
+
+namespace {
+
+constexpr uint64_t group_mib = 1 << 20;
+
+class Folder {
+public:
+    Folder() { REQUIRE(mkdtemp(path_)); }
+    ~Folder() { std::filesystem::remove_all(path_); }
+    Folder(const Folder &) = delete;
+    Folder &operator=(const Folder &) = delete;
+    std::string path() const { return path_; }
+    std::string file() const {
+        std::string path;
+        REQUIRE(find_group("job", {path_, ""}, path).empty());
+        return path;
+    }
+
+private:
+    char path_[32] = "/tmp/emm-group-XXXXXX";
+};
+
+struct Member {
+    GroupFile file;
+    std::vector<std::unique_ptr<Share>> shares;
+
+    explicit Member(const std::string &path, uint64_t bound = 1024 * group_mib, Uuid uuid = {1, 2}) {
+        REQUIRE(join_group(file, path, {{uuid, 4096 * group_mib, bound}}, shares).empty());
+    }
+    Share &share() { return *shares.front(); }
+};
+
+std::string complaint(const std::string &path) {
+    GroupFile file;
+    std::vector<std::unique_ptr<Share>> shares;
+    return join_group(file, path, {{{1, 2}, 4096 * group_mib, 64 * group_mib}}, shares);
+}
+
+} // namespace
+
+TEST_CASE("a group's name is a letter and up to 63 more characters that no shell and folder mind") {
+    for (const char *good : {"a", "job-17", "A.b_c"}) {
+        CHECK(group_name_problem(good).empty());
+    }
+    for (const std::string &bad : {std::string(), std::string("17"), std::string("../x"),
+                                   std::string("a b"), std::string("a/b"), std::string("\xc3\xa4"),
+                                   std::string(65, 'a'), std::string("a\n")}) {
+        CHECK_THAT(group_name_problem(bad), ContainsSubstring("expected a letter"));
+    }
+}
+
+TEST_CASE("a group lies in the folder of choice, else in one for its user alone") {
+    const Folder folder;
+    std::string path;
+    CHECK(find_group("job", {folder.path(), "/nowhere"}, path).empty());
+    CHECK(path == folder.path() + "/limit-job");
+    CHECK(find_group("job", {"", folder.path()}, path).empty());
+    CHECK(path == folder.path() + "/emm/limit-job");
+    chmod(folder.path().c_str(), 0755); // is none of the user alone
+    CHECK(find_group("job", {"", folder.path()}, path).empty());
+    CHECK_THAT(path, ContainsSubstring("/tmp/emm-"));
+    CHECK_THAT(find_group("job", {"relative", ""}, path), ContainsSubstring("EMM_LIMIT_FOLDER"));
+    CHECK_THAT(find_group("job", {folder.path() + "/none", ""}, path),
+               ContainsSubstring("EMM_LIMIT_FOLDER"));
+}
+
+TEST_CASE("a folder of emm's that other users can write to is refused") {
+    const Folder folder;
+    std::string path;
+    REQUIRE(mkdir((folder.path() + "/emm").c_str(), 0700) == 0);
+    chmod((folder.path() + "/emm").c_str(), 0777);
+    CHECK_THAT(find_group("job", {"", folder.path()}, path), ContainsSubstring("found mode 0777"));
+}
+
+TEST_CASE("two members share one budget for a device, and none for two devices") {
+    const Folder folder;
+    Member one(folder.file()), other(folder.file()), elsewhere(folder.file(), 1024 * group_mib, {3, 4});
+    CHECK(one.share().cover(700 * group_mib));
+    CHECK_FALSE(other.share().cover(325 * group_mib));
+    CHECK(other.share().cover(324 * group_mib));
+    CHECK(other.share().others() == 700 * group_mib);
+    CHECK(elsewhere.share().cover(1024 * group_mib));
+    one.share().settle(100 * group_mib, false);
+    CHECK(other.share().cover(924 * group_mib));
+}
+
+TEST_CASE("a member that has left takes nothing with it") {
+    const Folder folder;
+    Member other(folder.file());
+    {
+        Member one(folder.file());
+        CHECK(one.share().cover(1000 * group_mib));
+    }
+    CHECK(other.share().cover(1024 * group_mib));
+}
+
+TEST_CASE("a forked child has no part in the budget, and keeps nothing of its parent's in it") {
+    const Folder folder;
+    auto one = std::make_unique<Member>(folder.file());
+    CHECK(one->share().cover(1000 * group_mib));
+    int hold[2];
+    REQUIRE(pipe(hold) == 0);
+    const pid_t child = fork();
+    if (child == 0) {
+        char byte;
+        close(hold[1]);
+        _exit(read(hold[0], &byte, 1) == 0 ? 0 : 1);
+    }
+    one->file.close(); // as the kernel does when the parent ends
+    Member other(folder.file());
+    CHECK(other.share().cover(1024 * group_mib));
+    close(hold[0]);
+    close(hold[1]);
+    int status = 1;
+    CHECK((waitpid(child, &status, 0) == child && status == 0));
+    one.release(); // its shares refer to a file that is no longer mapped
+}
+
+TEST_CASE("the bound of the first member holds until it has left") {
+    const Folder folder;
+    auto first = std::make_unique<Member>(folder.file(), 512 * group_mib);
+    Member second(folder.file(), 1024 * group_mib);
+    CHECK(second.share().bound() == 512 * group_mib);
+    CHECK_FALSE(second.share().cover(513 * group_mib));
+    first.reset();
+    CHECK(second.share().cover(513 * group_mib));
+    CHECK(second.share().bound() == 1024 * group_mib);
+}
+
+TEST_CASE("the bound of a group that has ended does not hold for the next one") {
+    const Folder folder;
+    { Member before(folder.file(), 64 * group_mib); }
+    Member now(folder.file(), 128 * group_mib);
+    CHECK(now.share().bound() == 128 * group_mib);
+    CHECK(now.share().cover(128 * group_mib));
+}
+
+TEST_CASE("a changed bound holds for all at once, and takes nothing from a member") {
+    const Folder folder;
+    Member one(folder.file()), other(folder.file());
+    CHECK(one.share().cover(600 * group_mib));
+    const auto change = [&](uint64_t bytes) {
+        return change_bounds(other.file, {Limit{"", bytes}});
+    };
+    CHECK(change(512 * group_mib).empty());
+    CHECK(one.share().cover(600 * group_mib));
+    CHECK_FALSE(one.share().cover(601 * group_mib));
+    CHECK_FALSE(other.share().cover(group_mib));
+    one.share().settle(500 * group_mib, false);
+    CHECK(other.share().cover(12 * group_mib));
+    CHECK(change(2048 * group_mib).empty());
+    CHECK(other.share().cover(1500 * group_mib));
+    CHECK_THAT(change(8192 * group_mib), ContainsSubstring("expected at most"));
+    CHECK_THAT(change_bounds(other.file, {Limit{"GPU-77", group_mib * 4}}),
+               ContainsSubstring("expected the UUID of a device"));
+}
+
+TEST_CASE("the 513th process is refused, in one sentence") {
+    const Folder folder;
+    std::vector<std::unique_ptr<Member>> members;
+    for (unsigned i = 0; i < most_members; i++) {
+        members.push_back(std::make_unique<Member>(folder.file()));
+    }
+    CHECK_THAT(complaint(folder.file()), ContainsSubstring("expected at most 512 processes"));
+    members.pop_back();
+    CHECK(complaint(folder.file()).empty());
+}
+
+TEST_CASE("a file that is no group's is refused, in one sentence, and is left as it is") {
+    const Folder folder;
+    const std::string path = folder.file();
+    const auto write = [&](const std::string &bytes) {
+        std::ofstream(path, std::ios::trunc) << bytes;
+        chmod(path.c_str(), 0600);
+    };
+    write("short");
+    CHECK_THAT(complaint(path), ContainsSubstring("found 5"));
+    CHECK(std::filesystem::file_size(path) == 5);
+    write("another version" + std::string(sizeof(SharedState) - 15, '\0'));
+    CHECK_THAT(complaint(path), ContainsSubstring("of another version"));
+    write("");
+    chmod(path.c_str(), 0644);
+    CHECK_THAT(complaint(path), ContainsSubstring("found mode 0644"));
+    CHECK(std::filesystem::remove(path));
+    std::filesystem::create_symlink("/dev/null", path);
+    CHECK_FALSE(complaint(path).empty());
+    CHECK(std::filesystem::remove(path));
+    std::filesystem::create_directory(path);
+    CHECK_FALSE(complaint(path).empty());
+    CHECK(std::filesystem::remove(path));
+    if (geteuid() == 0) {
+        write("");
+        REQUIRE(chown(path.c_str(), 65534, 65534) == 0);
+        CHECK_THAT(complaint(path), ContainsSubstring("found one of user 65534"));
+    }
+}
