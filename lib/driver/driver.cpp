@@ -191,7 +191,7 @@ emm_status initialize(const Driver *&ret_driver) {
     return EMM_OK;
 }
 
-emm_status change_limits(std::string_view text, bool &ret_is_above) {
+emm_status change_limits(std::string_view text) {
     const Driver *driver = nullptr;
     EMM_TRY(initialize(driver));
     if (group_of_process) {
@@ -204,15 +204,24 @@ emm_status change_limits(std::string_view text, bool &ret_is_above) {
     }
     Devices devices;
     EMM_TRY(apply_text(*driver, text, devices));
-    ret_is_above = false;
     for (size_t i = 0; i < devices.limited.size(); i++) {
-        const auto ordinal = static_cast<int32_t>(i);
         if (const uint64_t bound = devices.limited[i].bound; bound != 0) {
-            account().set_bound(ordinal, bound);
-            ret_is_above |= account().used(ordinal) > bound;
+            account().set_bound(static_cast<int32_t>(i), bound);
         }
     }
     return EMM_OK;
+}
+
+bool is_above_limit() {
+    const Driver *const driver = loaded();
+    int count = 0;
+    for (int i = driver && driver->cuDeviceGetCount(&count) == CUDA_SUCCESS ? count : 0; i-- > 0;) {
+        const Account::Figures its = account().figures(i);
+        if (its.bound != 0 && its.used > its.bound) {
+            return true;
+        }
+    }
+    return false;
 }
 
 const Driver *loaded() noexcept {

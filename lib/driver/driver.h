@@ -86,9 +86,11 @@ emm_status load(const Driver *&ret_driver);
 // The same driver, initialised (cuInit).
 emm_status initialize(const Driver *&ret_driver);
 
-// The bounds that the text, like EMM_LIMIT's, names devices for hold from now on.
-// `ret_is_above`: the process has more of one than that. A failure is described.
-emm_status change_limits(std::string_view text, bool &ret_is_above);
+// The bounds of a text like EMM_LIMIT's hold from now on. A failure is described.
+emm_status change_limits(std::string_view text);
+
+// Whether more of a device counts against its bound than that.
+bool is_above_limit();
 
 // The driver if it has been loaded, else NULL.
 const Driver *loaded() noexcept;

@@ -59,6 +59,14 @@ std::string parse_limits(std::string_view text, std::vector<Limit> &ret_limits) 
     return "";
 }
 
+std::string uuid_text(const uint8_t *uuid) {
+    std::string text = "GPU-";
+    for (int i = 0; i < 16; i++) {
+        text += fmt::format("{}{:02x}", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", uuid[i]);
+    }
+    return text;
+}
+
 std::string apply_limits(const std::vector<Limit> &limits, std::vector<LimitedDevice> &devices) {
     std::vector<LimitedDevice> bounded = devices;
     for (const Limit &limit : limits) {

@@ -16,8 +16,11 @@ struct Limit {
 // "" if `text` says that, else what is wrong: "expected ..., found ...".
 std::string parse_limits(std::string_view text, std::vector<Limit> &ret_limits);
 
+// "GPU-00112233-4455-6677-8899-aabbccddeeff", as NVML and nvidia-smi write it.
+std::string uuid_text(const uint8_t *uuid);
+
 struct LimitedDevice {
-    std::string uuid; // as uuid_text of driver/nvml.h says it
+    std::string uuid;
     uint64_t bytes = 0;
     uint64_t bound = 0; // out; 0: none
 };

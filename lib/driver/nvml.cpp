@@ -1,5 +1,6 @@
 #include "driver/nvml.h"
 
+#include "driver/limit.h"
 #include "observe/descriptors.h"
 
 #include <dlfcn.h>
@@ -86,14 +87,6 @@ bool ask(const Nvml &nvml, const uint8_t *uuid, std::vector<observe::DeviceProce
 }
 
 } // namespace
-
-std::string uuid_text(const uint8_t *uuid) {
-    std::string text = "GPU-";
-    for (int i = 0; i < 16; i++) {
-        text += fmt::format("{}{:02x}", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", uuid[i]);
-    }
-    return text;
-}
 
 bool device_processes(const uint8_t *uuid, std::vector<observe::DeviceProcess> &ret_processes,
                       std::string &ret_reason) {

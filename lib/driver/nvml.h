@@ -14,7 +14,4 @@ namespace emm::driver {
 bool device_processes(const uint8_t *uuid, std::vector<observe::DeviceProcess> &ret_processes,
                       std::string &ret_reason);
 
-// "GPU-00112233-4455-6677-8899-aabbccddeeff", as NVML and nvidia-smi write it.
-std::string uuid_text(const uint8_t *uuid);
-
 } // namespace emm::driver

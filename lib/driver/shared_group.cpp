@@ -1,14 +1,13 @@
 #include "driver/shared_group.h"
 
-#include "driver/nvml.h"
 #include "observe/descriptors.h"
 #include "observe/process.h"
 #include "observe/text.h"
-#include "sockets/socket.h"
 #include "sockets/user.h"
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -21,7 +20,7 @@ namespace emm::driver {
 namespace {
 
 constexpr uint64_t file_version = 0x656d6d'6c696d69'01; // "emmlimi", and 1
-constexpr int64_t look_again = 250'000'000;             // nanoseconds
+constexpr auto look_again = std::chrono::milliseconds(250);
 constexpr size_t longest_name = 64;
 
 std::string is_not_private(const std::string &path, const struct stat &status) {
@@ -136,8 +135,8 @@ Mapped map_file(const std::string &path, bool joins) noexcept {
     if (mapped.error != 0 || !is_fit(mapped.status)) {
         return mapped;
     }
-    void *const memory = mmap(nullptr, sizeof(SharedState), PROT_READ | PROT_WRITE, MAP_SHARED,
-                              opened.get(), 0);
+    void *const memory =
+        mmap(nullptr, sizeof(SharedState), PROT_READ | PROT_WRITE, MAP_SHARED, opened.get(), 0);
     if (memory == MAP_FAILED || madvise(memory, sizeof(SharedState), MADV_DONTFORK) != 0 ||
         (joins && (mapped.member = lock_slot(opened.get())) == most_members)) {
         mapped.error = errno;
@@ -192,13 +191,13 @@ std::string uuid_text_of(const SharedDevice &device) {
 
 std::string group_name_problem(std::string_view name) {
     constexpr std::string_view letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
-    const bool is_fit = !name.empty() && name.size() <= longest_name &&
-                        letters.find(name.front()) != letters.npos &&
-                        std::all_of(name.begin(), name.end(), [&](char each) {
-                            return letters.find(each) != letters.npos ||
-                                   std::string_view("0123456789._-").find(each) !=
-                                       std::string_view::npos;
-                        });
+    const bool is_fit =
+        !name.empty() && name.size() <= longest_name &&
+        letters.find(name.front()) != letters.npos &&
+        std::all_of(name.begin(), name.end(), [&](char each) {
+            return letters.find(each) != letters.npos ||
+                   std::string_view("0123456789._-").find(each) != std::string_view::npos;
+        });
     return is_fit ? ""
                   : fmt::format("expected a letter and up to {} more letters, digits, '.', '_' and "
                                 "'-', found '{}'",
@@ -257,7 +256,7 @@ uint64_t Share::others() noexcept {
     if (observe::is_forked_child()) {
         return 0;
     }
-    if (const int64_t now = sockets::now(); now - looked_ > look_again) {
+    if (const auto now = std::chrono::steady_clock::now(); now - looked_ > look_again) {
         looked_ = now;
         take_back_dead_();
     }

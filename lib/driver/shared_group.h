@@ -3,6 +3,8 @@
 #include "driver/limit.h"
 #include "driver/shared_budget.h"
 
+#include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -50,7 +52,7 @@ private:
     SharedDevice &device_;
     const unsigned member_;
     const TakeBackDead take_back_dead_;
-    int64_t looked_ = 0; // when it last was
+    std::chrono::steady_clock::time_point looked_; // when they last were
 };
 
 // The mapped file. A process is a member as long as it maps it: the kernel holds the lock of its

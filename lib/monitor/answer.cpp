@@ -1,6 +1,6 @@
 #include "monitor/answer.h"
 
-#include "driver/nvml.h"
+#include "driver/limit.h"
 #include "observe/descriptors.h"
 #include "observe/process.h"
 #include "observe/text.h"

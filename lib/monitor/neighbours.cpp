@@ -1,6 +1,6 @@
-// Processes that share a budget (EMM_LIMIT_SHARED) ask each other for what they keep and do not use.
-// The thread that is refused asks, and the other processes' threads answer: two that ask each other
-// at the same time both get an answer. Nobody is waited for longer than `patience`.
+// Processes that share a budget (EMM_LIMIT_SHARED) ask each other for what they keep and do not
+// use. The thread that is refused asks, and the other processes' threads answer: two that ask each
+// other at the same time both get an answer. Nobody is waited for longer than `patience`.
 #include "monitor/neighbours.h"
 
 #include "driver/shared_group.h"
@@ -13,7 +13,6 @@
 
 #include <algorithm>
 #include <exception>
-#include <fmt/format.h>
 #include <poll.h>
 #include <vector>
 
@@ -35,9 +34,9 @@ int ask_to_trim(const std::string &name) {
         [] { return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); });
     const Request request = {protocol_magic, protocol_version, uint32_t(Wish::trim), 0};
     uint32_t user = 0;
-    if (made >= 0 && (connect(made, address.get(), address.length) != 0 ||
-                      !sockets::is_own_user(made, &user) ||
-                      !sockets::send_message(made, &request, sizeof request, nullptr, 0))) {
+    if (made >= 0 &&
+        (connect(made, address.get(), address.length) != 0 || !sockets::is_own_user(made, &user) ||
+         !sockets::send_message(made, &request, sizeof request, nullptr, 0))) {
         observe::forget_and_close(made);
         return -1;
     }
@@ -88,10 +87,6 @@ bool ask_neighbours() noexcept {
         observe::log(EMM_LOG_DEBUG, "the processes of the group are not asked: {}", error.what());
         return false;
     }
-}
-
-std::string socket_name(uint64_t pid, uint64_t random) {
-    return fmt::format("{}{}-{:0{}x}", name_prefix, pid, random, random_digits);
 }
 
 void publish(uint64_t random) noexcept {

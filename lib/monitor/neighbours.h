@@ -1,13 +1,11 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 
 namespace emm::monitor {
 
-std::string socket_name(uint64_t pid, uint64_t random);
-
-// The processes that share this one's budget may ask it at the socket of that name.
+// The processes that share this one's budget may ask it at its socket, with that number in the
+// name.
 void publish(uint64_t random) noexcept;
 
 // Whether any of them has been asked to give back what it keeps, and has answered.

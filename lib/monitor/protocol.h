@@ -11,12 +11,18 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <fmt/format.h>
+#include <string>
 #include <string_view>
 
 namespace emm::monitor {
 
 inline constexpr std::string_view name_prefix = "emm-top-";
 inline constexpr size_t random_digits = 16;
+
+inline std::string socket_name(uint64_t pid, uint64_t random) {
+    return fmt::format("{}{}-{:0{}x}", name_prefix, pid, random, random_digits);
+}
 
 inline constexpr uint32_t protocol_magic = 0x746d6d65; // "emmt"
 inline constexpr uint32_t protocol_version = 1;

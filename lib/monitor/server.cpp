@@ -39,6 +39,7 @@ namespace {
 constexpr int64_t silence = 2'000'000'000;      // nanoseconds
 constexpr int64_t plugin_timeout = 300'000'000; // for a plugin
 constexpr int64_t exit_timeout = 1'000'000'000; // at the end of the process
+constexpr int64_t fit_interval = 250'000'000;   // while there is more than a limit allows
 constexpr int backlog = 128;
 
 constexpr auto &collector = observe::immortal<Collector>;
@@ -50,15 +51,28 @@ std::string figures(Wish wish) {
                   collector().collect(wish, plugin_timeout));
 }
 
+// Set once a limit may have become smaller. Until the process fits it, what its program frees goes
+// back too, whatever its plugin would keep. For the thread that answers.
+bool may_be_above = false;
+
 std::string limit_to(std::string_view text) {
-    bool is_above = false;
-    if (driver::change_limits(text, is_above) < EMM_OK) {
+    if (driver::change_limits(text) < EMM_OK) {
         return answer_to_limit(observe::last_error()->text);
     }
-    if (is_above) {
-        collector().collect(Wish::trim, plugin_timeout);
-    }
+    may_be_above = true;
     return answer_to_limit("");
+}
+
+int64_t fit_limit() noexcept {
+    try {
+        may_be_above = may_be_above && driver::is_above_limit();
+        if (may_be_above) {
+            collector().collect(Wish::trim, plugin_timeout);
+        }
+    } catch (const std::exception &error) {
+        observe::log(EMM_LOG_DEBUG, "the limit is tried again: {}", error.what());
+    }
+    return may_be_above ? fit_interval : -1;
 }
 
 // `rest`: what follows the request.
@@ -66,8 +80,10 @@ std::string answer_to(Wish wish, std::string_view rest) {
     switch (wish) {
     case Wish::limit:
         return limit_to(rest);
-    case Wish::report:
     case Wish::trim:
+        may_be_above = true;
+        return figures(wish);
+    case Wish::report:
         return figures(wish);
     default:
         return figures(Wish::figures);
@@ -129,7 +145,7 @@ bool open_socket() noexcept {
 }
 
 void start() noexcept {
-    static constinit sockets::Server server(listener, silence, &answer_request);
+    static constinit sockets::Server server(listener, silence, &answer_request, &fit_limit);
     if (is_wanted() && open_socket()) {
         std::atexit(&end_with_process);
         if (!sockets::start_thread("emm-top", [] {

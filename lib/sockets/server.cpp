@@ -56,12 +56,14 @@ bool Server::step() noexcept {
     return true;
 }
 
-// Milliseconds to when the oldest will have been silent for too long.
+// Milliseconds to when the oldest will have been silent for too long, or there is more to be done.
 int Server::timeout() const noexcept {
-    if (count_ == 0) {
+    const int64_t most = before_wait_ ? before_wait_() : -1;
+    if (count_ == 0 && most < 0) {
         return -1;
     }
-    const int64_t left = silence_ - (now() - silent_[0].since);
+    int64_t left = count_ == 0 ? most : silence_ - (now() - silent_[0].since);
+    left = most < 0 ? left : std::min(left, most);
     return static_cast<int>(std::max<int64_t>(left, 0) / 1'000'000) + 1;
 }
 

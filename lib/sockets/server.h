@@ -19,8 +19,12 @@ public:
     // `size`: bytes of the request, 0 or less if the peer has left without one.
     using Answer = void (*)(int socket, const void *request, long size) noexcept;
 
-    constexpr Server(Listener &listener, int64_t silence, Answer answer)
-        : listener_(listener), silence_(silence), answer_(answer) {}
+    // Called before it waits: for how many nanoseconds at most; -1: for ever.
+    using BeforeWait = int64_t (*)() noexcept;
+
+    constexpr Server(Listener &listener, int64_t silence, Answer answer,
+                     BeforeWait before_wait = nullptr)
+        : listener_(listener), silence_(silence), answer_(answer), before_wait_(before_wait) {}
 
     // Until the socket that listens is gone, or this process may have no descriptors.
     void run() noexcept;
@@ -42,6 +46,7 @@ private:
     Listener &listener_;
     const int64_t silence_;
     const Answer answer_;
+    const BeforeWait before_wait_; // NULL: nothing is to be done then
     size_t count_ = 0;
     Silent silent_[most_silent] = {}; // the oldest first
 };

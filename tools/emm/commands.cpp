@@ -217,6 +217,8 @@ Command run_command(CLI::App &app, const std::vector<std::string> &program,
     option(run, "--limit SIZE", options->limit,
            "device memory of all kinds that the program may have of each device;\n"
            "GPU-UUID=SIZE;*=SIZE: of one, and of the others");
+    option(run, "--shared NAME", options->shared,
+           "share the limit with all processes that are started with the NAME");
     run->add_flag("--sync-free", options->sync_free,
                   "a free waits for the work of its context, as the driver's does");
     run->add_flag("--zero", options->zero, "memory is zero when it is handed out");
@@ -382,6 +384,25 @@ Command top_command(CLI::App &app) {
     return {command, [options] { return run_top(*options); }};
 }
 
+Command limit_command(CLI::App &app) {
+    const auto options = std::make_shared<LimitOptions>();
+    CLI::App *command = app.add_subcommand(
+        "limit", "Change how much device memory a running process or group may have");
+    option(command, "PID|NAME", options->whose,
+           "a process that was started with --limit, or all that share one by\n--shared NAME")
+        ->required();
+    option(command, "SIZE", options->size,
+           "of each device; GPU-UUID=SIZE;*=SIZE: of one, and of the others")
+        ->required();
+    json_flag(command, options->json);
+    command->footer("  emm limit 7810 6GiB\n"
+                    "  emm limit training 12GiB\n\n"
+                    "More holds at once. If there is less than the programs have, they give back "
+                    "what no\nallocation uses, and get no more until they fit; what is live stays "
+                    "theirs.");
+    return {command, [options] { return run_limit(*options); }};
+}
+
 Command report_command(CLI::App &app) {
     const auto options = std::make_shared<ReportOptions>();
     CLI::App *command = app.add_subcommand(
@@ -424,7 +445,7 @@ std::vector<Command> make_commands(CLI::App &app, const std::vector<std::string>
     return {info_command(app),   replay_command(app), bench_command(app),
             events_command(app), check_command(app),  run_command(app, program, signals),
             export_command(app), import_command(app), new_command(app),
-            top_command(app),    report_command(app)};
+            top_command(app),    limit_command(app),  report_command(app)};
 }
 
 } // namespace emm::tool

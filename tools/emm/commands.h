@@ -71,6 +71,7 @@ int run_check(const CheckOptions &options);
 struct RunOptions {
     std::optional<std::string> plugin;  // none: what EMM_PLUGIN says
     std::optional<std::string> limit;   // EMM_LIMIT
+    std::optional<std::string> shared;  // EMM_LIMIT_SHARED
     std::optional<std::string> record;  // the event log
     std::optional<std::string> track;   // EMM_TRACK
     std::optional<std::string> release; // whose caches give back, separated by commas
@@ -118,6 +119,13 @@ struct TopOptions {
     std::string sort = "reserved";
 };
 int run_top(const TopOptions &options);
+
+struct LimitOptions {
+    std::string whose; // a process id, or the name of a group
+    std::string size;  // as EMM_LIMIT
+    bool json = false;
+};
+int run_limit(const LimitOptions &options);
 
 struct ReportOptions {
     std::string input; // an event log or trace; - for standard input

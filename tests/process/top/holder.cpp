@@ -2,7 +2,12 @@
 //
 //     device=ORDINAL  what follows is on that device, at first on device 0
 //     alloc=COUNT     allocates so many blocks of 1 MiB, and keeps them
-//     steady=COUNT    allocates and frees so many blocks a second on a thread, from here on
+//     fill            the same until it is refused, and prints how many it has
+//     free=COUNT      frees so many of them, the newest first
+//     hold=COUNT      allocates so many blocks of 1 MiB, and frees them: its plugin may keep them
+//     trim
+//     used, limit, told   prints MiB: what counts against its bound, that, and what CUDA says is
+//     free steady=COUNT    allocates and frees so many blocks a second on a thread, from here on
 //     slow            its plugin is one that is linked in, and hangs in get_stats from `hang` on
 //     hang, resume
 //     retire, shutdown
@@ -25,6 +30,7 @@
 #include <string>
 #include <thread>
 #include <unistd.h>
+#include <vector>
 
 namespace {
 
@@ -87,10 +93,50 @@ emm_context *context() {
     return known;
 }
 
+constexpr size_t mib = 1 << 20;
+
 emm_deviceptr allocated(emm_context *where) {
     emm_deviceptr ptr = 0;
-    require(emm_memalloc(where, 1 << 20, EMM_STREAM_LEGACY, &ptr) == EMM_OK, "emm_memalloc");
+    require(emm_memalloc(where, mib, EMM_STREAM_LEGACY, &ptr) == EMM_OK, "emm_memalloc");
     return ptr;
+}
+
+std::vector<emm_deviceptr> kept;
+
+size_t fill() {
+    emm_deviceptr ptr = 0;
+    while (emm_memalloc(context(), mib, EMM_STREAM_LEGACY, &ptr) == EMM_OK) {
+        kept.push_back(ptr);
+    }
+    require(std::strstr(emm_last_error()->text, "EMM_LIMIT") != nullptr, "a refusal by the bound");
+    return kept.size();
+}
+
+void free_some(unsigned count) {
+    for (unsigned i = 0; i < count && !kept.empty(); ++i) {
+        require(emm_memfree(context(), kept.back(), 0, EMM_STREAM_LEGACY) >= EMM_OK, "emm_memfree");
+        kept.pop_back();
+    }
+}
+
+void keep(unsigned count) {
+    for (unsigned i = 0; i < count; ++i) {
+        kept.push_back(allocated(context()));
+    }
+}
+
+// Of device 0.
+emm_device_account account() {
+    emm_device_account account = {};
+    account.struct_size = sizeof account;
+    require(emm_get_device_account(0, &account) == EMM_OK, "emm_get_device_account");
+    return account;
+}
+
+size_t told() {
+    size_t free = 0, total = 0;
+    require(emm_get_memory_info(context(), &free, &total) == EMM_OK, "emm_get_memory_info");
+    return free;
 }
 
 void allocate_steadily(unsigned rate) {
@@ -162,9 +208,22 @@ void carry_out(const std::string &step) {
     if (what == "device") {
         use_device(count);
     } else if (what == "alloc") {
-        for (unsigned i = 0; i < count; ++i) {
-            allocated(context());
-        }
+        keep(count);
+    } else if (what == "fill") {
+        std::printf("filled %zu\n", fill());
+    } else if (what == "free") {
+        free_some(count);
+    } else if (what == "hold") {
+        keep(count);
+        free_some(count);
+    } else if (what == "trim") {
+        require(emm_trim(context(), 0, nullptr) == EMM_OK, "emm_trim");
+    } else if (what == "used") {
+        std::printf("used %zu\n", size_t(account().used_bytes / mib));
+    } else if (what == "limit") {
+        std::printf("limit %zu\n", size_t(account().limit_bytes / mib));
+    } else if (what == "told") {
+        std::printf("told %zu\n", told() / mib);
     } else if (what == "steady") {
         allocate_steadily(count);
     } else if (what == "slow") {

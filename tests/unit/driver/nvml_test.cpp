@@ -1,5 +1,7 @@
 #include "driver/nvml.h"
 
+#include "driver/limit.h"
+
 #include "catch.h"
 
 #include <unistd.h>

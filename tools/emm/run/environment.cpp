@@ -64,6 +64,9 @@ Changes run_environment(const Environment &before, const RunOptions &options,
     if (options.limit) {
         changes.emplace_back("EMM_LIMIT", *options.limit);
     }
+    if (options.shared) {
+        changes.emplace_back("EMM_LIMIT_SHARED", *options.shared);
+    }
     if (options.record) {
         changes.emplace_back("EMM_EVENT_LOG", *options.record);
     }

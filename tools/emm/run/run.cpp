@@ -1,6 +1,7 @@
 #include "commands.h"
 
 #include "driver/limit.h"
+#include "driver/shared_group.h"
 #include "observe/callers/track_options.h"
 #include "observe/text.h"
 #include "print.h"
@@ -76,6 +77,17 @@ void check_limit(const std::string &text) {
     }
 }
 
+void check_shared(const RunOptions &options) {
+    const std::string problem = driver::group_name_problem(*options.shared);
+    if (!problem.empty()) {
+        throw Refusal(run_usage, "--shared: " + problem);
+    }
+    const char *const limit = std::getenv("EMM_LIMIT");
+    if (!options.limit && !(limit && *limit)) {
+        throw Refusal(run_usage, "--shared: expected --limit SIZE beside it, found none");
+    }
+}
+
 // Absolute, because the program may go to another folder.
 std::string absolute_record(const std::string &file) {
     if (file.empty()) {
@@ -146,6 +158,9 @@ int run_checked(RunOptions options, WriteSignalsIgnored &signals) {
     }
     if (options.limit) {
         check_limit(*options.limit);
+    }
+    if (options.shared) {
+        check_shared(options);
     }
     if (options.record) {
         options.record = absolute_record(*options.record);

@@ -125,6 +125,9 @@ void take_over(const Json &json, Process &ret_process) {
     ret_process.stuck = signed_at(json, "stuck_ns");
     ret_process.contexts_left_out = number_at(json, "contexts_left_out");
     ret_process.report = lines_at(json, "report");
+    if (member(json, "limit_problem")) {
+        ret_process.limit_problem = text_at(json, "limit_problem");
+    }
     const Json *const contexts = member(json, "contexts");
     for (size_t i = 0; contexts && contexts->is_array() && i < contexts->size(); ++i) {
         if ((*contexts)[i].is_object() && i < monitor::most_contexts) {

@@ -78,13 +78,14 @@ std::vector<Name> present_names() {
     return names_in(table);
 }
 
-Problem no_process(int64_t pid) {
-    return {
-        .stage = "top",
-        .message = fmt::format("top: --dump: expected a process of this user that uses emm, found "
-                               "that {} is none, or cannot be asked from here",
-                               pid),
-        .hint = "emm top lists them; a process in another network namespace, one that runs with "
+Problem no_process(const std::string &subject, int64_t pid) {
+    return {.stage = "top",
+            .message =
+                fmt::format("{}: expected a process of this user that uses emm, found that {} is "
+                            "none, or cannot be asked from here",
+                            subject, pid),
+            .hint =
+                "emm top lists them; a process in another network namespace, one that runs with "
                 "EMM_TOP=off and one that no context has served yet are not among them"};
 }
 
@@ -131,7 +132,7 @@ bool Inquiry::connect_to(const Name &name, Asked &asked) {
     return error != ECONNREFUSED && is_of_this_user(name.claimed_pid);
 }
 
-void Inquiry::begin(const Name &name, Wish wish) {
+void Inquiry::begin(const Name &name, Wish wish, const std::string &rest) {
     Asked asked;
     if (!connect_to(name, asked)) {
         close(asked);
@@ -140,8 +141,10 @@ void Inquiry::begin(const Name &name, Wish wish) {
     asked.process.program = program_of(asked.process.pid);
     const monitor::Request request = {monitor::protocol_magic, monitor::protocol_version,
                                       static_cast<uint32_t>(wish), 0};
+    const std::string message =
+        std::string(reinterpret_cast<const char *>(&request), sizeof request) + rest;
     if (asked.socket >= 0 &&
-        send(asked.socket, &request, sizeof request, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
+        send(asked.socket, message.data(), message.size(), MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
         close(asked); // it ends just now
         return;
     }
@@ -254,7 +257,7 @@ std::vector<Process> Inquiry::ask_all() {
     return processes;
 }
 
-Process Inquiry::ask_for_report(int64_t pid) {
+Process Inquiry::ask(int64_t pid, Wish wish, const std::string &subject, const std::string &rest) {
     for (const Name &name : present_names()) {
         Asked probe;
         const bool is_own = connect_to(name, probe);
@@ -263,7 +266,7 @@ Process Inquiry::ask_for_report(int64_t pid) {
         if (!is_own || found != pid) {
             continue;
         }
-        begin(name, Wish::report);
+        begin(name, wish, rest);
         wait_for_all({name});
         std::vector<Process> taken;
         take(name, taken);
@@ -271,7 +274,14 @@ Process Inquiry::ask_for_report(int64_t pid) {
             return taken.front();
         }
     }
-    throw Failure(no_process(pid));
+    throw Failure(no_process(subject, pid));
+}
+
+void Inquiry::ask_to_trim(const std::vector<Name> &names) {
+    for (const Name &name : names) {
+        begin(name, Wish::trim);
+    }
+    wait_for_all(names);
 }
 
 } // namespace emm::tool::top

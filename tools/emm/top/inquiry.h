@@ -20,9 +20,13 @@ public:
     // Throws Failure if /proc does not tell.
     std::vector<Process> ask_all();
 
-    // One process's report, or its problem. Throws Failure if no process of this user that uses emm
-    // has that id.
-    Process ask_for_report(int64_t pid);
+    // What one process answers, or its problem; `rest` follows the request. Throws Failure, about
+    // `subject`, if no process of this user that uses emm has that id.
+    Process ask(int64_t pid, monitor::Wish wish, const std::string &subject,
+                const std::string &rest = "");
+
+    // All of them at once, by their sockets; waits for their answers.
+    void ask_to_trim(const std::vector<Name> &names);
 
 private:
     struct Asked {
@@ -32,7 +36,7 @@ private:
         bool is_settled = false;
     };
     bool connect_to(const Name &name, Asked &asked);
-    void begin(const Name &name, monitor::Wish wish);
+    void begin(const Name &name, monitor::Wish wish, const std::string &rest = "");
     void wait_for_all(const std::vector<Name> &names);
     void receive(Asked &asked);
     void close(Asked &asked);

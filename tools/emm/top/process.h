@@ -42,7 +42,8 @@ struct Process {
     int64_t stuck = 0;                       // for how long its plugin has not answered; ns
     std::vector<Context> contexts;
     uint64_t contexts_left_out = 0;
-    std::string report; // if it was asked for
+    std::string report;                       // if it was asked for
+    std::optional<std::string> limit_problem; // of a limit that it was told; none: it said nothing
 };
 
 // What /proc tells of a process: its name, "" if there is none; whether this user has started it;

@@ -1,0 +1,227 @@
+#!/usr/bin/env python3
+"""Programs that share a limit (EMM_LIMIT_SHARED), and limits that change (emm limit), on the simulated driver. Each program
+has a simulated device of its own: the budget is emm's."""
+import os
+import pathlib
+import signal
+import subprocess
+import tempfile
+import unittest
+
+import emm_program
+from top_programs import HOLDER, Holder, environment, until
+
+LIMIT = 512  # MiB
+SIM = "memory=4GiB"
+
+
+class Budget(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def member(self, *steps, name="job", limit=f"{LIMIT}MiB", **options):
+        options = {"EMM_SIM": SIM, "EMM_LIMIT_FOLDER": self.folder, "EMM_LOG": "warn", **options}
+        if name:
+            options["EMM_LIMIT_SHARED"] = name
+        if limit:
+            options["EMM_LIMIT"] = limit
+        return Holder(self, *steps, **options)
+
+    def ask(self, holder, step):
+        holder.tell(step)
+        return holder.said[{"fill": "filled"}.get(step, step)]
+
+    def limit(self, whose, size):
+        return emm_program.run("limit", whose, size, EMM_LIMIT_FOLDER=self.folder)
+
+    def refused(self, *arguments, status=1, **variables):
+        done = emm_program.run("limit", *arguments, **{"EMM_LIMIT_FOLDER": self.folder, **variables})
+        self.assertEqual((done.returncode, done.stdout), (status, ""), done.stderr)
+        self.assertEqual(len([line for line in done.stderr.splitlines() if line.startswith("emm: ")]), 1, done.stderr)
+        return done.stderr
+
+    def start(self, **variables):
+        """What a program says that cannot start."""
+        done = subprocess.run([HOLDER, "alloc=1"], text=True, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
+                              env=environment(**{"EMM_PLUGIN": "pool", "EMM_SIM": SIM, "EMM_LIMIT": f"{LIMIT}MiB",
+                                                 "EMM_LIMIT_FOLDER": self.folder, **variables}))
+        self.assertNotEqual(done.returncode, 0)
+        self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+        return done.stderr
+
+
+class Shared(Budget):
+    def test_one_three_and_sixteen_programs_obtain_the_limit_together_and_no_more(self):
+        for plugin in ("passthrough", "pool", "async"):
+            for count in (1, 3, 16):
+                members = [self.member(plugin=plugin, name=f"{plugin}-{count}") for _ in range(count)]
+                for member in members[1:]:
+                    member.tell("alloc=3")
+                obtained = self.ask(members[0], "fill") + 3 * (count - 1)
+                obtained *= 2 if plugin == "passthrough" else 1  # the driver takes pages of 2 MiB
+                with self.subTest(plugin=plugin, count=count):
+                    self.assertLessEqual(obtained, LIMIT)
+                    # A manager takes pages, and the async plugin's pools grow by 32 MiB.
+                    self.assertGreaterEqual(obtained, LIMIT * 0.99 - (count if plugin != "async" else 32 * count))
+                for member in members:
+                    self.assertEqual(member.end(), 0)
+
+    def test_programs_with_another_name_or_none_share_nothing(self):
+        one, other, alone = self.member("fill"), self.member("fill", name="other"), self.member("fill", name=None)
+        for member in (one, other, alone):
+            self.assertGreaterEqual(member.said["filled"], LIMIT * 0.99)
+
+    def test_figures_are_those_of_the_budget(self):
+        one, other = self.member("alloc=100"), self.member("alloc=50")
+        self.assertEqual(self.ask(other, "limit"), LIMIT)
+        one.tell("trim")
+        self.assertGreaterEqual(self.ask(other, "used"), 150)
+        self.assertIn(self.ask(other, "told") + self.ask(other, "used"), (LIMIT - 1, LIMIT))
+
+    def test_what_a_killed_program_held_is_the_others(self):
+        victim, other = self.member("fill"), self.member()
+        self.assertEqual(self.ask(other, "fill"), 0)
+        victim.process.send_signal(signal.SIGKILL)
+        victim.process.wait()
+        self.assertGreaterEqual(self.ask(other, "fill"), LIMIT * 0.99)
+
+    def test_what_a_killed_program_held_is_free_by_cudas_figures_too(self):
+        other, victim = self.member("alloc=1"), self.member("fill")
+        victim.process.send_signal(signal.SIGKILL)
+        victim.process.wait()
+        until(lambda: self.ask(other, "told") >= LIMIT * 0.9)
+
+    def test_a_stopped_program_blocks_no_other(self):
+        stopped, other = self.member("alloc=100"), self.member()
+        os.kill(stopped.pid, signal.SIGSTOP)
+        filled = self.ask(other, "fill")
+        self.assertGreaterEqual(filled, LIMIT - 100 - 64)
+        self.assertLessEqual(filled, LIMIT - 100)
+
+    def test_a_forked_child_does_not_keep_what_its_parent_held(self):
+        parent, other = self.member("fill", "fork"), self.member()
+        self.addCleanup(os.kill, parent.said["child"], signal.SIGKILL)
+        parent.process.kill()
+        parent.process.wait()
+        self.assertGreaterEqual(self.ask(other, "fill"), LIMIT * 0.99)
+
+    def test_a_program_that_closes_every_descriptor_is_still_a_member(self):
+        closer, other = self.member("fill", "closefrom"), self.member()
+        self.assertEqual(self.ask(other, "fill"), 0)
+        closer.tell("free=100")
+
+    def test_the_caches_of_neighbours_are_asked_for_before_a_program_is_refused(self):
+        keeper, other = self.member("hold=400"), self.member()
+        self.assertGreaterEqual(self.ask(other, "fill"), LIMIT * 0.95)
+        self.assertLessEqual(self.ask(keeper, "fill"), LIMIT * 0.05)
+
+    def test_programs_that_are_refused_at_once_ask_each_other_and_go_on(self):
+        members = [self.member("hold=60") for _ in range(4)]
+        for member in members:
+            member.process.stdin.write("fill\nready\n")
+            member.process.stdin.flush()
+            member.said.clear()
+        for member in members:
+            while "ready" not in member.said:
+                member.hear()
+        filled = sum(member.said["filled"] for member in members)
+        self.assertLessEqual(filled, LIMIT)
+        self.assertGreaterEqual(filled, LIMIT * 0.95)
+
+    def test_a_stopped_neighbour_is_not_waited_for_for_long(self):
+        stopped, other = self.member("hold=400"), self.member()
+        os.kill(stopped.pid, signal.SIGSTOP)
+        self.assertLessEqual(self.ask(other, "fill"), LIMIT)
+        os.kill(stopped.pid, signal.SIGCONT)
+        self.assertGreaterEqual(self.ask(other, "fill"), LIMIT * 0.95)
+
+    def test_the_limit_of_the_program_that_joined_first_holds_and_another_is_warned_of(self):
+        self.member("alloc=1")
+        second = self.member("limit", limit="1GiB")
+        self.assertEqual(second.said["limit"], LIMIT)
+        second.end()
+        self.assertIn("the group job has the bound 536870912 of the process that joined first", second.errors)
+
+    def test_the_limit_of_a_job_that_has_ended_does_not_hold_for_the_next(self):
+        self.member("alloc=1").end()
+        self.assertEqual(self.member("limit", limit="1GiB").said["limit"], 1024)
+
+    def test_devices_are_told_apart_by_uuid_never_by_ordinal(self):
+        devices = {"EMM_SIM": f"{SIM},devices=2"}
+        one, other = self.member("device=1", "fill", **devices), self.member("device=0", "fill", **devices)
+        self.assertGreaterEqual(one.said["filled"], LIMIT * 0.99)
+        self.assertGreaterEqual(other.said["filled"], LIMIT * 0.99)
+        self.assertEqual(self.member("device=1", "fill", **devices).said["filled"], 0)
+
+    def test_bad_names_folders_and_files_are_one_sentence_each(self):
+        for name in ("17", "a/b", "..", "a b", "x" * 65):
+            self.assertIn("EMM_LIMIT_SHARED: expected a letter and up to 63 more", self.start(EMM_LIMIT_SHARED=name))
+        self.assertIn("expected EMM_LIMIT beside it", self.start(EMM_LIMIT_SHARED="job", EMM_LIMIT=""))
+        self.assertIn("expected the absolute path of a folder",
+                      self.start(EMM_LIMIT_SHARED="job", EMM_LIMIT_FOLDER="/nowhere"))
+        file = pathlib.Path(self.folder, "limit-job")
+        file.write_bytes(b"short")
+        file.chmod(0o600)
+        self.assertIn("found 5", self.start(EMM_LIMIT_SHARED="job"))
+        file.chmod(0o644)
+        self.assertIn("found mode 0644", self.start(EMM_LIMIT_SHARED="job"))
+
+
+class Changed(Budget):
+    def test_more_holds_at_once_and_less_is_refused_until_the_program_fits(self):
+        alone = self.member("fill", name=None)
+        self.assertEqual(self.limit(alone.pid, "1GiB").returncode, 0)
+        filled = self.ask(alone, "fill")
+        self.assertGreaterEqual(filled, 1024 * 0.99)
+        self.assertEqual(self.ask(alone, "limit"), 1024)
+        self.assertEqual(self.limit(alone.pid, "256MiB").returncode, 0)
+        self.assertEqual(self.ask(alone, "fill"), filled)  # nothing that is live is touched
+        alone.tell("free=900")  # into the cache of its plugin, which is to give it back
+        until(lambda: self.ask(alone, "used") <= 128)
+        filled = self.ask(alone, "fill")
+        self.assertLessEqual(filled, 256)
+        self.assertGreaterEqual(filled, 256 * 0.99)
+
+    def test_a_smaller_limit_has_the_program_give_back_what_it_keeps(self):
+        alone = self.member("hold=400", name=None)
+        self.assertEqual(self.limit(alone.pid, "64MiB").returncode, 0)
+        until(lambda: self.ask(alone, "used") <= 64)
+
+    def test_a_groups_limit_changes_for_all_members(self):
+        one, other = self.member("alloc=200"), self.member("hold=200")
+        done = self.limit("job", "256MiB")
+        self.assertEqual((done.returncode, done.stdout), (0, "256MiB for 2 processes\n"), done.stderr)
+        for member in (one, other):
+            self.assertEqual(self.ask(member, "limit"), 256)
+        self.assertLessEqual(self.ask(other, "fill"), 56)
+        self.assertEqual(self.limit("job", "1GiB").returncode, 0)
+        filled = self.ask(other, "fill")
+        self.assertLessEqual(filled, 824)
+        self.assertGreaterEqual(filled, 824 - 32)
+
+    def test_what_cannot_be_is_one_sentence_each(self):
+        alone, member, free = self.member(name=None), self.member("alloc=1"), self.member("alloc=1", name=None, limit=None)
+        alone.tell("alloc=1")
+        self.assertIn("expected at most the", self.refused(alone.pid, "5GiB"))
+        self.assertIn("expected the UUID of a device", self.refused(alone.pid, "GPU-77=1GiB"))
+        self.assertIn("expected emm limit job", self.refused(member.pid, "1GiB"))
+        self.assertIn("it has no bound", self.refused(free.pid, "1GiB"))
+        self.assertIn("expected a process of this user", self.refused(1, "1GiB"))
+        self.assertIn("expected at most the", self.refused("job", "5GiB"))
+        self.assertIn("No such file", self.refused("none", "1GiB"))
+        for whose, size, expected in ((alone.pid, "1GB", "expected a size such as"), ("a/b", "1GiB", "expected a process id"),
+                                      (alone.pid, "1MiB", "at least 2MiB")):
+            self.assertIn(expected, self.refused(whose, size, status=2))
+        member.end()
+        self.assertIn("all of 'job' have ended", self.refused("job", "1GiB"))
+
+    def test_a_process_that_hangs_is_not_waited_for_for_long(self):
+        hanging = self.member("alloc=1", name=None)
+        os.kill(hanging.pid, signal.SIGSTOP)
+        self.assertIn("no answer for", self.refused(hanging.pid, "1GiB"))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,112 @@
+#include "driver/limit.h"
+
+#include "commands.h"
+#include "driver/shared_group.h"
+#include "print.h"
+#include "problem.h"
+#include "top/inquiry.h"
+#include "usage.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+namespace emm::tool {
+namespace top {
+namespace {
+
+constexpr size_t most_digits = 7; // PID_MAX_LIMIT of Linux has these
+
+std::string variable(const char *name) {
+    const char *const value = std::getenv(name);
+    return value ? value : "";
+}
+
+Failure failure(std::string message) {
+    return Failure({.stage = "limit", .message = "limit: " + std::move(message)});
+}
+
+bool is_process_id(const std::string &text) {
+    return !text.empty() && text.size() <= most_digits &&
+           std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+void limit_process(int64_t pid, const std::string &size) {
+    const Process process = Inquiry().ask(pid, monitor::Wish::limit, "limit", size);
+    if (!process.limit_problem) {
+        throw failure(fmt::format("process {}: {}", pid,
+                                  process.problem.empty() ? "expected emm's answer, found another"
+                                                          : process.problem));
+    }
+    if (!process.limit_problem->empty()) {
+        throw failure(fmt::format("process {}: {}", pid, *process.limit_problem));
+    }
+}
+
+// The members that can be asked; those that cannot are bound as well.
+std::vector<Name> sockets_of(const driver::SharedState &state, size_t &ret_members) {
+    std::vector<Name> names;
+    for (unsigned i = 0; i < slots_in_use(state); i++) {
+        const driver::SharedMember &member = state.members[i];
+        const uint64_t pid = member.pid.load(), random = member.random.load();
+        ret_members += member.ticket.load() != 0;
+        if (member.ticket.load() != 0 && random != 0) {
+            names.push_back({monitor::socket_name(pid, random), static_cast<int64_t>(pid)});
+        }
+    }
+    return names;
+}
+
+size_t limit_group(const std::string &name, const std::vector<driver::Limit> &limits) {
+    const std::string chosen = variable("EMM_LIMIT_FOLDER"), runtime = variable("XDG_RUNTIME_DIR");
+    std::string path;
+    driver::GroupFile file;
+    std::string problem = driver::find_group(name, {chosen, runtime}, path);
+    problem = problem.empty() ? file.open(path, false) : problem;
+    if (!problem.empty()) {
+        throw failure(problem);
+    }
+    file.take_back_dead();
+    size_t members = 0;
+    const std::vector<Name> names = sockets_of(file.state(), members);
+    if (members == 0) {
+        throw failure(fmt::format("expected the name of a group with a process in it, found that "
+                                  "all of '{}' have ended",
+                                  name));
+    }
+    problem = driver::change_bounds(file, limits);
+    if (!problem.empty()) {
+        throw failure(problem);
+    }
+    Inquiry().ask_to_trim(names);
+    return members;
+}
+
+} // namespace
+} // namespace top
+
+int run_limit(const LimitOptions &options) {
+    std::vector<driver::Limit> limits;
+    if (const std::string problem = driver::parse_limits(options.size, limits); !problem.empty()) {
+        throw usage("limit: " + problem);
+    }
+    size_t processes = 1;
+    if (top::is_process_id(options.whose)) {
+        top::limit_process(std::atoll(options.whose.c_str()), options.size);
+    } else if (const std::string problem = driver::group_name_problem(options.whose);
+               !problem.empty()) {
+        throw usage("limit: expected a process id or a group's name: " + problem);
+    } else {
+        processes = top::limit_group(options.whose, limits);
+    }
+    if (options.json) {
+        print_json(Json{{"processes", processes}, {"limit", options.size}});
+    } else {
+        print(fmt::format("{} for {} process{}\n", options.size, processes,
+                          processes == 1 ? "" : "es"));
+    }
+    return 0;
+}
+
+} // namespace emm::tool
