@@ -97,8 +97,8 @@ public:
     bool give(uint64_t id, uint64_t *ret_tracked = nullptr) noexcept;
 
     struct Figures {
-        uint64_t bound = 0; // 0: none
-        uint64_t used = 0;  // what counts against it
+        uint64_t bound = 0;  // 0: none
+        uint64_t used = 0;   // what counts against it
         uint64_t others = 0; // of that, what other processes of a shared budget have
         Tally rows[holders][kinds];
     };

@@ -9,8 +9,8 @@
 //             the one before; only then does the next change begin
 //
 // So a change has happened once the word says so, whoever finishes it, and else not at all. The sum
-// of all holdings is what is taken. What a dead member holds is taken back by one such change, which
-// any member may make: it needs no intent.
+// of all holdings is what is taken. What a dead member holds is taken back by one such change,
+// which any member may make: it needs no intent.
 #pragma once
 
 #include <array>
@@ -72,8 +72,8 @@ uint64_t bound_in_force(const SharedState &state, const SharedDevice &device) no
 uint64_t units_taken(const SharedDevice &device) noexcept;
 uint64_t units_held(const SharedDevice &device, unsigned member) noexcept;
 
-// The member holds at least `units` then; it takes more if it has to and the bound leaves room, else
-// false. One thread of one process at a time calls these two for a member.
+// The member holds at least `units` then; it takes more if it has to and the bound leaves room,
+// else false. One thread of one process at a time calls these two for a member.
 bool hold(SharedDevice &device, unsigned member, uint64_t units, uint64_t bound) noexcept;
 void give_back(SharedDevice &device, unsigned member, uint64_t units) noexcept;
 

@@ -20,7 +20,7 @@ LIMITED = ("pool:max=1GiB", "pool:max=1GiB,growth=segment", "async:max=1GiB", "p
            "pool:max=2GiB+1GiB", "pool:max=1GiB+2GiB")
 
 
-def figures(plugin, *steps, nvml=NVML, says="", program=PROGRAM):
+def figures(plugin, *steps, nvml=NVML, says="", program=PROGRAM, **more):
     """Lines of numbers by step, under `emm run`, or natively if `plugin` is None."""
     folders = ":".join(filter(None, (DRIVER, nvml)))
     variables = {"LD_LIBRARY_PATH": folders, "EMM_SIM": "memory=8GiB,devices=2",
@@ -29,7 +29,7 @@ def figures(plugin, *steps, nvml=NVML, says="", program=PROGRAM):
         plugin, _, limit = plugin.partition("+")
         variables.update(EMM_LIMIT=limit, LD_LIBRARY_PATH=f"{INTERPOSER}:{folders}", EMM_PLUGIN=plugin,
                          LD_PRELOAD=f"{INTERPOSER}/libcuda.so.1", EMM_DRIVER=f"{DRIVER}/libcuda.so.1")
-    done = subprocess.run([program, *steps], env={**os.environ, **variables}, text=True, timeout=120,
+    done = subprocess.run([program, *steps], env={**os.environ, **variables, **more}, text=True, timeout=120,
                           capture_output=True, check=False)
     if done.returncode != 0 or says not in done.stderr or (done.stderr and not says):
         raise AssertionError(f"{plugin} {steps}: status {done.returncode}\n{done.stdout}{done.stderr}")
@@ -147,6 +147,24 @@ class Nvml(unittest.TestCase):
                                  ("9GiB", "expected at most the 8589934592 bytes that device 0 (GPU-")):
             self.assertEqual(figures(f"pool+{limit}", *OPEN[:2], says=f"emm run: EMM_LIMIT: {complaint}"),
                              [("init", library_failed)])
+
+    def test_programs_that_share_a_limit_are_told_what_the_others_leave(self):
+        for plugin in ("pool+1GiB", "passthrough+1GiB", "async+1GiB"):
+            with self.subTest(plugin), tempfile.TemporaryDirectory() as folder:
+                opened = [*OPEN, "context=0", f"alloc={600 * MIB}"]
+                found = figures(plugin, *opened, "exec", *opened, "memory=1", "info", f"alloc={200 * MIB}", "info",
+                                EMM_LIMIT_SHARED="job", EMM_LIMIT_FOLDER=folder)[len(opened) - 1:]
+                refused = [row for row in found if row == ("alloc", 2)]
+                self.assertEqual(len(refused), 1, found)
+                memory, before, alloc, after = found[-4:]
+                self.assertEqual((memory[1:3], before[1:3], alloc), ((0, LIMIT), (0, LIMIT), ("alloc", 0)))
+                self.assertEqual(memory[3], before[3])
+                self.assertLessEqual(before[3], LIMIT - 600 * MIB)
+                self.assertLessEqual(after[3], LIMIT - 800 * MIB)
+
+    def test_a_bad_name_of_a_group_ends_cuinit_with_one_sentence(self):
+        self.assertEqual(figures("pool+1GiB", *OPEN[:2], EMM_LIMIT_SHARED="a b",
+                                 says="emm run: EMM_LIMIT_SHARED: expected a letter")[-1][0], "init")
 
     def test_what_nvml_refuses_is_refused(self):
         for plugin in (None, LIMITED[0]):

@@ -105,6 +105,12 @@ class Refused(Tree):
         for found, expected in (("", size), ("8GB", size), ("0=8GiB", size), ("1MiB", "a size of at least 2MiB")):
             self.assert_refused(2, f"run: --limit: expected {expected}, found '{found}'", "--limit", found, "--", "true")
 
+    def test_a_shared_limit_that_makes_no_sense_is_wrong_usage(self):
+        for found in ("", "17", "a/b"):
+            self.assert_refused(2, f"run: --shared: expected a letter and up to 63 more letters, digits, '.', '_' and '-', found "
+                                   f"'{found}'", "--limit", "1GiB", "--shared", found, "--", "true")
+        self.assert_refused(2, "run: --shared: expected --limit SIZE beside it, found none", "--shared", "job", "--", "true")
+
     def test_tracking_that_makes_no_sense_is_wrong_usage(self):
         for found in ("modules", "", "stack:sample=1/0"):
             self.assert_refused(2, "run: --track: expected module or stack, with :sample=1/N behind it or nothing (N up to "

@@ -33,8 +33,8 @@ void require(bool good, const char *what) {
 #define REQUIRE(condition) require(condition, #condition)
 
 template <class Type> Type &shared_memory() {
-    void *const memory = mmap(nullptr, sizeof(Type), PROT_READ | PROT_WRITE,
-                              MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    void *const memory =
+        mmap(nullptr, sizeof(Type), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     REQUIRE(memory != MAP_FAILED);
     return *new (memory) Type;
 }

@@ -31,8 +31,8 @@ bool make_room(int32_t device, size_t size, const std::function<bool()> &again) 
 // budgets that it shares and does not use. Waits for no other thread.
 void give_back_idle() noexcept;
 
-// Set as libemm is loaded: asks the processes that share this one's budget to give back what they keep, and
-// waits for them within limits. False: there is none that has.
+// Set as libemm is loaded: asks the processes that share this one's budget to give back what they
+// keep, and waits for them within limits. False: there is none that has.
 using AskNeighbours = bool (*)() noexcept;
 inline constinit AskNeighbours ask_neighbours = nullptr;
 

@@ -37,7 +37,8 @@ struct Member {
     GroupFile file;
     std::vector<std::unique_ptr<Share>> shares;
 
-    explicit Member(const std::string &path, uint64_t bound = 1024 * group_mib, Uuid uuid = {1, 2}) {
+    explicit Member(const std::string &path, uint64_t bound = 1024 * group_mib,
+                    Uuid uuid = {1, 2}) {
         REQUIRE(join_group(file, path, {{uuid, 4096 * group_mib, bound}}, shares).empty());
     }
     Share &share() { return *shares.front(); }
@@ -55,9 +56,9 @@ TEST_CASE("a group's name is a letter and up to 63 more characters that no shell
     for (const char *good : {"a", "job-17", "A.b_c"}) {
         CHECK(group_name_problem(good).empty());
     }
-    for (const std::string &bad : {std::string(), std::string("17"), std::string("../x"),
-                                   std::string("a b"), std::string("a/b"), std::string("\xc3\xa4"),
-                                   std::string(65, 'a'), std::string("a\n")}) {
+    for (const std::string &bad :
+         {std::string(), std::string("17"), std::string("../x"), std::string("a b"),
+          std::string("a/b"), std::string("\xc3\xa4"), std::string(65, 'a'), std::string("a\n")}) {
         CHECK_THAT(group_name_problem(bad), ContainsSubstring("expected a letter"));
     }
 }
@@ -87,7 +88,8 @@ TEST_CASE("a folder of emm's that other users can write to is refused") {
 
 TEST_CASE("two members share one budget for a device, and none for two devices") {
     const Folder folder;
-    Member one(folder.file()), other(folder.file()), elsewhere(folder.file(), 1024 * group_mib, {3, 4});
+    Member one(folder.file()), other(folder.file()),
+        elsewhere(folder.file(), 1024 * group_mib, {3, 4});
     CHECK(one.share().cover(700 * group_mib));
     CHECK_FALSE(other.share().cover(325 * group_mib));
     CHECK(other.share().cover(324 * group_mib));
