@@ -68,20 +68,19 @@ void Account::set_share(int32_t device, Share *share) {
 void Account::give_back_reserves() {
     const std::lock_guard lock(mutex_);
     for (const auto &[device, its] : devices_) {
-        settle(device, false);
+        settle(device, its, false);
     }
 }
 
-bool Account::has_room(int32_t device, uint64_t bytes) {
-    const Device &its = devices_[device];
+bool Account::has_room(int32_t device, const Device &its, uint64_t bytes) {
     const uint64_t used = used_now(device);
     return its.share && bytes != 0 ? bytes <= UINT64_MAX - used && its.share->cover(used + bytes)
                                    : fits(bytes, used, its.bound);
 }
 
-void Account::settle(int32_t device, bool keeps_reserve) {
-    if (Share *const share = devices_[device].share) {
-        share->settle(used_now(device), keeps_reserve);
+void Account::settle(int32_t device, const Device &its, bool keeps_reserve) {
+    if (its.share) {
+        its.share->settle(used_now(device), keeps_reserve);
     }
 }
 
@@ -139,7 +138,7 @@ uint64_t Account::try_take(const Charge &charge, uint64_t growing) {
     const std::lock_guard lock(mutex_);
     Device &device = devices_[charge.device];
     const uint64_t bytes = bounded_bytes(charge);
-    if (is_bounded(charge.kind) && !has_room(charge.device, bytes)) {
+    if (is_bounded(charge.kind) && !has_room(charge.device, device, bytes)) {
         return 0;
     }
     items_.emplace(last_id_ + 1, Item{charge, 0, growing});
@@ -238,7 +237,7 @@ bool Account::give(uint64_t id, uint64_t *ret_tracked) noexcept {
     Device &device = devices_[charge.device];
     if (item.references == 0) {
         device.pending -= bounded_bytes(charge);
-        settle(charge.device);
+        settle(charge.device, device);
         return true;
     }
     device.rows[size_t(charge.holder)][size_t(charge.kind)].remove(charge.bytes);
@@ -246,7 +245,7 @@ bool Account::give(uint64_t id, uint64_t *ret_tracked) noexcept {
         totals_[charge.kind == Kind::pinned].remove(charge.bytes);
     }
     pools_.erase(item.pool);
-    settle(charge.device);
+    settle(charge.device, device);
     return true;
 }
 

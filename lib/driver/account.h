@@ -139,8 +139,8 @@ private:
     uint64_t pool_of(uint64_t id) const noexcept;
     std::optional<uint64_t> ask(uint64_t pool, PoolFigure which) const;
     uint64_t used_now(int32_t device); // the mutex is held, also by the next two
-    bool has_room(int32_t device, uint64_t bytes);
-    void settle(int32_t device, bool keeps_reserve = true);
+    bool has_room(int32_t device, const Device &its, uint64_t bytes);
+    void settle(int32_t device, const Device &its, bool keeps_reserve = true);
 
     const AskPool ask_;
     std::mutex growth_mutex_;  // taken before the other, while pools are asked

@@ -8,9 +8,9 @@
 //   holding   anyone who finds the word so adds the intent to what the slot holds, if its number is
 //             the one before; only then does the next change begin
 //
-// So a change has happened once the word says so, whoever finishes it, and else not at all. The sum
-// of all holdings is what is taken. What a dead member holds is taken back by one such change,
-// which any member may make: it needs no intent.
+// So a change has happened once the word says so, whichever process finishes it, and else not at
+// all. The sum of all holdings is what is taken. What a dead member holds is taken back by one such
+// change, which any member may make: it needs no intent.
 #pragma once
 
 #include <array>

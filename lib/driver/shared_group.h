@@ -15,8 +15,8 @@
 #include <vector>
 
 // EMM_LIMIT_SHARED: the processes of one user that share a budget under one name, and the file that
-// they meet in. Whoever can open that file is trusted with it: it is the user's own, and no other
-// user can read or write it. Texts answered are "" or what is wrong.
+// they meet in. Every process of the user can write to that file, and no other user can. Texts
+// answered are "" or what is wrong.
 namespace emm::driver {
 
 std::string group_name_problem(std::string_view name);

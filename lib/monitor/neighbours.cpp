@@ -1,6 +1,6 @@
 // Processes that share a budget (EMM_LIMIT_SHARED) ask each other for what they keep and do not
 // use. The thread that is refused asks, and the other processes' threads answer: two that ask each
-// other at the same time both get an answer. Nobody is waited for longer than `patience`.
+// other at the same time both get an answer. The wait for all answers together is bounded.
 #include "monitor/neighbours.h"
 
 #include "driver/shared_group.h"
@@ -19,7 +19,7 @@
 namespace emm::monitor {
 namespace {
 
-constexpr int64_t patience = 500'000'000; // nanoseconds; a process gives its plugin 0.3 s
+constexpr int64_t answer_timeout = 500'000'000; // nanoseconds; a process gives its plugin 0.3 s
 
 bool holds_any(const driver::SharedState &state, unsigned member) {
     return std::any_of(
@@ -62,8 +62,8 @@ std::vector<pollfd> ask_all(const driver::GroupFile &group) {
 // How many have answered, or ended.
 size_t wait_for(std::vector<pollfd> asked) {
     const size_t count = asked.size();
-    const int64_t until = sockets::now() + patience;
-    for (int64_t left = patience; !asked.empty() && left > 0; left = until - sockets::now()) {
+    const int64_t until = sockets::now() + answer_timeout;
+    for (int64_t left = answer_timeout; !asked.empty() && left > 0; left = until - sockets::now()) {
         poll(asked.data(), asked.size(), static_cast<int>(left / 1'000'000) + 1);
         const auto end = std::partition(asked.begin(), asked.end(),
                                         [](const pollfd &each) { return each.revents == 0; });

@@ -87,8 +87,13 @@ bool may_others_hold(const emm_context &context, bool of_device, size_t size) no
            any_other(context, of_device, [](emm_context &) { return true; });
 }
 
-bool did_neighbours_give() noexcept {
-    return ask_neighbours && ask_neighbours();
+// Where they may have what is missing. A request that there is room for fails for another reason.
+bool did_neighbours_give(int32_t device, size_t size) noexcept {
+    if (!ask_neighbours || observe::is_forked_child()) {
+        return false;
+    }
+    const driver::Account::Figures its = driver::account().figures(device);
+    return its.others != 0 && its.used + size + most_rounding > its.bound && ask_neighbours();
 }
 
 } // namespace
@@ -114,7 +119,8 @@ emm_status recover(emm_context &context, size_t size, emm_status status,
         return_and_wait(context);
     }
     status = again();
-    return status == EMM_E_OUT_OF_MEMORY && did_neighbours_give() ? again() : status;
+    return status == EMM_E_OUT_OF_MEMORY && did_neighbours_give(context.device, size) ? again()
+                                                                                      : status;
 }
 
 bool make_room(int32_t device, size_t size, const std::function<bool()> &again) noexcept {
@@ -139,7 +145,7 @@ bool make_room(int32_t device, size_t size, const std::function<bool()> &again) 
             return true;
         }
     }
-    return did_neighbours_give() && again();
+    return did_neighbours_give(device, size) && again();
 }
 
 void give_back_idle() noexcept {

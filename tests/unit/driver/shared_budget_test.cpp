@@ -118,7 +118,7 @@ TEST_CASE("counts are exact after changes of many threads at once") {
     CHECK(group.held_by_all() == units_taken(group.device));
 }
 
-TEST_CASE("a device has one row, whoever asks for it, and the 33rd has none") {
+TEST_CASE("a device has one row, however often it is asked for, and the 33rd has none") {
     const auto own = std::make_unique<SharedState>();
     for (uint64_t i = 0; i < most_shared_devices; i++) {
         SharedDevice *const row = row_of(*own, {i * 2, 7}, 1);

@@ -111,8 +111,8 @@ TEST_CASE("a member that has left takes nothing with it") {
 
 TEST_CASE("a forked child has no part in the budget, and keeps nothing of its parent's in it") {
     const Folder folder;
-    auto one = std::make_unique<Member>(folder.file());
-    CHECK(one->share().cover(1000 * group_mib));
+    Member one(folder.file());
+    CHECK(one.share().cover(1000 * group_mib));
     int hold[2];
     REQUIRE(pipe(hold) == 0);
     const pid_t child = fork();
@@ -121,14 +121,13 @@ TEST_CASE("a forked child has no part in the budget, and keeps nothing of its pa
         close(hold[1]);
         _exit(read(hold[0], &byte, 1) == 0 ? 0 : 1);
     }
-    one->file.close(); // as the kernel does when the parent ends
+    one.file.close(); // as the kernel does when the parent ends
     Member other(folder.file());
     CHECK(other.share().cover(1024 * group_mib));
     close(hold[0]);
     close(hold[1]);
     int status = 1;
     CHECK((waitpid(child, &status, 0) == child && status == 0));
-    one.release(); // its shares refer to a file that is no longer mapped
 }
 
 TEST_CASE("the bound of the first member holds until it has left") {
