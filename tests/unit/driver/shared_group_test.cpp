@@ -99,6 +99,19 @@ TEST_CASE("two members share one budget for a device, and none for two devices")
     CHECK(other.share().cover(924 * group_mib));
 }
 
+TEST_CASE("pairs within a step write nothing that members share") {
+    const Folder folder;
+    Member one(folder.file());
+    const std::atomic<uint64_t> &word = row_of(one.file.state(), {1, 2}, 4096 * group_mib)->word;
+    CHECK(one.share().cover(group_mib));
+    const uint64_t before = word;
+    for (int i = 0; i < 1000; i++) {
+        CHECK(one.share().cover(17 * group_mib));
+        one.share().settle(group_mib, true);
+    }
+    CHECK(word == before);
+}
+
 TEST_CASE("a member that has left takes nothing with it") {
     const Folder folder;
     Member other(folder.file());
