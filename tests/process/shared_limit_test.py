@@ -33,6 +33,12 @@ class Budget(unittest.TestCase):
         holder.tell(step)
         return holder.said[{"fill": "filled"}.get(step, step)]
 
+    def stop(self, holder):
+        """Its threads stop one by one."""
+        os.kill(holder.pid, signal.SIGSTOP)
+        tasks = list(pathlib.Path(f"/proc/{holder.pid}/task").glob("*/stat"))
+        until(lambda: all(task.read_text().rsplit(")", 1)[1].split()[0] == "T" for task in tasks))
+
     def limit(self, whose, size):
         return emm_program.run("limit", whose, size, EMM_LIMIT_FOLDER=self.folder)
 
@@ -95,7 +101,7 @@ class Shared(Budget):
 
     def test_a_stopped_program_blocks_no_other(self):
         stopped, other = self.member("alloc=100"), self.member()
-        os.kill(stopped.pid, signal.SIGSTOP)
+        self.stop(stopped)
         filled = self.ask(other, "fill")
         self.assertGreaterEqual(filled, LIMIT - 100 - 64)
         self.assertLessEqual(filled, LIMIT - 100)
@@ -132,7 +138,7 @@ class Shared(Budget):
 
     def test_a_stopped_neighbour_is_not_waited_for_for_long(self):
         stopped, other = self.member("hold=400"), self.member()
-        os.kill(stopped.pid, signal.SIGSTOP)
+        self.stop(stopped)
         self.assertLessEqual(self.ask(other, "fill"), LIMIT)
         os.kill(stopped.pid, signal.SIGCONT)
         self.assertGreaterEqual(self.ask(other, "fill"), LIMIT * 0.95)
@@ -219,7 +225,7 @@ class Changed(Budget):
 
     def test_a_process_that_hangs_is_not_waited_for_for_long(self):
         hanging = self.member("alloc=1", name=None)
-        os.kill(hanging.pid, signal.SIGSTOP)
+        self.stop(hanging)
         self.assertIn("no answer for", self.refused(hanging.pid, "1GiB"))
 
 
