@@ -123,6 +123,11 @@ inline emm_stats stats(emm_context *context) {
     return detail::told_by<emm_stats>(emm_get_stats, context);
 }
 
+// What this process holds of a device (an ordinal), and the device's bound.
+inline emm_device_account device_account(int32_t device) {
+    return detail::told_by<emm_device_account>(emm_get_device_account, device);
+}
+
 // Returns the plugin's cache to the driver, but for `keep_bytes`; tells how much that was.
 inline size_t trim(emm_context *context, size_t keep_bytes = 0) {
     return detail::made_by<size_t>(emm_trim, context, keep_bytes);

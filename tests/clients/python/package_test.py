@@ -32,7 +32,7 @@ def functions(text):
 
 def fields(text, struct):
     body = re.search(r"typedef struct %s \{(.*?)\} %s;" % (struct, struct), text, re.S).group(1)
-    return re.findall(r"(\w+)(?:\[\d+\])?;", body)
+    return re.findall(r"(\w+)(?:\[\w+\])?;", body)
 
 
 def python(program, **variables):
@@ -50,6 +50,8 @@ class Declarations(unittest.TestCase):
         for name, struct in {"emm_error": _api.LastError, "emm_plugin_info": emm.PluginInfo,
                              "emm_driver_info": emm.DriverInfo, "emm_event": _api.Event,
                              "emm_driver_usage": _api.DriverUsage, "emm_counters": emm.Counters,
+                             "emm_device_account": emm.DeviceAccount, "emm_memory_row": _api.MemoryRow,
+                             "emm_driver_memory": _api.DriverMemory,
                              "emm_memory_info": emm.MemoryInfo, "emm_frame": _api.Frame,
                              "emm_allocation": _api.Allocation, "emm_array": _api.ArrayInfo,
                              "emm_array_field": _api.ArrayField, "emm_array_layout": _api.ArrayLayout,
@@ -138,6 +140,16 @@ class Calls(unittest.TestCase):
         self.assertEqual((info.pool, info.group), (b"kv-cache", context))
         with self.assertRaisesRegex(emm.Error, "'64MiB' for 'max', found '32MiB'"):
             emm.context_named(context, "kv-cache", "max=32MiB")
+
+    def test_a_devices_account_has_its_bound_and_rows_by_kind(self):
+        done = python("import ctypes, emm\ncontext, ptr = emm.context_for_device(0), ctypes.c_ulonglong()\n"
+                      "emm.check(emm.lib.emm_memalloc(context, 4 << 20, emm.UNORDERED, ctypes.byref(ptr)))\n"
+                      "account = emm.device_account(0)\n"
+                      "print(account.limit_bytes, account.used_bytes, account.managers[emm.EMM_MEMORY_BLOCK].live)",
+                      EMM_LIMIT="1GiB", EMM_PLUGIN="passthrough")
+        self.assertEqual(done.stdout, f"{1 << 30} {4 << 20} 1\n", done.stderr)
+        with self.assertRaises(emm.Error):
+            emm.device_account(1000)
 
     def test_out_of_memory_is_an_error_of_memory_with_emms_sentence(self):
         context = emm.context_for_device(0)

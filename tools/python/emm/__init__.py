@@ -5,24 +5,25 @@ and RMM.
 constants keep their C names. `check` turns a status into an exception. Importing this loads libemm and touches no CUDA.
 """
 from ._api import (
-    UNORDERED, ContextInfo, Counters, DriverInfo, IpcHandle, MemoryInfo, PluginInfo, Stats, lib,
-    library_path,
+    UNORDERED, ContextInfo, Counters, DeviceAccount, DriverInfo, IpcHandle, MemoryInfo, PluginInfo,
+    Stats, lib, library_path,
 )
 from ._array import Array
 from ._constants import *  # noqa: F403
 from ._constants import __all__ as _constants
 from ._error import Error, OutOfMemoryError, check
 from ._process import (
-    context_for_device, context_named, current_context, driver_info, memory_info, plugin_info, set_plugin,
-    shutdown, stats,
+    context_for_device, context_named, current_context, device_account, driver_info, memory_info, plugin_info,
+    set_plugin, shutdown, stats,
 )
 from ._register import register
 
 __version__ = lib.emm_version().decode()
 
 __all__ = [
-    *_constants, "UNORDERED", "Array", "ContextInfo", "Counters", "DriverInfo", "Error", "IpcHandle", "MemoryInfo",
-    "OutOfMemoryError", "PluginInfo", "Stats", "check", "context_for_device", "context_named", "current_context",
-    "driver_info", "lib", "library_path", "memory_info", "plugin_info", "register", "set_plugin",
+    *_constants, "UNORDERED", "Array", "ContextInfo", "Counters", "DeviceAccount", "DriverInfo", "Error",
+    "IpcHandle", "MemoryInfo", "OutOfMemoryError", "PluginInfo", "Stats", "check", "context_for_device", "context_named",
+    "current_context", "device_account", "driver_info", "lib", "library_path", "memory_info", "plugin_info", "register",
+    "set_plugin",
     "shutdown", "stats",
 ]

@@ -2,7 +2,7 @@
 import os
 from ctypes import byref, c_size_t, c_void_p
 
-from ._api import DriverInfo, PluginInfo, Stats, lib
+from ._api import DeviceAccount, DriverInfo, PluginInfo, Stats, lib
 from ._error import check
 
 
@@ -53,6 +53,11 @@ def memory_info(context):
 
 def stats(context):
     return made_by(lib.emm_get_stats, context, kind=Stats)
+
+
+def device_account(device):
+    """What this process holds of a device, an ordinal, and the device's bound: rows by EMM_MEMORY_*."""
+    return made_by(lib.emm_get_device_account, device, kind=DeviceAccount)
 
 
 def shutdown():

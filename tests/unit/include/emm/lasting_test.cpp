@@ -78,6 +78,8 @@ TEST_CASE("statistics tell of pending frees, which a trim runs, and a reset drop
     CHECK(emm::stats(gpu()).pending_bytes == 0);
     const emm::MemoryPointer live(gpu(), 1 << 20);
     CHECK(emm::stats(gpu()).live_bytes >= 1 << 20);
+    CHECK(emm::device_account(0).managers_bytes >= 1 << 20);
+    CHECK_THROWS_AS(emm::device_account(1000), emm::Error);
     emm::reset(gpu());
     CHECK(emm::stats(gpu()).live_bytes == 0);
     CHECK(live.info().state == EMM_MEMORY_INERT);
