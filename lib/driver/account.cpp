@@ -184,7 +184,17 @@ int32_t Account::device_of(uint64_t pool) const {
     return found == pools_.end() ? -1 : found->second.charge.device;
 }
 
+// A pool may have reserved something by then.
 bool Account::keep(uint64_t id, uint64_t pool) noexcept {
+    const bool is_known = keep_charge(id, pool);
+    if (pool != 0) {
+        const std::lock_guard growth(growth_mutex_);
+        refresh(pool);
+    }
+    return is_known;
+}
+
+bool Account::keep_charge(uint64_t id, uint64_t pool) noexcept {
     const std::lock_guard lock(mutex_);
     const auto found = items_.find(id);
     if (found == items_.end() || found->second.references++ != 0) {
@@ -296,6 +306,13 @@ void Account::pool_ends(uint64_t pool) {
     ended_pools_peak_ = std::max(ended_pools_peak_, peak);
     if (const auto found = pools_.find(pool); found != pools_.end()) {
         found->second.has_ended = true;
+    }
+}
+
+void Account::pool_stays(uint64_t pool) noexcept {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = pools_.find(pool); found != pools_.end()) {
+        found->second.has_ended = false;
     }
 }
 

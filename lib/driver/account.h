@@ -109,9 +109,10 @@ public:
     Tally managers_total(bool of_host) const;
     uint64_t managers_pools(PoolFigure which);
 
-    // Before the driver is asked: its highest figure is remembered. If the driver refuses, the
-    // pool counts as it is now.
+    // Before the driver is asked: its highest figure is remembered, and the pool counts as it is
+    // now. If the driver refuses, the pool stays, and counts as before.
     void pool_ends(uint64_t pool);
+    void pool_stays(uint64_t pool) noexcept;
 
 private:
     struct Item {
@@ -127,7 +128,7 @@ private:
     struct Pool {
         Charge charge;
         uint64_t reserved = 0;  // as last told
-        bool has_ended = false; // the driver has refused that: what it holds stays
+        bool has_ended = false; // or is about to: it may not be asked
     };
     using Pools = std::map<uint64_t, Pool>; // by handle
 
@@ -136,6 +137,7 @@ private:
     void refresh_all(int32_t device);
     uint64_t take(const Charge &charge, uint64_t growing);
     uint64_t try_take(const Charge &charge, uint64_t growing);
+    bool keep_charge(uint64_t id, uint64_t pool) noexcept;
     uint64_t pool_of(uint64_t id) const noexcept;
     std::optional<uint64_t> ask(uint64_t pool, PoolFigure which) const;
     uint64_t used_now(int32_t device); // the mutex is held, also by the next two
