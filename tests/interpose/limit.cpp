@@ -13,16 +13,23 @@ namespace {
 
 constexpr size_t bound = 8192 * mib, piece = 16 * mib;
 
+// NULL: it is no simulated driver.
+template <class Entry> Entry simcuda_entry(const char *name) {
+    void *entry = nullptr;
+    CUdriverProcAddressQueryResult found = {};
+    return cu.cuGetProcAddress(name, &entry, 12000, 0, &found) == CUDA_SUCCESS
+               ? reinterpret_cast<Entry>(entry)
+               : nullptr;
+}
+
 // What the device has in use: the simulated driver says it of this process; a GPU's is asked by a
 // process that emm does not serve.
 uint64_t device_bytes() {
-    void *entry = nullptr;
-    CUdriverProcAddressQueryResult found = {};
-    if (cu.cuGetProcAddress("simcuda_get_counters", &entry, 12000, 0, &found) == CUDA_SUCCESS &&
-        entry) {
+    using GetCounters = decltype(&simcuda_get_counters);
+    if (const auto get = simcuda_entry<GetCounters>("simcuda_get_counters")) {
         simcuda_counters counters = {};
         counters.struct_size = sizeof counters;
-        reinterpret_cast<decltype(&simcuda_get_counters)>(entry)(&counters);
+        get(&counters);
         return counters.device_bytes;
     }
     const std::unique_ptr<FILE, int (*)(FILE *)> told(
@@ -262,6 +269,54 @@ void take_all(const Kind &kind, size_t count) {
     }
 }
 
+// It stays the device's current pool, too.
+void a_pool_that_does_not_end_goes_on_counting() {
+    const auto fail = simcuda_entry<decltype(&simcuda_fail)>("simcuda_fail");
+    if (!fail) {
+        return; // no GPU can be made to
+    }
+    const Contexts contexts(1);
+    const CUmemoryPool pool = make_pool();
+    CUmemoryPool before = nullptr, current = nullptr;
+    CUdeviceptr ptr = 0;
+    NEED(cu.cuDeviceGetMemPool(&before, 0));
+    NEED(cu.cuDeviceSetMemPool(0, pool));
+    const size_t free = free_bytes();
+    fail("cuMemPoolDestroy@1");
+    fact(cu.cuMemPoolDestroy(pool) != CUDA_SUCCESS, "the driver refuses to destroy a pool");
+    fail("");
+    NEED(cu.cuMemAllocAsync(&ptr, 256 * mib, nullptr));
+    fact(free_bytes() == free - 256 * mib, "what a pool takes later counts");
+    fact(cu.cuMemAllocFromPoolAsync(&ptr, bound, pool, nullptr) == CUDA_ERROR_OUT_OF_MEMORY,
+         "that pool is within the bound");
+    NEED(cu.cuDeviceGetMemPool(&current, 0));
+    fact(current == pool, "that pool is the device's as before");
+    NEED(cu.cuMemFreeAsync(ptr, nullptr));
+    NEED(cu.cuStreamSynchronize(nullptr));
+    NEED(cu.cuMemPoolDestroy(pool));
+    fact(free_bytes() == free, "it counts no more once it has ended");
+    NEED(cu.cuDeviceSetMemPool(0, before));
+}
+
+// As without a bound: no device has so much.
+void what_makes_no_sense_is_told_so() {
+    const Contexts contexts(1);
+    CUDA_ARRAY_DESCRIPTOR flat = {};
+    flat.Width = flat.Height = size_t(1) << 20;
+    flat.Format = CU_AD_FORMAT_FLOAT;
+    flat.NumChannels = 3;
+    CUarray array = nullptr;
+    fact(cu.cuArrayCreate(&array, &flat) == CUDA_ERROR_INVALID_VALUE,
+         "a huge array of 3 channels is invalid");
+    const CUmemAllocationProp properties = on_device_0();
+    CUmemGenericAllocationHandle handle = 0;
+    constexpr size_t huge = 128 * bound;
+    fact(cu.cuMemCreate(&handle, huge + 1, &properties, 0) == CUDA_ERROR_INVALID_VALUE,
+         "huge physical memory of an odd size is invalid");
+    fact(cu.cuMemCreate(&handle, huge, &properties, 0) == CUDA_ERROR_OUT_OF_MEMORY,
+         "huge physical memory of an even size is out of memory");
+}
+
 } // namespace
 
 int main(int argc, char *argv[]) {
@@ -275,6 +330,8 @@ int main(int argc, char *argv[]) {
     size_t total = 0;
     NEED(cu.cuDeviceTotalMem(&total, 0));
     fact(total == bound, "the device's total is the bound");
+    a_pool_that_does_not_end_goes_on_counting();
+    what_makes_no_sense_is_told_so();
     for (const size_t contexts : {1, 3}) {
         for (const Kind &kind : kinds) {
             take_all(kind, contexts);

@@ -24,6 +24,14 @@ public:
     Charged &operator=(const Charged &) = delete;
 
     bool is_refused() const { return is_refused_; }
+    // What is more than the device has is refused by the driver, which may have another reason.
+    template <class Call> static CUresult refuse(const emm_driver_memory &memory, Call call) {
+        size_t whole = 0;
+        const bool is_beyond = ask_driver<&cuDeviceTotalMem>(served_cuDeviceTotalMem_v2, &whole,
+                                                             memory.device) == CUDA_SUCCESS &&
+                               memory.bytes > whole;
+        return is_beyond ? call() : CUDA_ERROR_OUT_OF_MEMORY;
+    }
     uint64_t id() const { return id_; }
     void keep(CUmemoryPool pool) {
         emm_keep_driver_memory(id_, pool);

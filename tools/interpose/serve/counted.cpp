@@ -51,11 +51,11 @@ CUresult make(Passed kind, CUcontext context, const emm_driver_memory &wanted, C
     const Turn turn;
     Charged charged(turn.is_programs(), wanted);
     if (charged.is_refused()) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
+        return Charged::refuse(wanted, call);
     }
     const CUresult result = call();
     if (result == CUDA_SUCCESS && charged.id() != 0) {
-        server().passed_on.add(kind, key(), {charged.id(), context});
+        server().passed_on.add(kind, key(), {charged.id(), context, 1, wanted.device});
         charged.keep(pool_made(wanted.kind, key()));
     }
     return result;
@@ -143,11 +143,27 @@ void serve_both(Entries &entries) {
 }
 
 // The account asks its pools how large they are: before the driver ends one, that is over. One that
-// the driver refuses to end counts no more.
-Answer pool_ends(CUmemoryPool pool) {
-    server().pools.forget(pool); // first: another thread may get the handle
-    emm_give_driver_memory(server().passed_on.release(Passed::pool, key_of(pool)).charge);
-    return {};
+// the driver refuses to end is charged again.
+CUresult pool_destroy(CUmemoryPool pool) {
+    const Turn turn;
+    const auto destroy = [&] { return ask_driver<&pool_destroy>(served_cuMemPoolDestroy, pool); };
+    if (!turn.is_programs()) {
+        return destroy();
+    }
+    // First: another thread may get the handle.
+    const std::vector<CUdevice> devices = server().pools.forget(pool);
+    const PassedOn::Item item = server().passed_on.release(Passed::pool, key_of(pool));
+    emm_give_driver_memory(item.charge);
+    const CUresult result = destroy();
+    if (result != CUDA_SUCCESS && item.references != 0) {
+        Charged again(true, charge(item.device, EMM_MEMORY_POOL, 0));
+        server().passed_on.add(Passed::pool, key_of(pool), {again.id(), nullptr, 1, item.device});
+        again.keep(pool);
+    }
+    for (size_t i = 0; result != CUDA_SUCCESS && i < devices.size(); i++) {
+        server().pools.set(devices[i], pool);
+    }
+    return result;
 }
 
 // --- mappings ----------------------------------------------------------------------------------
@@ -228,7 +244,7 @@ void serve_counted(Entries &entries) {
                served_cuMemRelease, &tell_physical>(entries);
     entries.at[served_cuMemPoolCreate] =
         entry_of<&Create<served_cuMemPoolCreate, Passed::pool, CUmemoryPool, &tell_pool>::call>();
-    serve<served_cuMemPoolDestroy, &pool_ends>(entries);
+    entries.at[served_cuMemPoolDestroy] = entry_of<&pool_destroy>();
     watch<served_cuMemMap, &mapped>(entries);
     entries.at[served_cuMemUnmap] = entry_of<&mem_unmap>();
     serve_both<Passed::array, CUarray, served_cuArray3DCreate_v2, served_cuArrayDestroy,

@@ -35,11 +35,13 @@ void count_node(CUgraph graph, Charged &charged) {
 // `add` has the driver add a node that allocates.
 template <class Params, class Add>
 CUresult add_allocating(const Turn &turn, CUgraph graph, Params *params, Add add) {
-    Charged charged(turn.is_programs(),
-                    {sizeof(emm_driver_memory), params ? params->poolProps.location.id : -1,
-                     EMM_MEMORY_GRAPH_NODE, 0, params ? params->bytesize : 0, nullptr});
+    const emm_driver_memory wanted = {
+        sizeof(emm_driver_memory),     params ? params->poolProps.location.id : -1,
+        EMM_MEMORY_GRAPH_NODE,         0,
+        params ? params->bytesize : 0, nullptr};
+    Charged charged(turn.is_programs(), wanted);
     if (charged.is_refused()) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
+        return Charged::refuse(wanted, add);
     }
     const CUresult result = add();
     if (turn.is_programs() && result == CUDA_SUCCESS) {

@@ -30,6 +30,7 @@ public:
         uint64_t charge = 0;
         CUcontext context = nullptr; // with which it ends; NULL: with none
         unsigned references = 1;
+        CUdevice device = 0;
     };
 
     // What there is no room to remember stays charged.

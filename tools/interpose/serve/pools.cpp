@@ -19,10 +19,19 @@ void Pools::set(CUdevice device, CUmemoryPool pool) {
     any_own_.store(!own_.empty(), std::memory_order_release);
 }
 
-void Pools::forget(CUmemoryPool pool) {
+std::vector<CUdevice> Pools::forget(CUmemoryPool pool) {
+    std::vector<CUdevice> devices;
     const std::lock_guard lock(mutex_);
-    std::erase_if(own_, [&](const auto &each) { return each.second == pool; });
+    for (const auto &[device, own] : own_) {
+        if (own == pool) {
+            devices.push_back(device);
+        }
+    }
+    for (const CUdevice device : devices) {
+        own_.erase(device);
+    }
     any_own_.store(!own_.empty(), std::memory_order_release);
+    return devices;
 }
 
 CUmemoryPool Pools::find_own(emm_context *context) {

@@ -18,8 +18,8 @@ public:
     // Stream-ordered allocations of the device come from `pool` from now on.
     void set(CUdevice device, CUmemoryPool pool);
 
-    // The pool is gone: a device that had it has its default one again.
-    void forget(CUmemoryPool pool);
+    // The pool is gone: the devices that had it have their default ones again.
+    std::vector<CUdevice> forget(CUmemoryPool pool);
 
     // The program's own that those of the context's device come from; NULL: it is the default one.
     CUmemoryPool own_for(emm_context *context) {
