@@ -173,9 +173,11 @@ uint64_t Account::take_growth(uint64_t pool, uint64_t bytes) {
         reserved = ask(pool, PoolFigure::reserved);
         used = ask(pool, PoolFigure::used);
     }
+    // The pool may grow all the same, because that memory is in use on another stream: once.
     growth.bytes = 0;
     const bool has_idle = reserved && used && *reserved >= *used && *reserved - *used >= bytes;
-    return has_idle ? take(growth, pool) : 0;
+    const Figures now = figures(growth.device);
+    return has_idle && now.used <= now.bound ? take(growth, pool) : 0;
 }
 
 int32_t Account::device_of(uint64_t pool) const {

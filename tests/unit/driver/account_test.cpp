@@ -119,6 +119,10 @@ TEST_CASE("a pool counts by its reserved bytes, and is charged for growing befor
     const uint64_t idle = account.take_growth(handle, 31 * mib); // the pool has that idle
     CHECK(idle != 0);
     account.give(idle);
+    pools[handle] = {96 * mib, 33 * mib};              // and has grown all the same
+    CHECK(account.take_growth(handle, 31 * mib) == 0); // so it does so no more
+    pools[handle] = {64 * mib, 33 * mib};
+    CHECK(account.take_growth(handle, 31 * mib) != 0);
     account.give(other);
     CHECK(row(account.figures(0), Kind::pool).bytes == 64 * mib);
     account.give(pool);
