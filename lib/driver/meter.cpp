@@ -129,10 +129,9 @@ uint64_t current_context() {
 
 constexpr int32_t no_device = -1;
 
-int32_t current_device() {
+CUresult find_current_device(CUdevice &ret_device) {
     static const auto get = EMM_PLAIN(cuCtxGetDevice);
-    CUdevice device = no_device;
-    return get(&device) == CUDA_SUCCESS ? device : no_device;
+    return get(&ret_device);
 }
 
 int32_t device_at(const CUmemLocation &location) {
@@ -143,9 +142,12 @@ int32_t device_at(const CUmemLocation &location) {
 // the driver is asked. Memory that is given back stays charged until the driver has it.
 struct Step {
     uint64_t id = 0;
-    uint64_t context = no_context; // that the memory ends with
-    bool is_refused = false;       // by the bound
+    uint64_t context = no_context;   // that the memory ends with
+    CUresult refusal = CUDA_SUCCESS; // else the driver is not asked
 };
+CUresult refusal_of(uint64_t id) { // by the bound
+    return id == 0 ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+}
 struct Nothing {
     template <class... Arguments> static Step before(Arguments...) { return {}; }
     template <class... Arguments> static void succeeded(Step, Arguments...) {}
@@ -156,7 +158,13 @@ template <auto name> struct Effect : Nothing {};
 struct Takes : Nothing {
     static Step take(int32_t device, Kind kind, uint64_t bytes) {
         const uint64_t id = account().take({device, Holder::managers, kind, bytes});
-        return {id, current_context(), id == 0};
+        return {id, current_context(), refusal_of(id)};
+    }
+    // What cannot be charged to a device is not taken.
+    static Step take_here(Kind kind, uint64_t bytes) {
+        CUdevice device = no_device;
+        const CUresult found = find_current_device(device);
+        return found == CUDA_SUCCESS ? take(device, kind, bytes) : Step{0, no_context, found};
     }
     template <class... Arguments> static void failed(Step step, CUresult, Arguments...) {
         account().give(step.id);
@@ -203,7 +211,7 @@ template <> struct Effect<&cuMemPoolDestroy> : GivesBack<Charges::By::pool> {
 
 template <> struct Effect<&cuMemAlloc> : Takes {
     static Step before(CUdeviceptr *, size_t size) {
-        return take(current_device(), Kind::block, device_granules(size));
+        return take_here(Kind::block, device_granules(size));
     }
     static void succeeded(Step step, CUdeviceptr *ptr, size_t) {
         keep({Charges::By::address, *ptr}, step);
@@ -211,7 +219,7 @@ template <> struct Effect<&cuMemAlloc> : Takes {
 };
 template <> struct Effect<&cuMemAllocManaged> : Takes {
     static Step before(CUdeviceptr *, size_t size, unsigned) {
-        return take(current_device(), Kind::managed, device_granules(size));
+        return take_here(Kind::managed, device_granules(size));
     }
     static void succeeded(Step step, CUdeviceptr *ptr, size_t, unsigned) {
         keep({Charges::By::address, *ptr}, step);
@@ -219,7 +227,7 @@ template <> struct Effect<&cuMemAllocManaged> : Takes {
 };
 template <> struct Effect<&cuMemHostAlloc> : Takes {
     static Step before(void **, size_t size, unsigned) {
-        return take(current_device(), Kind::pinned, host_granules(size));
+        return take_here(Kind::pinned, host_granules(size));
     }
     static void succeeded(Step step, void **host, size_t, unsigned) {
         keep({Charges::By::host, key_of(*host)}, step);
@@ -288,7 +296,7 @@ template <> struct Effect<&cuMemPoolCreate> : TakesForGood {
 template <> struct Effect<&cuMemAllocFromPoolAsync> : Takes {
     static Step before(CUdeviceptr *, size_t size, CUmemoryPool pool, CUstream) {
         const uint64_t id = account().take_growth(key_of(pool), size);
-        return {id, no_context, id == 0};
+        return {id, no_context, refusal_of(id)};
     }
     static void succeeded(Step step, CUdeviceptr *, size_t, CUmemoryPool, CUstream) {
         account().give(step.id);
@@ -311,7 +319,10 @@ void bound_figures(int32_t device, size_t *ret_free, size_t *ret_total) {
 }
 template <> struct Effect<&cuMemGetInfo> : Nothing {
     static void succeeded(Step, size_t *ret_free, size_t *ret_total) {
-        bound_figures(current_device(), ret_free, ret_total);
+        CUdevice device = no_device;
+        if (find_current_device(device) == CUDA_SUCCESS) {
+            bound_figures(device, ret_free, ret_total);
+        }
     }
 };
 template <> struct Effect<&cuDeviceTotalMem> : Nothing {
@@ -335,9 +346,9 @@ template <auto name, class... Arguments> struct Metered<name, CUresult (*)(Argum
         counter.calls.fetch_add(1, std::memory_order_relaxed);
         try {
             const auto step = Effect<name>::before(arguments...);
-            if constexpr (requires { step.is_refused; }) {
-                if (step.is_refused) {
-                    return CUDA_ERROR_OUT_OF_MEMORY;
+            if constexpr (requires { step.refusal; }) {
+                if (step.refusal != CUDA_SUCCESS) {
+                    return step.refusal;
                 }
             }
             const CUresult result = real.load(std::memory_order_relaxed)(arguments...);
