@@ -4,7 +4,6 @@
 #include <algorithm>
 
 namespace model {
-
 Block *World::any_block(bool (*is)(const Block &)) {
     std::vector<Block *> found;
     for (const auto &block : blocks) {
@@ -59,6 +58,9 @@ Block *World::allocate(Block block, Stream &home, emm_stream stream, size_t hand
     if (!done(status, "an allocation", capture ? EMM_E_CAPTURING : EMM_OK)) {
         if (block.kind == Kind::device) {
             model.failed(account, true);
+            if (status == EMM_E_OUT_OF_MEMORY && !has_faulted_) {
+                device_account(places[block.context].device).judge_refusal(block.size, driver_step);
+            }
         }
         if (block.ptr != untouched || block.references[0] != reinterpret_cast<void *>(untouched)) {
             throw Wrong("an allocation failed, and has written to its output");
@@ -180,6 +182,9 @@ void World::release_inert(size_t number) {
 
 // On the thread that has run out of memory, inside its call.
 size_t World::give_to(const emm_context *context) {
+    if (is_beside) {
+        return 0; // another thread frees blocks
+    }
     Block *const block = any_block([](const Block &each) {
         return each.kind == Kind::device && !each.by_handle && each.is_plain();
     });

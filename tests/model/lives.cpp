@@ -189,6 +189,7 @@ void work_beside(World &world) {
         block.context = number;
         block.size = world.chance.size();
     }
+    world.is_beside = true;
     world.hands.run_both(
         hand,
         [&] {
@@ -205,6 +206,7 @@ void work_beside(World &world) {
                 other_status = std::min(other_status, answer);
             }
         });
+    world.is_beside = false;
     say("    thread %zu frees %zu allocations of context %zu%s, and others are made", hand,
         given.size(), number, trims ? ", trims" : "");
     world.done(std::min(status, other_status), "frees and allocations at the same time");

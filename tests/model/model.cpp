@@ -42,6 +42,19 @@ void expect_at_most(uint64_t found, uint64_t most, const char *what) {
 
 } // namespace
 
+void Account::judge() const {
+    expect_at_most(used, bound ? bound + excess : UINT64_MAX, "what counts against the bound");
+    expect_at_most(reserved, used, "what managers have reserved");
+}
+
+void Account::judge_refusal(uint64_t size, uint64_t step) const {
+    const uint64_t wanted = (size + step - 1) / step * step;
+    if (bound && used <= bound && wanted <= bound - used) {
+        throw Wrong("a request for " + std::to_string(size) + " bytes was refused, and " +
+                    std::to_string(bound - used) + " are left under the bound");
+    }
+}
+
 const char *name_of(Kind kind) {
     static constexpr const char *names[] = {"device", "pinned", "registered", "managed", "opened"};
     return names[static_cast<int>(kind)];

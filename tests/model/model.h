@@ -36,6 +36,19 @@ struct Promises {
     uint64_t most = 0;             // reserved_bytes never exceed it; 0: no limit
 };
 
+// What emm tells of a device under a bound.
+struct Account {
+    uint64_t bound = 0; // 0: none
+    uint64_t used = 0;
+    uint64_t reserved = 0; // by managers, as their statistics tell
+    uint64_t excess = 0;   // by which memory pools may be above
+
+    void judge() const;
+
+    // A request was refused whose memory comes from the driver in steps of `step` bytes.
+    void judge_refusal(uint64_t size, uint64_t step) const;
+};
+
 class Model {
 public:
     explicit Model(const Promises &promises) : promises_(promises) {}

@@ -122,6 +122,22 @@ TEST_CASE("the model tells sums that do not add up, and memory beyond the limit"
     CHECK_THROWS_AS(model.judge(0, stats), Wrong);
 }
 
+TEST_CASE("the model tells an account above its bound, and a refusal where there was room") {
+    Account account{100, 100, 100};
+    account.judge();
+    account.judge_refusal(1, 1);
+    account.used = 101;
+    CHECK_THROWS_AS(account.judge(), Wrong);
+    account.excess = 1;
+    account.judge();
+    account.used = 99;
+    CHECK_THROWS_AS(account.judge(), Wrong); // less than what is reserved
+    CHECK_THROWS_AS(account.judge_refusal(1, 1), Wrong);
+    account.judge_refusal(1, 2);
+    account.bound = 0;
+    account.judge_refusal(1, 1);
+}
+
 TEST_CASE("the model tells memory that is returned in a deferred section") {
     Model model({});
     emm_stats stats = stats_of(0, 0, 0, 0, 0);

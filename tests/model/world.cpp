@@ -144,7 +144,18 @@ void World::judge() {
                 model.judge(account_of(place, pool), stats_of(place, pool));
             }
         }
+        device_account(places[place].device).judge();
     }
+}
+
+// One that is not counted, as without a bound, has no figure of its own.
+Account World::device_account(int device) {
+    emm_device_account account = {};
+    account.struct_size = sizeof account;
+    check(emm_get_device_account(device, &account), "emm_get_device_account");
+    const bool has_pools = account.managers[EMM_MEMORY_POOL].live != 0;
+    return {account.limit_bytes, account.used_bytes, account.managers_bytes,
+            has_pools ? driver_step : 0};
 }
 
 size_t World::any_pool(size_t place) {
@@ -213,7 +224,7 @@ bool World::done(emm_status status, const char *what, emm_status may_be) {
     if ((out && settings.tight) || has_faulted_) {
         return false;
     }
-    throw Wrong(std::string(what) + " had no reason to fail");
+    throw Wrong(std::string(what) + " had no reason to fail: " + emm_status_name(status));
 }
 
 void World::refused(emm_status status, emm_status expected, const char *what) {

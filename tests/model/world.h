@@ -166,6 +166,8 @@ struct Place {
     size_t sections = 0; // deferred ones that are open
 };
 
+constexpr uint64_t driver_step = uint64_t(32) << 20; // by which memory pools grow; pages are less
+
 class World {
 public:
     World(const Settings &settings, size_t seed);
@@ -181,6 +183,7 @@ public:
     // --- for the steps
 
     const Settings settings;
+    bool is_beside = false; // two threads free and allocate at once
     const Driver driver;
     Model model;
     Hands hands;
@@ -246,6 +249,7 @@ public:
     void synchronize(size_t place);
     void synchronize(const Stream &stream);
     emm_stats stats_of(size_t place, size_t pool = 0);
+    Account device_account(int device);
     void forget(Block *block);
     void give_up_opened(Block *block);
     void leave_inert(Block *block); // its references stay
