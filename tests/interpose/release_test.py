@@ -19,10 +19,11 @@ class Programs(unittest.TestCase):
     maxDiff = None
 
     @staticmethod
-    def start(options, *words):
+    def start(options, *words, **variables):
         folders = [os.path.dirname(INTERPOSER), os.path.dirname(LIBEMM)]
         environment = dict(os.environ, LD_PRELOAD=INTERPOSER, LD_LIBRARY_PATH=":".join(folders), EMM_PLUGIN="pool",
                            EMM_DRIVER=DRIVER, EMM_SIM="memory=1GiB", EMM_RUN=options)
+        environment.update(variables)
         return subprocess.Popen(words, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     @staticmethod
@@ -64,6 +65,15 @@ class Release(Programs):
             with self.subTest(case=case):
                 self.assert_asked(case, options="", result=OUT_OF_MEMORY)
                 self.assert_asked(case, options=f"zero,release={cache}", **{cache: 1})
+
+    def test_a_full_bound_asks_caches_as_a_full_device_does(self):
+        for case in ("torch", "torch-async", "torch-physical"):
+            for options, told in ((BOTH, {"result": 0, "torch": 1}), ("", {"result": OUT_OF_MEMORY, "torch": 0})):
+                with self.subTest(case=case, options=options):
+                    done = self.end(self.start(options, sys.executable, PROGRAM, case, CALLER, EMM_LIMIT="1GiB",
+                                               EMM_SIM="memory=16GiB"))
+                    self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
+                    self.assertEqual(json.loads(done.stdout), {"cupy": 0, "cupy_pinned": 0, **told})
 
     def test_only_the_caches_that_are_named_are_asked(self):
         self.assert_asked("torch", options="release=cupy", result=OUT_OF_MEMORY)

@@ -34,6 +34,11 @@ def allocate_async(ret_address, size):
     return cuda.cuMemAllocAsync(ret_address, size, None)
 
 
+def create_physical(ret_handle, size):
+    properties = (ctypes.c_uint64 * 4)(1, 1)  # pinned, no handle type; on device 0
+    return cuda.cuMemCreate(ret_handle, size, properties, ctypes.c_uint64(0))
+
+
 def allocate_in(function):
     return lambda ret_address, size: function(cuda.cuMemAlloc_v2, ret_address, size)
 
@@ -239,6 +244,7 @@ def ended_within_a_turn():
 CASES = {
     "torch": with_torch,
     "torch-async": lambda: with_torch(allocate_async),
+    "torch-physical": lambda: with_torch(create_physical),
     "torch-with-lock": lambda: with_torch(cuda_with_lock.cuMemAlloc_v2),
     "cupy": with_cupy,
 }

@@ -116,7 +116,7 @@ TEST_CASE("the figures of a context are the bound's") {
     CHECK_THAT(emm_last_error()->text, ContainsSubstring("EMM_LIMIT"));
 }
 
-TEST_CASE("pinned and managed memory have rows of their own, outside of the bound") {
+TEST_CASE("pinned, managed and external memory have rows of their own, outside of the bound") {
     const Gpu gpu;
     void *host = nullptr;
     emm_deviceptr managed = 0;
@@ -125,7 +125,15 @@ TEST_CASE("pinned and managed memory have rows of their own, outside of the boun
     REQUIRE(emm_memallocmanaged(gpu.emm(), 2 * bound, EMM_ATTACH_GLOBAL, &managed) == EMM_OK);
     CHECK(account().managers[EMM_MEMORY_PINNED].bytes >= 64 * mib);
     CHECK(account().managers[EMM_MEMORY_MANAGED].bytes == 2 * bound);
+    const emm_driver_memory external = {sizeof external, 0,      EMM_MEMORY_EXTERNAL, 0,
+                                        2 * bound,       nullptr};
+    uint64_t id = 0;
+    REQUIRE(emm_take_driver_memory(&external, &id) == EMM_OK);
+    REQUIRE(emm_keep_driver_memory(id, nullptr) == EMM_OK);
+    CHECK(account().program[EMM_MEMORY_EXTERNAL].bytes == 2 * bound);
     CHECK(account().used_bytes == used);
+    CHECK(emm_give_driver_memory(id) == EMM_OK);
+    CHECK(account().program[EMM_MEMORY_EXTERNAL].bytes == 0);
     CHECK(emm_memhostfree(gpu.emm(), host, 64 * mib, 0, EMM_STREAM_UNORDERED) == EMM_OK);
     CHECK(emm_memfreemanaged(gpu.emm(), managed, 2 * bound, EMM_STREAM_UNORDERED) == EMM_OK);
 }
