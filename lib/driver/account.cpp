@@ -285,6 +285,19 @@ Account::Figures Account::figures(int32_t device) {
     return figures;
 }
 
+void Account::bound_figures(int32_t device, size_t *free, size_t *total) {
+    const Figures its = figures(device);
+    if (its.bound == 0) {
+        return;
+    }
+    if (free) {
+        *free = std::min<uint64_t>(*free, its.bound > its.used ? its.bound - its.used : 0);
+    }
+    if (total) {
+        *total = std::min<uint64_t>(*total, its.bound);
+    }
+}
+
 Tally Account::managers_total(bool of_host) const {
     const std::lock_guard lock(mutex_);
     return totals_[of_host];

@@ -105,6 +105,9 @@ public:
     Figures figures(int32_t device);
     uint64_t used(int32_t device) { return figures(device).used; }
 
+    // What the driver says that the device has, and has left: no more than under its bound.
+    void bound_figures(int32_t device, size_t *free, size_t *total);
+
     // Of all devices: what managers have taken beside their pools, and what those have reserved.
     Tally managers_total(bool of_host) const;
     uint64_t managers_pools(PoolFigure which);

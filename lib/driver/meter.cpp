@@ -303,31 +303,17 @@ template <> struct Effect<&cuMemAllocFromPoolAsync> : Takes {
     }
 };
 
-// What the device has, and has left, under its bound.
-void bound_figures(int32_t device, size_t *ret_free, size_t *ret_total) {
-    const Account::Figures its = account().figures(device);
-    if (its.bound == 0) {
-        return;
-    }
-    if (ret_free) {
-        const uint64_t room = its.bound > its.used ? its.bound - its.used : 0;
-        *ret_free = std::min<uint64_t>(*ret_free, room);
-    }
-    if (ret_total) {
-        *ret_total = std::min<uint64_t>(*ret_total, its.bound);
-    }
-}
 template <> struct Effect<&cuMemGetInfo> : Nothing {
     static void succeeded(Step, size_t *ret_free, size_t *ret_total) {
         CUdevice device = no_device;
         if (find_current_device(device) == CUDA_SUCCESS) {
-            bound_figures(device, ret_free, ret_total);
+            account().bound_figures(device, ret_free, ret_total);
         }
     }
 };
 template <> struct Effect<&cuDeviceTotalMem> : Nothing {
     static void succeeded(Step, size_t *ret_total, CUdevice device) {
-        bound_figures(device, nullptr, ret_total);
+        account().bound_figures(device, nullptr, ret_total);
     }
 };
 

@@ -105,6 +105,11 @@ class EventLog(unittest.TestCase):
         self.assertEqual((rows[10]["Address"], rows[10]["Stream"]), ("0x0", "0"))
         self.assertEqual(os.listdir(self.folder), ["log.csv"])
 
+    def test_free_and_total_memory_are_those_of_the_devices_bound(self):
+        self.run_program("each", EMM_LIMIT="1GiB")
+        row = self.rows()[0]
+        self.assertEqual((row["Total Memory"], row["Free Memory"]), (str(1 << 30), str((1 << 30) - 80)))
+
     def test_the_end_of_a_context_leaves_the_blocks_of_another_one_on_its_device(self):
         self.assertEqual(self.run_program("contexts").returncode, 0)
         kept, dropped, retired = self.rows()

@@ -1,5 +1,6 @@
 #include "core/account/watch.h"
 
+#include "driver/account.h"
 #include "observe/error.h"
 #include "observe/log.h"
 
@@ -119,8 +120,10 @@ void watch_if_wanted(emm_context &context) {
         if (context.is_named()) {
             log_pool(context);
         } else {
-            WatchedCall(context, observe::EventType::context, context.free_at_first,
-                        context.total_memory, EMM_STREAM_UNORDERED, nullptr)
+            size_t free = context.free_at_first, total = context.total_memory;
+            driver::account().bound_figures(context.device, &free, &total);
+            WatchedCall(context, observe::EventType::context, free, total, EMM_STREAM_UNORDERED,
+                        nullptr)
                 .done(EMM_OK);
         }
     }
