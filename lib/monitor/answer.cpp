@@ -62,15 +62,22 @@ std::string oldest_json(const std::vector<OldAllocation> &oldest) {
     return list;
 }
 
+std::string account_json(const AccountFigures &account) {
+    return fmt::format(
+        R"({{"limit_bytes":{},"used_bytes":{},"managers_bytes":{},"program_bytes":{}}})",
+        account.limit_bytes, account.used_bytes, account.managers_bytes, account.program_bytes);
+}
+
 std::string context_json(const ContextFigures &context) {
     const uint32_t(&pci)[3] = context.pci;
     return fmt::format(
         R"({{"device":{},"context":{},"pool":{},"uuid":"{}","pci":"{:08x}:{:02x}:{:02x}.0",)"
         R"("total_bytes":{},"pending_frees":{},"pending_free_bytes":{},"at_ns":{},"stats":{},)"
-        R"("problem":{},"oldest":[{}]}})",
+        R"("account":{},"problem":{},"oldest":[{}]}})",
         context.device, context.id, in_quotes(context.pool), driver::uuid_text(context.uuid),
         pci[0], pci[1], pci[2], context.total_bytes, context.pending_frees,
         context.pending_free_bytes, context.at, context.stats ? stats_json(*context.stats) : "null",
+        account_json(context.account),
         context.stats ? "null" : in_quotes(shortened(context.problem, longest_problem)),
         oldest_json(context.oldest));
 }

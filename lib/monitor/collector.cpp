@@ -2,6 +2,7 @@
 
 #include "core/account/tracking.h"
 #include "core/lifecycle/lifecycle.h"
+#include "core/memory/driver_memory.h"
 #include "core/memory/memory.h"
 #include "core/memory/recovery.h"
 #include "core/reports/holders.h"
@@ -94,6 +95,18 @@ void ask(emm_context &context, ContextFigures &ret_figures) {
     ret_figures.stats = stats;
     ret_figures.oldest = oldest_allocations(context);
     ret_figures.at = sockets::now();
+}
+
+AccountFigures ask_account(int32_t device) {
+    emm_device_account account = {};
+    if (core::device_account(device, account) < EMM_OK) {
+        return {};
+    }
+    uint64_t program = 0;
+    for (size_t kind = 0; kind < EMM_MEMORY_EXTERNAL; kind++) {
+        program += account.program[kind].bytes;
+    }
+    return {account.limit_bytes, account.used_bytes, account.managers_bytes, program};
 }
 
 std::vector<OldAllocation> oldest_allocations(const emm_context &context) {
@@ -232,6 +245,7 @@ void Collector::work_on(emm_context &context) {
         found_.contexts.push_back(figures);
     }
     ask(context, figures);
+    figures.account = ask_account(context.device);
     const std::lock_guard lock(mutex_);
     found_.contexts.back() = std::move(figures);
 }

@@ -22,6 +22,13 @@ struct OldAllocation {
     std::string caller; // the line of Python, "" if none is known
 };
 
+// Of a device, over all contexts of the process.
+struct AccountFigures {
+    uint64_t limit_bytes = 0; // 0: none
+    uint64_t used_bytes = 0, managers_bytes = 0, program_bytes = 0;
+};
+AccountFigures ask_account(int32_t device);
+
 // What one context holds. Until `stats` are there, `problem` says why they are not.
 struct ContextFigures {
     int32_t device = 0;
@@ -30,6 +37,7 @@ struct ContextFigures {
     uint8_t uuid[16] = {};
     uint32_t pci[3] = {};     // domain, bus, device
     uint64_t total_bytes = 0; // of the device
+    AccountFigures account;
     uint64_t pending_frees = 0, pending_free_bytes = 0;
     std::optional<emm_stats> stats;
     int64_t at = 0; // when they were told: CLOCK_MONOTONIC, nanoseconds
