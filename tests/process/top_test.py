@@ -35,6 +35,12 @@ class Figures(unittest.TestCase):
             self.assertEqual(process["contexts"][0]["allocations_per_second"], 0)
             self.assertRegex(process["contexts"][0]["uuid"], "^GPU-[0-9a-f-]{36}$")
 
+    def test_a_devices_bound_is_told_with_what_it_leaves(self):
+        holder = Holder(self, "alloc=3", plugin="passthrough", EMM_LIMIT="64MiB")
+        self.assertEqual(shown()[holder.pid]["contexts"][0]["account"],
+                         {"limit_bytes": 64 * MIB, "used_bytes": 6 * MIB, "free_bytes": 58 * MIB,  # whole pages
+                          "managers_bytes": 3 * MIB, "program_bytes": 0})
+
     def test_a_program_that_allocates_has_a_rate(self):
         holder = Holder(self, "steady=1000")
         self.assertGreater(shown()[holder.pid]["contexts"][0]["allocations_per_second"], 0)

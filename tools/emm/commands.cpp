@@ -337,8 +337,8 @@ std::string column_problem(std::string &text) {
     top::Column column;
     return top::find_column(text, column)
                ? ""
-               : "expected pid, program, plugin, device, live, cached, reserved, peak, rate or "
-                 "oldest, found '" +
+               : "expected pid, program, plugin, device, live, cached, reserved, peak, limit, "
+                 "free, driver, rate or oldest, found '" +
                      text + "'";
 }
 
@@ -367,8 +367,8 @@ Command top_command(CLI::App &app) {
         option(command, "--count N", options->count, "end after N tables, or JSON objects")
             ->check(whole_number(1));
     option(command, "--sort COLUMN", options->sort,
-           "pid, program, plugin, device, live, cached, reserved (default), peak, rate\n"
-           "or oldest")
+           "pid, program, plugin, device, live, cached, reserved (default), peak, limit,\n"
+           "free, driver, rate or oldest")
         ->check(CLI::Validator(column_problem, "", ""));
     json->excludes(prometheus);
     prometheus->excludes(dump)->excludes(count);

@@ -32,6 +32,8 @@ Json describe_device(int ordinal) {
     size_t memory = 0;
     int major = 0, minor = 0, mapped = 0, shared = 0;
     CUuuid uuid = {};
+    auto account = sized<emm_device_account>();
+    require(emm_get_device_account(ordinal, &account), "driver");
     EMM_REQUIRE_CUDA(cuDeviceGet, &device, ordinal);
     EMM_REQUIRE_CUDA(cuDeviceGetName, name, sizeof name, device);
     EMM_REQUIRE_CUDA(cuDeviceTotalMem, &memory, device);
@@ -45,6 +47,7 @@ Json describe_device(int ordinal) {
     return {{"name", name},
             {"uuid", uuid_text(uuid)},
             {"memory", memory},
+            {"limit", account.limit_bytes != 0 ? Json(account.limit_bytes) : Json()},
             {"compute_capability", fmt::format("{}.{}", major, minor)},
             {"virtual_memory_management", mapped != 0},
             {"shared_by_descriptor", shared != 0}};

@@ -61,7 +61,7 @@ void require_cuda(CUresult result, const char *call);
 
 bool is_simulated();
 
-// {"name", "version", "simulated", "devices": [{"name", "uuid", "memory", "compute_capability"}]}
+// {"name", "version", "simulated", "devices": [{"name", "uuid", "memory", "limit", ...}]}
 Json describe_driver();
 
 // "simulated driver (PATH), CUDA 13.0, 1 device: NAME"

@@ -155,10 +155,13 @@ std::string driver_text(const Json &driver) {
     size_t ordinal = 0;
     for (const Json &device : driver.at("devices")) {
         const auto has = [&](const char *key) { return device.at(key).get<bool>() ? "" : "no "; };
-        text += fmt::format("  device {:<5} {}, {}, compute capability {}, {}\n"
+        const Json &limit = device.at("limit");
+        const std::string bound =
+            limit.is_null() ? "" : " (limit " + in_bytes(limit.get<uint64_t>()) + ")";
+        text += fmt::format("  device {:<5} {}, {}{}, compute capability {}, {}\n"
                             "               {}virtual memory management, {}sharing by descriptor\n",
                             ordinal++, text_at(device, "name"),
-                            in_bytes(device.at("memory").get<uint64_t>()),
+                            in_bytes(device.at("memory").get<uint64_t>()), bound,
                             text_at(device, "compute_capability"), text_at(device, "uuid"),
                             has("virtual_memory_management"), has("shared_by_descriptor"));
     }

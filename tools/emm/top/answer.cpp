@@ -91,6 +91,14 @@ std::vector<OldAllocation> oldest_at(const Json &object) {
     return oldest;
 }
 
+Account account_at(const Json &object) {
+    const Json *const value = member(object, "account");
+    return value && value->is_object()
+               ? Account{number_at(*value, "limit_bytes"), number_at(*value, "used_bytes"),
+                         number_at(*value, "managers_bytes"), number_at(*value, "program_bytes")}
+               : Account();
+}
+
 Context context_from(const Json &json) {
     Context context;
     context.device = signed_at(json, "device");
@@ -101,6 +109,7 @@ Context context_from(const Json &json) {
     context.total_bytes = number_at(json, "total_bytes");
     context.pending_frees = number_at(json, "pending_frees");
     context.pending_free_bytes = number_at(json, "pending_free_bytes");
+    context.account = account_at(json);
     context.stats = stats_at(json);
     context.at = signed_at(json, "at_ns");
     context.problem = text_at(json, "problem");

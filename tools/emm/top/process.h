@@ -19,12 +19,21 @@ struct OldAllocation {
     std::string caller; // the line of Python; empty: not known
 };
 
+// Of a device, over all contexts of the process.
+struct Account {
+    uint64_t limit_bytes = 0; // 0: none
+    uint64_t used_bytes = 0, managers_bytes = 0, program_bytes = 0;
+
+    uint64_t free_bytes() const { return limit_bytes > used_bytes ? limit_bytes - used_bytes : 0; }
+};
+
 struct Context {
     int64_t device = 0; // ordinal, as the process counts
     uint64_t id = 0;
     std::string pool;         // the name of a named one
     std::string uuid, pci;    // of the device
     uint64_t total_bytes = 0; // of the device
+    Account account;
     uint64_t pending_frees = 0, pending_free_bytes = 0;
     std::optional<emm_stats> stats;
     int64_t at = 0;                         // when they were told, by the process's clock; ns

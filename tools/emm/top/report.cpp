@@ -37,6 +37,15 @@ Json oldest_json(const std::vector<OldAllocation> &oldest) {
     return list;
 }
 
+Json account_json(const Account &account) {
+    const bool has_limit = account.limit_bytes != 0;
+    return {{"limit_bytes", has_limit ? Json(account.limit_bytes) : Json()},
+            {"free_bytes", has_limit ? Json(account.free_bytes()) : Json()},
+            {"used_bytes", account.used_bytes},
+            {"managers_bytes", account.managers_bytes},
+            {"program_bytes", account.program_bytes}};
+}
+
 Json context_json(const Context &context) {
     return {{"device", context.device},
             {"context", context.id},
@@ -44,6 +53,7 @@ Json context_json(const Context &context) {
             {"uuid", text_or_null(context.uuid)},
             {"pci", text_or_null(context.pci)},
             {"device_bytes", context.total_bytes},
+            {"account", account_json(context.account)},
             {"stats", stats_json(context.stats)},
             {"allocations_per_second",
              context.allocations_rate ? Json(*context.allocations_rate) : Json()},

@@ -19,6 +19,34 @@ template <uint64_t emm_stats::*member> std::string figure_text(const Row &row) {
     return row.context && row.context->stats ? in_bytes(figure_of<member>(row)) : "-";
 }
 
+Account account_of(const Row &row) {
+    return row.context ? row.context->account : Account();
+}
+
+uint64_t limit_of(const Row &row) {
+    return account_of(row).limit_bytes;
+}
+
+std::string limit_text(const Row &row) {
+    return limit_of(row) == 0 ? "" : in_bytes(limit_of(row));
+}
+
+uint64_t free_of(const Row &row) {
+    return account_of(row).free_bytes();
+}
+
+std::string free_text(const Row &row) {
+    return limit_of(row) == 0 ? "" : in_bytes(free_of(row));
+}
+
+uint64_t driver_of(const Row &row) {
+    return account_of(row).program_bytes;
+}
+
+std::string driver_text(const Row &row) {
+    return driver_of(row) == 0 ? "" : in_bytes(driver_of(row));
+}
+
 // Without the folders of the executable file.
 std::string program_text(const Row &row) {
     const Process &process = *row.process;
@@ -123,6 +151,9 @@ constexpr Description descriptions[] = {
     figure<&emm_stats::cached_bytes>("cached", "CACHED", 6),
     figure<&emm_stats::reserved_bytes>("reserved", "RESERVED", 1),
     figure<&emm_stats::peak_reserved_bytes>("peak", "PEAK", 5),
+    {"limit", "LIMIT", 0, 10, limit_text, from_largest<limit_of>},
+    {"free", "FREE", 0, 9, free_text, from_largest<free_of>},
+    {"driver", "DRIVER", 0, 11, driver_text, from_largest<driver_of>},
     {"rate", "ALLOC/S", 0, 7, rate_text, from_largest<rate_of>},
     {"oldest", "OLDEST", 24, 8, oldest_text, from_largest<age_of>},
 };
@@ -180,11 +211,11 @@ size_t width_of_all(const std::vector<Laid> &columns) {
 
 std::vector<Laid> natural_columns(const std::vector<Row> &rows) {
     std::vector<Laid> columns;
-    const bool has_oldest = std::any_of(rows.begin(), rows.end(),
-                                        [](const Row &row) { return !oldest_text(row).empty(); });
     for (const Description &each : descriptions) {
-        if (&each == &describe(Column::oldest) && !has_oldest) {
-            continue;
+        const bool is_empty = std::all_of(rows.begin(), rows.end(),
+                                          [&](const Row &row) { return each.text(row).empty(); });
+        if (is_empty && !rows.empty()) {
+            continue; // as the columns of what few processes have
         }
         size_t width = each.title.size();
         for (const Row &row : rows) {

@@ -9,7 +9,21 @@
 
 namespace emm::tool::top {
 
-enum class Column { pid, program, plugin, device, live, cached, reserved, peak, rate, oldest };
+enum class Column {
+    pid,
+    program,
+    plugin,
+    device,
+    live,
+    cached,
+    reserved,
+    peak,
+    limit,
+    free,
+    driver,
+    rate,
+    oldest
+};
 
 // One context of a process, or a process that has none to show.
 struct Row {

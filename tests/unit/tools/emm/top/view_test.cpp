@@ -52,6 +52,20 @@ TEST_CASE("a table has a row for each context, the largest first") {
           " 20  python3 train.py  pool      0  512.0 KiB  256.0 KiB   1.0 MiB  2.0 MiB        -\n");
 }
 
+TEST_CASE("bounds, what they leave and the program's own memory have columns where there are any") {
+    std::vector<Process> processes = two_processes();
+    processes[0].contexts[0].account = {8 << 20, 3 << 20, 1 << 20, 2 << 20};
+    const auto lines = table_lines(table_text(processes, Column::limit, {}, false));
+    REQUIRE(lines.size() == 3);
+    const auto end_of = [](const std::string &line) { return line.substr(line.size() - 43); };
+    CHECK(end_of(lines[0]) == "   PEAK    LIMIT     FREE   DRIVER  ALLOC/S");
+    CHECK(end_of(lines[1]) == "2.0 MiB  8.0 MiB  5.0 MiB  2.0 MiB        -");
+    CHECK(end_of(lines[2]) == "8.0 MiB                                1234");
+    CHECK(to_json(processes, Column::limit)["processes"][0]["contexts"][0]["account"].dump() ==
+          R"({"limit_bytes":8388608,"free_bytes":5242880,"used_bytes":3145728,)"
+          R"("managers_bytes":1048576,"program_bytes":2097152})");
+}
+
 TEST_CASE("rows are sorted by any column, numbers from the largest on") {
     const std::vector<Process> processes = two_processes();
     const auto first = [&](const char *name) {
@@ -76,7 +90,7 @@ TEST_CASE("rows are sorted by any column, numbers from the largest on") {
 
 TEST_CASE("the next column after the last is the first") {
     Column column = Column::pid;
-    for (int i = 0; i < 10; ++i) {
+    for (int i = 0; i < 13; ++i) {
         column = next_column(column);
     }
     CHECK(column == Column::pid);
