@@ -324,13 +324,6 @@ void Account::pool_ends(uint64_t pool) {
     }
 }
 
-void Account::pool_stays(uint64_t pool) noexcept {
-    const std::lock_guard lock(mutex_);
-    if (const auto found = pools_.find(pool); found != pools_.end()) {
-        found->second.has_ended = false;
-    }
-}
-
 uint64_t bounded_sum(const Tally (&rows)[kinds]) {
     uint64_t sum = 0;
     for (size_t kind = 0; kind < kinds; kind++) {

@@ -112,10 +112,9 @@ public:
     Tally managers_total(bool of_host) const;
     uint64_t managers_pools(PoolFigure which);
 
-    // Before the driver is asked: its highest figure is remembered, and the pool counts as it is
-    // now. If the driver refuses, the pool stays, and counts as before.
+    // Before the driver is asked: its highest figure is remembered. If the driver refuses, the
+    // pool counts as it is now: no manager takes from it any more.
     void pool_ends(uint64_t pool);
-    void pool_stays(uint64_t pool) noexcept;
 
 private:
     struct Item {
@@ -131,7 +130,7 @@ private:
     struct Pool {
         Charge charge;
         uint64_t reserved = 0;  // as last told
-        bool has_ended = false; // or is about to: it may not be asked
+        bool has_ended = false; // the driver has refused that: what it holds stays
     };
     using Pools = std::map<uint64_t, Pool>; // by handle
 

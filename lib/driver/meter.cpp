@@ -203,10 +203,6 @@ template <> struct Effect<&cuMemPoolDestroy> : GivesBack<Charges::By::pool> {
         account().pool_ends(key_of(pool));
         return GivesBack::before(pool);
     }
-    static void failed(Step step, CUresult result, CUmemoryPool pool) {
-        account().pool_stays(key_of(pool));
-        GivesBack::failed(step, result, pool);
-    }
 };
 
 template <> struct Effect<&cuMemAlloc> : Takes {
