@@ -45,8 +45,8 @@ Fill::Fill(Heap &heap, const FillPlan &plan, const Heap::Room *room, FreePool &p
     }
 }
 
-// Former places come first: a piece has two. Then what is given back, then new memory, then what
-// moves: if there is no new memory, nothing has moved.
+// Former places come first: a piece has so many at most. Then what is given back, then new memory,
+// then what moves: if there is no new memory, nothing has moved.
 CUresult Fill::ask(const PageDriver &driver) {
     CUresult result = CUDA_SUCCESS;
     driver.unmap(ending_, ended_, result);
@@ -94,7 +94,7 @@ void Fill::settle(Holdings &holdings) {
 
 void Fill::settle_places(Holdings &holdings) {
     for (size_t i = 0; i < ending_.size(); i++) {
-        i < ended_.size() ? heap_.end_place(*ending_[i], ended_[i]) : heap_.keep_place(*ending_[i]);
+        i < ended_.size() ? heap_.make_unmapped(*ending_[i]) : heap_.keep_place(*ending_[i]);
     }
     const uint64_t mapped_end = target_ ? target_->begin + mapped_ : 0;
     const auto is_mapped = [&](const Piece &piece) {

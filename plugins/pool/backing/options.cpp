@@ -31,11 +31,11 @@ const emm_option option_list[] = {
      "With growth=vmm, the part of the most memory ever needed that may lie idle to save the "
      "driver's time; 0: memory moves whenever that saves any.",
      EMM_OPTION_NUMBER, 0},
-    {"places", "2|1",
-     "With growth=vmm, how many addresses a piece of memory may be mapped at: 2, so that a stream "
-     "gets what it has freed at other addresses while its work goes on; 1 is for programs with "
-     "kernels that run beside the work that they depend on.",
-     EMM_OPTION_CHOICE, 0},
+    {"places", "8",
+     "With growth=vmm, how many addresses a piece of memory may be mapped at: several, so that a "
+     "stream gets what it has freed at other addresses while its work goes on; 1 is for programs "
+     "with kernels that run beside the work that they depend on.",
+     EMM_OPTION_COUNT, 0},
     {"rdma", "1",
      "With growth=vmm, whether network cards may reach the memory by themselves (GPUDirect RDMA), "
      "where the device can; 0 is for MPS clients with locality domains, whose memory is not "
@@ -58,6 +58,7 @@ namespace {
 constexpr uint64_t least_dedicated = 64 << 10; // no slot is as large
 constexpr uint64_t least_limit = 2 << 20;      // what the driver hands out at a time
 constexpr double most_slack = 1;
+constexpr uint64_t most_places = 64;
 
 void read_size(const char *const *texts, const char *name, uint64_t &value) {
     const char *text = emm_option_text(option_list, texts, name);
@@ -118,8 +119,11 @@ void Options::read_growth(const char *const *texts) {
     }
     const char *const reaches = emm_option_text(option_list, texts, "rdma");
     const char *const at = emm_option_text(option_list, texts, "places");
-    places = at && at[0] == '1' ? 1 : 2;
+    places = at ? strtoull(at, nullptr, 10) : places;
     rdma = !reaches || reaches[0] == '1';
+    if (places < 1 || places > most_places) {
+        refuse(texts, "places", "a number from 1 to 64");
+    }
     if (!(slack <= most_slack)) {
         refuse(texts, "slack", "a part of the peak between 0 and 1, such as 0.125");
     }

@@ -20,7 +20,7 @@ struct Options {
     uint64_t release_threshold = UINT64_MAX; // idle bytes to keep
     Growth growth = Growth::automatic;
     double slack = 0.125;                 // part of the peak that may lie idle
-    uint32_t places = 2;                  // addresses that a piece may be mapped at
+    uint64_t places = 8;                  // most addresses that a piece may be mapped at
     bool rdma = true;                     // pages within reach of network cards
     uint64_t segment = 0;                 // least growth; 0: the pool's own choice
     bool dedicated = false;               // ipc=dedicated

@@ -218,8 +218,7 @@ uint64_t PageDriver::give_back(Segment &segment, Refused &refused) const {
     const Relaxed relaxed(driver_);
     segment.pieces.each([&](const Piece &piece) {
         if (driver_.cuMemUnmap(piece.address, piece.bytes) == CUDA_SUCCESS) {
-            if (piece.other == 0 ||
-                piece.address < piece.other) { // of two places one has the handle
+            if (piece.other <= piece.address) { // of several places the last one has the handle
                 bytes += piece.bytes;
                 release(piece, refused);
             }

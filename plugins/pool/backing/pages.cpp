@@ -8,7 +8,7 @@
 
 namespace emm::pool {
 
-// What a request's stream may use at a second place before it is complete: its own memory, and that
+// What a request's stream may use at another place before it is complete: its own memory, and that
 // of streams whose events it waits for. Their free pools stay while this does. The lock is held at
 // its end.
 class Pages::OrderedPools {

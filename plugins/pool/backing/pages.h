@@ -1,7 +1,7 @@
 // Growth by pieces of physical memory behind ranges of addresses. A block that fits nowhere is made
 // where the fewest bytes are missing; those are new, or come from free blocks elsewhere: plan.h
 // decides. Only complete memory is ever unmapped: cuMemUnmap does not wait, and what a graph may
-// use is never complete. What the request's stream may use before that gets a second place.
+// use is never complete. What the request's stream may use before that gets another place.
 //
 //   pages.cpp        where memory is put, and what goes back
 //   fill.h           one plan, while the driver works on it
@@ -18,7 +18,11 @@ namespace emm::pool {
 
 class Pages final : public Backing {
 public:
-    using Backing::Backing;
+    Pages(const Options &options, StreamOrder &order, DeviceMemory &memory, ThreadCaches &caches,
+          Moves &moves)
+        : Backing(options, order, memory, caches, moves) {
+        heap_.set_most_places(options.places);
+    }
 
     Block *take(StreamPool &pool, uint64_t bytes) override;
     bool grows_first(uint64_t) const override { return false; }

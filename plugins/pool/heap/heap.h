@@ -90,16 +90,16 @@ public:
     // Throws std::bad_alloc, before anything is taken.
     std::vector<Block *> take_pieces(const std::vector<IdlePiece> &chosen, FreePool &pool);
 
-    // --- second places: heap_places.cpp ---
-    // A piece that was pending has a second place, which owns its memory from now on.
-    void link(Block &vacated, uint64_t second_place);
+    // --- further places: heap_places.cpp ---
+    // A piece that was pending has one more place, which owns its memory from now on.
+    void link(Block &vacated, uint64_t new_place);
     void reoccupy(Block &vacated); // it got none: the memory is free where it was
-    // The former places of these pieces, and all others that are complete, ordered by the address:
-    // taken, so that they can be unmapped. There is room for vacated_places() in the vector.
+    // The former places of these pieces that have to end for it, ordered by the address: taken, so
+    // that they can be unmapped. There is room for vacated_places() in the vector.
     void take_vacated(const std::vector<IdlePiece> &leaving, std::vector<Block *> &ret_taken);
-    void end_place(Block &block, const Piece &piece); // it is unmapped
     size_t vacated_places() const { return vacated_places_; }
     void keep_place(Block &block); // the driver refused to unmap it
+    void set_most_places(uint64_t most) { most_places_ = most; }
     Block *split(Block &block, uint64_t front) { return split(block, front, *records_.take()); }
     Block *split(Block &block, uint64_t front, Block &record); // one from take_record
 
@@ -146,6 +146,9 @@ private:
     Place covering(const Segment &segment, uint64_t mark, uint64_t address) const;
     Room room_in(Block &range, const FreePool &pool, uint64_t bytes) const;
     const SizeNode *next_paged_part(const SizeNode &position) const;
+    uint64_t next_place(uint64_t address) const; // of the piece that begins there; or itself
+    void join_ring(uint64_t member, uint64_t place);
+    void leave_ring(uint64_t place);
     bool may_leave(const Piece &piece, bool pending) const;
     void add_pending_pieces(const Block *spared, size_t parts, const std::vector<Ordered> &ordered,
                             std::vector<IdlePiece> &found) const;
@@ -164,6 +167,7 @@ private:
     SizeTree unmapped_[zones];
     SizeTree vacated_; // places whose piece has another one, which owns the memory
     size_t vacated_places_ = 0;
+    uint64_t most_places_ = 2; // of a piece
     uint64_t zone_bytes_[zones] = {};
     uint64_t whole_bytes_ = 0;
     uint64_t quarantined_ = 0;

@@ -56,21 +56,31 @@ std::string Heap::fault() const {
     return "";
 }
 
-// A place on its way, which has no other one yet, is in no index.
+// A place on its way to the driver is in no index, and owns its memory.
 std::string Heap::fault_of_place(const Block &block) const {
     const Piece piece = block.segment->pieces.at(block.begin);
     if (piece.address != block.begin || piece.bytes != block.size) {
         return "a vacated place is no piece's";
     }
-    if (block.low.linked() != (piece.other != 0) || block.dirty() != block.pending.linked) {
-        return "a vacated place is in the wrong lists";
+    if (block.dirty() != block.pending.linked) {
+        return "a vacated place is dirty and not pending, or the other way round";
     }
-    const Segment *segment = piece.other ? map_.find(piece.other) : nullptr;
-    const Piece owner = segment ? segment->pieces.at(piece.other) : Piece{};
-    const Block *there = piece.other ? found_at(piece.other).block : nullptr;
-    const bool both = there && there->state == State::vacated;
-    if (piece.other && (owner.handle != piece.handle || owner.other != piece.address || both)) {
-        return "a vacated place and the one that owns its memory disagree";
+    if (!block.low.linked()) {
+        return "";
+    }
+    unsigned owners = 0, ends = piece.other < piece.address;
+    for (uint64_t at = piece.other; at != 0 && at != piece.address; at = next_place(at)) {
+        const Segment *segment = map_.find(at);
+        const Piece place = segment ? segment->pieces.at(at) : Piece{};
+        const Block *there = found_at(at).block;
+        if (place.handle != piece.handle || place.other == 0) {
+            return "the places of a piece disagree";
+        }
+        owners += !there || !there->low.linked();
+        ends += place.other < at;
+    }
+    if (owners != 1 || ends != 1) {
+        return "a piece has no owner, or several, or its places are not in order";
     }
     return "";
 }

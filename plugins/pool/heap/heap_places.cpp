@@ -1,17 +1,30 @@
-// A piece in two places: physical memory that is mapped at two addresses. One of them owns it; the
-// other one is a vacated block, which no request gets.
+// A piece in several places: physical memory that is mapped at several addresses. One of them owns
+// it; at the others are vacated blocks, which no request gets. The places are a ring.
 #include "heap.h"
 
 #include <algorithm>
 
 namespace emm::pool {
 
-// A piece has two places at most. The second one, if there is one, is given up first: it has to be
-// complete, as it is where the piece itself is complete.
+uint64_t Heap::next_place(uint64_t address) const {
+    const uint64_t next = map_.find(address)->pieces.at(address).other;
+    return next ? next : address;
+}
+
+// A piece that goes gives up its former places, which are complete where it is. One that is pending
+// keeps them; if it has as many as it may, one that is complete makes room.
 bool Heap::may_leave(const Piece &piece, bool pending) const {
-    const Block *other = piece.other ? found_at(piece.other).block : nullptr;
-    return !piece.other ||
-           (other && other->state == State::vacated && !(pending && other->pending.linked));
+    unsigned places = 1;
+    bool any_complete = false;
+    for (uint64_t at = piece.other; at != 0 && at != piece.address; at = next_place(at)) {
+        const Block *former = found_at(at).block;
+        if (!former || !former->low.linked()) { // it is on its way to the driver
+            return false;
+        }
+        any_complete = any_complete || !former->pending.linked;
+        places++;
+    }
+    return !pending || places < most_places_ || any_complete;
 }
 
 // Each free block that is dirty leads to the pieces that it is a part of. Blocks of less than a
@@ -79,8 +92,31 @@ void Heap::vacate(Block &block, FreePool &pool) {
     pool.pending.push_back(block);
 }
 
-void Heap::link(Block &vacated, uint64_t second_place) {
-    vacated.segment->pieces.set_other(vacated.begin, second_place);
+// The ring goes up, but for one step.
+void Heap::join_ring(uint64_t member, uint64_t place) {
+    const auto is_between = [&](uint64_t before, uint64_t behind) {
+        return before < behind ? before < place && place < behind
+                               : before < place || place < behind;
+    };
+    while (!is_between(member, next_place(member))) {
+        member = next_place(member);
+    }
+    const uint64_t next = next_place(member);
+    map_.find(member)->pieces.set_other(member, place);
+    map_.find(place)->pieces.set_other(place, next);
+}
+
+void Heap::leave_ring(uint64_t place) {
+    const uint64_t next = next_place(place);
+    uint64_t before = next;
+    while (next_place(before) != place) {
+        before = next_place(before);
+    }
+    map_.find(before)->pieces.set_other(before, before == next ? 0 : next);
+}
+
+void Heap::link(Block &vacated, uint64_t new_place) {
+    join_ring(vacated.begin, new_place);
     vacated_.insert(vacated.low, vacated.size, vacated.begin);
     vacated_places_++;
 }
@@ -92,44 +128,42 @@ void Heap::reoccupy(Block &vacated) {
 }
 
 void Heap::take_vacated(const std::vector<IdlePiece> &leaving, std::vector<Block *> &ret_taken) {
-    const auto take = [&](Block &block) {
+    const auto take = [&](Block &block, uint64_t owner) {
         vacated_.remove(block.low);
         vacated_places_--;
         if (block.pending.linked) {
             block.pool->pending.remove(block);
         }
         block.state = State::waiting;
+        leave_ring(block.begin);
+        block.segment->pieces.set_other(block.begin, owner); // to come back to, if it stays
         ret_taken.push_back(&block);
     };
     for (const IdlePiece &each : leaving) {
-        if (each.piece.other) {
-            take(*found_at(each.piece.other).block);
+        const uint64_t owner = each.piece.address;
+        unsigned places = 1;
+        Block *complete = nullptr;
+        for (uint64_t at = next_place(owner); at != owner; places++) {
+            Block *former = found_at(at).block;
+            at = next_place(at);
+            if (!each.pending) {
+                take(*former, owner);
+            }
+            complete = former->pending.linked ? complete : former;
         }
-    }
-    SizeNode position;
-    while (const SizeNode *node = vacated_.after(position)) {
-        position.size = node->size;
-        position.address = node->address;
-        if (!node->block()->pending.linked) {
-            take(*node->block());
+        if (each.pending && places == most_places_) {
+            take(*complete, owner);
         }
     }
     std::sort(ret_taken.begin(), ret_taken.end(),
               [](const Block *a, const Block *b) { return a->begin < b->begin; });
 }
 
-void Heap::end_place(Block &block, const Piece &piece) {
-    Pieces &pieces = map_.find(piece.other)->pieces;
-    if (pieces.at(piece.other).other == piece.address) {
-        pieces.set_other(piece.other, 0);
-    }
-    make_unmapped(block);
-}
-
 void Heap::keep_place(Block &block) {
     block.state = State::vacated;
     block.pool = &anyone;
     block.dirty_begin = block.dirty_end = block.begin;
+    join_ring(block.segment->pieces.at(block.begin).other, block.begin);
     vacated_.insert(block.low, block.size, block.begin);
     vacated_places_++;
 }

@@ -14,7 +14,7 @@ struct Piece {
     uint64_t address = 0;
     uint64_t bytes = 0; // 0: there is none
     uint64_t handle = 0;
-    uint64_t other = 0; // address of its second place; 0: it has one place
+    uint64_t other = 0; // the next of its places, in a ring by address; 0: it has one place
 
     uint64_t end() const { return address + bytes; }
     explicit operator bool() const { return bytes != 0; }

@@ -296,6 +296,8 @@ TEST_CASE("limits that no allocation fits into are refused, and the least is nam
         {"max=1MiB,initial=1GiB", "option max: expected at least"},
         {"slack=2",
          "option slack: expected a part of the peak between 0 and 1, such as 0.125, found 2"},
+        {"places=0", "option places: expected a number from 1 to 64, found 0"},
+        {"places=65", "option places: expected a number from 1 to 64, found 65"},
         {"max=64MiB,initial=1GiB", "option initial: expected no more than fits into max, which is "
                                    "64MiB, in pieces of 2MiB, found 1GiB"},
         {"max=3MiB,initial=3MiB", "option initial: expected no more than fits into max"},

@@ -1,5 +1,8 @@
-// Behaviour: growth=vmm with pieces in two places, of which one owns the memory.
+// Behaviour: growth=vmm with pieces in several places, of which one owns the memory.
 #include "simulation.h"
+
+#include <algorithm>
+#include <map>
 
 using namespace pool_test;
 
@@ -73,7 +76,54 @@ TEST_CASE("places: what a stream has freed gets a second place while its work is
     }
 }
 
-TEST_CASE("places: a former place ends when its work is complete, and the memory stays") {
+TEST_CASE("places: memory moves on while work still uses its former places") {
+    Simulation sim("growth=vmm,slack=0");
+    const CUstream stream = sim.stream();
+    const Comb first(sim, teeth, stream);
+    for (size_t parts = 1; parts < 8; parts *= 2) { // each time half of it moves again
+        const CUdeviceptr block = sim.alloc(large / parts, stream);
+        sim.touch(block, large / parts, stream);
+        sim.free(block, stream);
+        const Comb next(sim, teeth / parts / 2, stream);
+    }
+    const CUdeviceptr last = sim.alloc(large / 8, stream);
+    sim.touch(last, large / 8, stream);
+    CHECK(sim.held() == held);
+    CHECK(sim.races() == 0);
+}
+
+TEST_CASE("places: a piece has no more places than the option says") {
+    for (const char *options : {"growth=vmm,slack=0,places=2", "growth=vmm,slack=0,places=3"}) {
+        Simulation sim(options);
+        const CUstream stream = sim.stream();
+        const Comb first(sim, teeth, stream);
+        std::vector<CUdeviceptr> places = first.freed;
+        for (size_t parts = 1; parts < 8; parts *= 2) {
+            const CUdeviceptr block = sim.alloc(large / parts, stream);
+            for (size_t at = 0; at < large / parts; at += 2 * MiB) {
+                places.push_back(block + at);
+            }
+            sim.touch(block, large / parts, stream);
+            sim.free(block, stream);
+            const Comb next(sim, teeth / parts / 2, stream);
+        }
+        std::sort(places.begin(), places.end());
+        places.erase(std::unique(places.begin(), places.end()), places.end());
+        std::map<CUmemGenericAllocationHandle, int> count;
+        for (const CUdeviceptr place : places) {
+            count[piece_at(place)] += piece_at(place) != 0;
+        }
+        int most = 0;
+        for (const auto &[piece, number] : count) {
+            most = std::max(most, number);
+        }
+        const int bound = std::string(options).back() - '0';
+        CHECK(most <= bound);
+        CHECK((most == bound || !work_takes_ages()));
+    }
+}
+
+TEST_CASE("places: memory that goes back to the driver is mapped at no former place") {
     Simulation sim("growth=vmm,slack=0");
     const CUstream stream = sim.stream();
     const Comb comb(sim, teeth, stream);
@@ -118,6 +168,32 @@ TEST_CASE("places: the simulated driver finds the race where a stream's wait is 
         CHECK(sim.races() > 0);
     }
     sim.forgive_races();
+}
+
+TEST_CASE("places: the simulated driver finds a lost wait for work at the place before the last") {
+    for (const bool loses : {false, true}) {
+        Simulation sim("growth=vmm,slack=0");
+        const CUstream stream = sim.stream(), other = sim.stream();
+        const Comb comb(sim, teeth, other); // the only uses
+        sim.free(sim.alloc(large, other), other);
+        std::vector<CUdeviceptr> blocks;
+        for (size_t i = 0; i < teeth; i++) {
+            blocks.push_back(sim.alloc(2 * MiB, other));
+        }
+        for (size_t i = 0; i < teeth; i += 2) {
+            sim.free(blocks[i], other);
+        }
+        loses_waits = loses;
+        const CUdeviceptr block = sim.alloc(large / 2, stream);
+        sim.touch(block, large / 2, stream);
+        loses_waits = false;
+        CHECK(sim.held() == held);
+        if (loses && work_takes_ages()) {
+            CHECK(sim.races() > 0);
+        }
+        CHECK((loses || sim.races() == 0));
+        sim.forgive_races();
+    }
 }
 
 TEST_CASE("places: a piece whose parts two streams have freed gets a second place as a whole") {
