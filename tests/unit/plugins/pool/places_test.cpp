@@ -123,6 +123,35 @@ TEST_CASE("places: a piece has no more places than the option says") {
     }
 }
 
+TEST_CASE("places: a piece with as many places as it may have gives up a complete one to move") {
+    for (const bool refused : {false, true}) {
+        Simulation sim("growth=vmm,slack=0,places=2");
+        const CUstream stream = sim.stream();
+        const Comb comb(sim, teeth, stream);
+        const CUdeviceptr block = sim.alloc(large, stream);
+        synchronize(sim);
+        sim.trim(64 * MiB); // asks what is complete
+        sim.touch(block, large, stream);
+        sim.free(block, stream);
+        const Comb next(sim, teeth / 2, stream);
+        cuda().fail(refused ? "cuMemUnmap@1" : "");
+        CUdeviceptr last = 0;
+        const emm_status status = sim.try_alloc(large / 2, stream, last);
+        cuda().fail("");
+        if (status != EMM_OK) {
+            CHECK(refused);
+            last = sim.alloc(large / 2, stream);
+        }
+        sim.touch(last, large / 2, stream);
+        CHECK(sim.held() == held);
+        if (work_takes_ages()) {
+            CHECK(pages_in_two_places(last, large / 2, comb.freed) == 0);
+            CHECK(pages_in_two_places(last, large / 2, next.freed) == teeth / 2);
+        }
+        CHECK(sim.races() == 0);
+    }
+}
+
 TEST_CASE("places: memory that goes back to the driver is mapped at no former place") {
     Simulation sim("growth=vmm,slack=0");
     const CUstream stream = sim.stream();
@@ -295,17 +324,23 @@ TEST_CASE("places: with places=1, or a peer's access, no memory is mapped at a s
 }
 
 TEST_CASE("places: a driver call that fails loses no memory and no order") {
-    for (const char *call : {"cuMemMap", "cuMemSetAccess", "cuMemUnmap", "cuStreamWaitEvent"}) {
-        for (int which = 1; which <= 9; which += 2) {
-            Simulation sim("growth=vmm,slack=0");
+    const char *const calls[] = {"cuMemMap", "cuMemSetAccess", "cuMemUnmap", "cuStreamWaitEvent"};
+    for (const char *call : calls) {
+        for (int which = 1; which <= 18; which++) {
+            Simulation sim(which % 2 ? "growth=vmm,slack=0" : "growth=vmm,slack=0,places=2");
             const CUstream stream = sim.stream(), other = sim.stream();
             const Comb mine(sim, teeth, stream), theirs(sim, teeth, other);
             cuda().fail((std::string(call) + "@" + std::to_string(which)).c_str());
             std::vector<CUdeviceptr> blocks;
-            for (int i = 0; i < 6; i++) {
+            for (int i = 0; i < 12; i++) {
+                if (i % 4 == 3) {
+                    synchronize(sim); // former places are complete then
+                    sim.trim(64 * MiB);
+                }
                 CUdeviceptr ptr = 0;
-                if (sim.try_alloc(large / 2, stream, ptr) == EMM_OK) {
-                    sim.touch(ptr, large / 2, stream);
+                const size_t size = large / 2 - size_t(i) % 3 * 4 * MiB;
+                if (sim.try_alloc(size, stream, ptr) == EMM_OK) {
+                    sim.touch(ptr, size, stream);
                     sim.free(ptr, i % 2 ? stream : unordered);
                     blocks.push_back(ptr);
                 }
