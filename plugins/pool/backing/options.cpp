@@ -58,7 +58,7 @@ namespace {
 constexpr uint64_t least_dedicated = 64 << 10; // no slot is as large
 constexpr uint64_t least_limit = 2 << 20;      // what the driver hands out at a time
 constexpr double most_slack = 1;
-constexpr uint64_t most_places = 64;
+constexpr uint64_t most_places = 64; // a move looks at each
 
 void read_size(const char *const *texts, const char *name, uint64_t &value) {
     const char *text = emm_option_text(option_list, texts, name);
