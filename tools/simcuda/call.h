@@ -91,8 +91,12 @@ Object &find_object(const Handles<Object, Handle> &all, Handle handle, const cha
 // For an entry that tells how another one ends.
 template <class Body> CUresult result_of(const Body &body) {
     try {
-        body();
-        return CUDA_SUCCESS;
+        if constexpr (std::is_void_v<decltype(body())>) {
+            body();
+            return CUDA_SUCCESS;
+        } else {
+            return body();
+        }
     } catch (const Refused &refused) {
         return refused.result;
     }

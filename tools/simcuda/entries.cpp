@@ -28,7 +28,7 @@ using namespace simcuda;
 // The exported symbols.
 #define SERVE(symbol, row, per_thread, function, types)                                            \
     CUresult symbol PARAMETERS types {                                                             \
-        return enter(row, per_thread, [&] { api::function ARGUMENTS types; });                     \
+        return enter(row, per_thread, [&] { return api::function ARGUMENTS types; });              \
     }
 #define ENTRY(name, since, symbol, function, types)                                                \
     EXPORT SERVE(symbol, row_##symbol, false, function, types)

@@ -35,19 +35,25 @@ using CUgreenCtx = struct CUgreenCtx_st *;
 
 namespace simcuda {
 
-// The entries' implementations. They run with the simulator locked, but for those of FREE_ENTRY.
-namespace api {
-#define FREE_ENTRY(name, since, symbol, function, types) CUresult function types;
-#define ENTRY(name, since, symbol, function, types) void function types;
-#include "entries.def"
-} // namespace api
-
 // One number for each line of the table.
 enum Row {
 #define ENTRY(name, since, symbol, function, types) row_##symbol,
 #include "entries.def"
     row_count
 };
+
+// What an implementation returns: nothing, once it has succeeded. Those that programs ask again and
+// again, and that say no most of the time, return that: to throw it takes a microsecond.
+template <Row> struct Returned { using Type = void; };
+template <> struct Returned<row_cuEventQuery> { using Type = CUresult; };
+template <> struct Returned<row_cuStreamQuery> { using Type = CUresult; };
+
+// The entries' implementations. They run with the simulator locked, but for those of FREE_ENTRY.
+namespace api {
+#define FREE_ENTRY(name, since, symbol, function, types) CUresult function types;
+#define ENTRY(name, since, symbol, function, types) Returned<row_##symbol>::Type function types;
+#include "entries.def"
+} // namespace api
 
 const char *name_of(Row row);
 bool is_entry(std::string_view name);

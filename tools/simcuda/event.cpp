@@ -86,11 +86,14 @@ void api::event_record_with_flags(CUevent h_event, CUstream h_stream, unsigned i
     event_record(h_event, h_stream);
 }
 
-void api::event_query(CUevent h_event) {
+CUresult api::event_query(CUevent h_event) {
     Event &event = find_recorded(h_event);
     const Clock clock = event.clock;
-    expect(sim().work.query(event.op), CUDA_ERROR_NOT_READY);
+    if (!sim().work.query(event.op)) {
+        return CUDA_ERROR_NOT_READY;
+    }
     clock.seen_by(sim().host);
+    return CUDA_SUCCESS;
 }
 
 void api::event_synchronize(CUevent h_event) {

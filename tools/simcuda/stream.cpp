@@ -181,13 +181,16 @@ void api::stream_get_ctx_v2(CUstream h_stream, CUcontext *p_ctx, CUgreenCtx *p_g
         stream.context->root ? reinterpret_cast<CUgreenCtx>(stream.context->handle) : nullptr;
 }
 
-void api::stream_query(CUstream h_stream) {
+CUresult api::stream_query(CUstream h_stream) {
     Stream &stream = find_stream(h_stream);
     check_no_capture(stream);
     check_unsafe_call();
     const Clock clock = stream.clock;
-    expect(sim().work.query(stream.tail), CUDA_ERROR_NOT_READY);
+    if (!sim().work.query(stream.tail)) {
+        return CUDA_ERROR_NOT_READY;
+    }
     clock.seen_by(sim().host);
+    return CUDA_SUCCESS;
 }
 
 void api::stream_synchronize(CUstream h_stream) {
