@@ -230,7 +230,8 @@ emm_deviceptr Manager::Request::search() {
 
 // A slab is worth more than one slot, so memory too short for a slab may still do for the slot.
 Place Manager::Request::find_place() {
-    if (fits_a_slot(*pool_, size_)) {
+    const bool is_small = fits_a_slot(*pool_, size_);
+    if (is_small) {
         const unsigned index = class_of(size_);
         bytes_ = slab_bytes(index);
         if (Block *block = find_block()) {
@@ -241,7 +242,25 @@ Place Manager::Request::find_place() {
         }
     }
     bytes_ = block_bytes(manager_.options_, size_);
-    return {find_block(), nullptr};
+    if (Block *block = find_block()) {
+        return {block, nullptr};
+    }
+    return {nullptr, is_small && is_exhausted() ? take_any_slot() : nullptr};
+}
+
+// What is complete of other streams' slabs, and slots of larger classes.
+Slot *Manager::Request::take_any_slot() {
+    Slabs &slabs = manager_.memory_.slabs;
+    manager_.order_.each_pool([&](StreamPool &pool) {
+        if (pool.order == Order::stream && &pool != pool_) {
+            slabs.disband(pool);
+        }
+    });
+    Slot *slot = nullptr;
+    for (unsigned index = class_of(size_); index < slab_classes && !slot; index++) {
+        slot = slabs.take(*pool_, index);
+    }
+    return slot;
 }
 
 // Each stage costs more than the one before it, and looks once at what it has made free.

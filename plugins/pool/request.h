@@ -35,6 +35,7 @@ private:
     emm_deviceptr search();
     Place find_place();
     Block *find_block(); // of bytes_, or NULL
+    Slot *take_any_slot();
     bool enter_context();
 
     // The stages of it.

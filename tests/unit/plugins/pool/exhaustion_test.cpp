@@ -313,6 +313,46 @@ TEST_CASE("reclaim: quarantined memory is waited for when nothing else is left")
     }
 }
 
+TEST_CASE("reclaim: free slots of another stream's slabs serve a request") {
+    const char *growth = GENERATE("vmm", "segment");
+    Simulation sim(std::string("max=2MiB,growth=") + growth);
+    const CUstream a = sim.stream(), b = sim.stream();
+    std::vector<CUdeviceptr> slots(2 * MiB / (32 * KiB));
+    for (CUdeviceptr &slot : slots) {
+        slot = sim.alloc(32 * KiB, a);
+        sim.touch(slot, 32 * KiB, a);
+    }
+    for (size_t i = 0; i < slots.size(); i += 2) {
+        sim.free(slots[i], a);
+    }
+    for (size_t i = 0; i < slots.size(); i += 2) {
+        slots[i] = sim.alloc(32 * KiB, b);
+        sim.touch(slots[i], 32 * KiB, b);
+    }
+    CUdeviceptr none = 0;
+    CHECK(sim.try_alloc(32 * KiB, b, none) == EMM_E_OUT_OF_MEMORY);
+    for (size_t i = 0; i < slots.size(); i++) {
+        sim.free(slots[i], i % 2 == 0 ? b : a);
+    }
+}
+
+TEST_CASE("reclaim: a free slot of a larger class serves a request") {
+    Simulation sim("max=2MiB");
+    const CUstream stream = sim.stream();
+    std::vector<CUdeviceptr> slots(2 * MiB / (32 * KiB));
+    for (CUdeviceptr &slot : slots) {
+        slot = sim.alloc(32 * KiB, stream);
+    }
+    sim.free(slots[5], stream);
+    slots[5] = sim.alloc(512, stream);
+    CUdeviceptr none = 0;
+    CHECK(sim.try_alloc(512, stream, none) == EMM_E_OUT_OF_MEMORY);
+    for (const CUdeviceptr slot : slots) {
+        sim.free(slot, stream);
+    }
+    CHECK(sim.alloc(2 * MiB, stream) != 0);
+}
+
 TEST_CASE("reclaim: inside a capture nothing is waited for") {
     Simulation sim("max=8MiB");
     const CUstream stream = sim.stream(), other = sim.stream();
