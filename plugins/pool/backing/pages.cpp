@@ -91,11 +91,24 @@ Block *Pages::grow(Lock &lock, StreamPool &pool, const Caller &caller, uint64_t 
     return nullptr;
 }
 
-// To grow is to move all that is idle.
+// To grow is to move all that is idle. Beside what the small zone has free, less may be missing.
 Block *Pages::reclaim(Lock &lock, StreamPool &pool, const Caller &caller, uint64_t bytes, bool,
                       CUresult &result) {
     return_refused(lock);
-    return grow(lock, pool, caller, bytes, result);
+    Block *block = grow(lock, pool, caller, bytes, result);
+    if (block || result != CUDA_ERROR_OUT_OF_MEMORY || zone_for(options_, bytes) != Zone::large) {
+        return block;
+    }
+    access_.await(lock);
+    const Heap::Room room = heap_.room_for(pool, bytes, Zone::small);
+    if (!room.beside) {
+        return nullptr;
+    }
+    result = fill(lock, pool, room, false, OrderedPools(order_));
+    heap_.reserve_record();
+    block = heap_.take(pool, bytes, Zone::small);
+    result = block || result != CUDA_SUCCESS ? result : CUDA_ERROR_OUT_OF_MEMORY;
+    return block;
 }
 
 CUresult Pages::take_initial(Lock &lock, uint64_t bytes) {

@@ -313,6 +313,19 @@ TEST_CASE("reclaim: quarantined memory is waited for when nothing else is left")
     }
 }
 
+TEST_CASE("reclaim: a large block begins in what small ones have left of a page") {
+    Simulation sim("max=6MiB,growth=vmm");
+    const CUdeviceptr large = sim.alloc(2 * MiB, legacy);
+    const CUdeviceptr small = sim.alloc(512 * KiB, legacy);
+    const CUdeviceptr most = sim.alloc(3 * MiB, legacy);
+    CHECK(most == small + 512 * KiB);
+    CHECK(sim.held() == 6 * MiB);
+    for (const CUdeviceptr block : {large, small, most}) {
+        sim.free(block, legacy);
+    }
+    CHECK(sim.alloc(6 * MiB, legacy) != 0);
+}
+
 TEST_CASE("reclaim: free slots of another stream's slabs serve a request") {
     const char *growth = GENERATE("vmm", "segment");
     Simulation sim(std::string("max=2MiB,growth=") + growth);
