@@ -26,11 +26,14 @@ public:
 
     void add(StreamPool &pool, uint64_t tag) { pools_.push_back({&pool, tag}); }
     void hold(StreamPool &pool) {
-        held_.reserve(most_candidates);
         held_.push_back(&pool);
         pool.hold();
     }
-    const std::vector<StreamPool *> &held() const { return held_; }
+    bool cover(const Block &block) const {
+        return std::any_of(pools_.begin(), pools_.end(), [&](const Heap::Ordered &each) {
+            return each.pool == block.pool && block.tag <= each.tag;
+        });
+    }
     const std::vector<Heap::Ordered> &all() const { return pools_; }
 
 private:
@@ -61,9 +64,7 @@ Block *Pages::grow(Lock &lock, StreamPool &pool, const Caller &caller, uint64_t 
     OrderedPools ordered(order_);
     if (options_.places > 1 && pool.order == Order::stream && !access_.any_peer()) {
         ordered.add(pool, UINT64_MAX);
-        if (!has_enough_idle(pool, bytes, ordered)) {
-            wait_for_others(lock, pool, caller, ordered);
-        }
+        wait_for_others(lock, pool, caller, bytes, true, ordered);
     }
     const Zone zone = zone_for(options_, bytes);
     bool at_ease = true; // until the driver has no more: then what is free elsewhere has to do
@@ -86,6 +87,9 @@ Block *Pages::grow(Lock &lock, StreamPool &pool, const Caller &caller, uint64_t 
             return block;
         }
         at_ease = at_ease && !again;
+        if (again && !ordered.all().empty()) {
+            wait_for_others(lock, pool, caller, bytes, false, ordered);
+        }
     }
     result = CUDA_ERROR_OUT_OF_MEMORY;
     return nullptr;
@@ -119,17 +123,36 @@ CUresult Pages::take_initial(Lock &lock, uint64_t bytes) {
                : result;
 }
 
-// On the device, for what other streams have freed before their latest events.
+// On the device, for the streams whose pieces the request would get, as of their latest events.
+// Where no range has room, another one will be reserved, and all of the request is missing there.
 void Pages::wait_for_others(Lock &lock, const StreamPool &pool, const Caller &caller,
-                            OrderedPools &ordered) {
+                            uint64_t bytes, bool may_grow, OrderedPools &ordered) {
+    Heap::Room room = heap_.room_for(pool, bytes, zone_for(options_, bytes));
+    room.missing = room.range ? room.missing : round_up(bytes, page_bytes);
+    if (has_enough_idle(room, may_grow, ordered.all())) {
+        return;
+    }
+    std::vector<Heap::Ordered> candidates = ordered.all();
     StreamPool *other = order_.first_incomplete();
-    for (; other && ordered.held().size() < most_candidates;
-         other = order_.next_incomplete(*other)) {
+    for (; other && candidates.size() <= most_candidates; other = order_.next_incomplete(*other)) {
         if (other != &pool && Heap::largest_own(*other) >= page_bytes) {
-            ordered.hold(*other);
+            candidates.push_back({other, other->recorded});
         }
     }
-    for (StreamPool *each : ordered.held()) {
+    std::vector<StreamPool *> owners;
+    for (const IdlePiece &each : plan_for(room, may_grow, candidates).moved) {
+        for (Block *block = each.block; each.pending && block && block->begin < each.piece.end();
+             block = block->right) {
+            const bool known = std::count(owners.begin(), owners.end(), block->pool) > 0;
+            if (block->dirty() && !known && !ordered.cover(*block)) {
+                owners.push_back(&owner_of(*block));
+            }
+        }
+    }
+    for (StreamPool *each : owners) {
+        ordered.hold(*each);
+    }
+    for (StreamPool *each : owners) {
         const uint64_t tag = each->recorded;
         if (order_.wait_on_stream(lock, caller, *each, tag)) {
             ordered.add(*each, tag);
@@ -137,29 +160,28 @@ void Pages::wait_for_others(Lock &lock, const StreamPool &pool, const Caller &ca
     }
 }
 
-// Where no range has room, another one will be reserved. Addresses cost no memory, but all of the
-// request will be missing there.
-bool Pages::has_enough_idle(const StreamPool &pool, uint64_t bytes,
-                            const OrderedPools &ordered) const {
-    const Heap::Room room = heap_.room_for(pool, bytes, zone_for(options_, bytes));
-    const uint64_t missing = room.range ? room.missing : round_up(bytes, page_bytes);
-    uint64_t found = new_bytes(missing, holdings_.allowance(missing), free_slack(options_.slack));
-    if (found < missing) {
-        for (const IdlePiece &each : heap_.idle_pieces(room.beside, parts_to_move, ordered.all())) {
+bool Pages::has_enough_idle(const Heap::Room &room, bool may_grow,
+                            const std::vector<Heap::Ordered> &ordered) const {
+    uint64_t found = may_grow ? new_bytes(room.missing, holdings_.allowance(room.missing),
+                                          free_slack(options_.slack))
+                              : 0;
+    if (found < room.missing) {
+        for (const IdlePiece &each : heap_.idle_pieces(room.beside, parts_to_move, ordered)) {
             found += each.piece.bytes;
         }
     }
-    return found >= missing;
+    return found >= room.missing;
 }
 
 // A plan for the room, made of what is idle now; nothing but new memory if there is no host memory
 // for more.
-FillPlan Pages::plan_for(const Heap::Room &room, bool may_grow, const OrderedPools &ordered) const {
+FillPlan Pages::plan_for(const Heap::Room &room, bool may_grow,
+                         const std::vector<Heap::Ordered> &ordered) const {
     Allowance allowed = holdings_.allowance(room.missing);
     allowed.fills = is_filling(holdings_.requested(), caches_.live_bytes());
     FillRequest request;
     request.missing = room.missing;
-    request.room = room.range->size;
+    request.room = room.range ? room.range->size : room.missing;
     request.keeps = moves_.returns_are_deferred();
     const auto fresh = [&](double part) {
         return may_grow ? new_bytes(room.missing, allowed, part) : 0;
@@ -173,7 +195,7 @@ FillPlan Pages::plan_for(const Heap::Room &room, bool may_grow, const OrderedPoo
     try {
         std::vector<IdlePiece> idle;
         if (request.fresh < room.missing) {
-            idle = heap_.idle_pieces(room.beside, parts_to_move, ordered.all());
+            idle = heap_.idle_pieces(room.beside, parts_to_move, ordered);
         }
         FillPlan plan = plan_fill(request, idle);
         if (may_use_slack(room.missing, allowed.most) && moved_ns_ + plan.cost() > allowance_ns()) {
@@ -193,7 +215,7 @@ uint64_t Pages::allowance_ns() const {
 
 CUresult Pages::fill(Lock &lock, StreamPool &pool, const Heap::Room &room, bool may_grow,
                      const OrderedPools &ordered) {
-    const FillPlan plan = plan_for(room, may_grow, ordered);
+    const FillPlan plan = plan_for(room, may_grow, ordered.all());
     if (!holdings_.has_room_for(plan.created, plan.released_bytes())) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }

@@ -45,10 +45,12 @@ public:
 
 private:
     class OrderedPools;
-    void wait_for_others(Lock &lock, const StreamPool &pool, const Caller &caller,
-                         OrderedPools &ordered);
-    bool has_enough_idle(const StreamPool &pool, uint64_t bytes, const OrderedPools &ordered) const;
-    FillPlan plan_for(const Heap::Room &room, bool may_grow, const OrderedPools &ordered) const;
+    void wait_for_others(Lock &lock, const StreamPool &pool, const Caller &caller, uint64_t bytes,
+                         bool may_grow, OrderedPools &ordered);
+    bool has_enough_idle(const Heap::Room &room, bool may_grow,
+                         const std::vector<Heap::Ordered> &ordered) const;
+    FillPlan plan_for(const Heap::Room &room, bool may_grow,
+                      const std::vector<Heap::Ordered> &ordered) const;
     uint64_t allowance_ns() const;
     CUresult fill(Lock &lock, StreamPool &pool, const Heap::Room &room, bool may_grow,
                   const OrderedPools &ordered);

@@ -185,6 +185,31 @@ TEST_CASE("places: what another stream has freed gets a second place behind its 
     CHECK(sim.races() == 0);
 }
 
+TEST_CASE("places: a stream waits for those streams alone whose pieces it gets") {
+    Simulation sim("growth=vmm,slack=0");
+    const CUstream stream = sim.stream();
+    std::vector<CUdeviceptr> blocks(2 * teeth);
+    for (CUdeviceptr &block : blocks) {
+        block = sim.alloc(2 * MiB, stream);
+    }
+    constexpr size_t others = 8, pages_of_each = teeth / others;
+    for (size_t i = 0; i < teeth; i += pages_of_each) {
+        const CUstream other = sim.stream();
+        for (size_t j = i; j < i + pages_of_each; j++) {
+            sim.order(stream, other);
+            sim.touch(blocks[2 * j], 2 * MiB, other);
+            sim.free(blocks[2 * j], other);
+        }
+    }
+    const CUstream taker = sim.stream();
+    const uint64_t waits = cuda().call_count("cuStreamWaitEvent");
+    constexpr size_t size = 2 * pages_of_each * 2 * MiB;
+    sim.touch(sim.alloc(size, taker), size, taker);
+    CHECK(sim.held() == held);
+    CHECK(cuda().call_count("cuStreamWaitEvent") <= waits + 2);
+    CHECK(sim.races() == 0);
+}
+
 TEST_CASE("places: the simulated driver finds the race where a stream's wait is lost") {
     Simulation sim("growth=vmm,slack=0");
     const CUstream stream = sim.stream(), other = sim.stream();
