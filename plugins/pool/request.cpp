@@ -312,7 +312,7 @@ bool Manager::Request::grows_unasked() const {
 }
 
 Block *Manager::Request::query_best_fit() {
-    Block *best = offered_after(nullptr);
+    Block *best = find_offered(false);
     if (!best) {
         return nullptr;
     }
@@ -333,12 +333,9 @@ Block *Manager::Request::wait_for_stream() {
     Heap &heap = manager_.memory_.heap;
     StreamOrder &order = manager_.order_;
     heap.reserve_record();
-    const auto has_event = [](const Block &block) {
-        return StreamOrder::has_event_for(owner_of(block), block.tag);
-    };
-    Block *block = offered_after(nullptr);
-    for (int i = 1; block && !has_event(*block); i++) {
-        block = i < most_candidates ? offered_after(block) : nullptr;
+    Block *block = find_offered(false); // nearly always has an event
+    if (block && !StreamOrder::has_event_for(owner_of(*block), block->tag)) {
+        block = find_offered(true);
     }
     if (!block) {
         return nullptr;
@@ -356,20 +353,25 @@ Block *Manager::Request::wait_for_stream() {
     return waits ? taken : nullptr;
 }
 
-// A free block of another stream that the request could have after waiting for it: the tightest, or
-// the next after `previous`.
-Block *Manager::Request::offered_after(const Block *previous) const {
+// The tightest free block of another stream that the request could have after waiting for it; or of
+// those with an event to wait for.
+Block *Manager::Request::find_offered(bool with_event) const {
     const StreamOrder &order = manager_.order_;
     const Zone zone = zone_for(manager_.options_, bytes_);
     SizeNode position;
-    position.size = previous ? previous->size : bytes_;
-    position.address = previous ? previous->begin : 0;
+    position.size = bytes_;
     const SizeNode *found = nullptr;
     StreamPool *other = zone == Zone::dedicated ? nullptr : order.first_incomplete();
     for (; other; other = order.next_incomplete(*other)) {
         const SizeNode *node =
             other == pool_ ? nullptr : Heap::offered_after(*other, position, zone);
-        found = node && (!found || node->before(*found)) ? node : found;
+        const auto is_better = [&] { return node && (!found || node->before(*found)); };
+        for (int i = 1;
+             with_event && is_better() && !StreamOrder::has_event_for(*other, node->block()->tag);
+             i++) {
+            node = i < most_candidates ? Heap::offered_after(*other, *node, zone) : nullptr;
+        }
+        found = is_better() ? node : found;
     }
     return found ? found->block() : nullptr;
 }

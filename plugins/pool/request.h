@@ -50,7 +50,7 @@ private:
 
     Block *take() { return manager_.backing_->take(*pool_, bytes_); }
     Block *take_from_any_zone();
-    Block *offered_after(const Block *previous) const;
+    Block *find_offered(bool with_event) const;
     bool grows_unasked() const;
     bool is_exhausted() const { return result_ == CUDA_ERROR_OUT_OF_MEMORY; }
 

@@ -10,8 +10,8 @@ namespace emm::pool {
 // Beyond any address space, so that no sum overflows: larger requests are refused.
 constexpr uint64_t largest_request = uint64_t(1) << 56;
 
-// Blocks of other streams that a request looks at for one with an event to wait for: the tightest
-// ones, because a loose one is better kept for others.
+// Blocks of another stream that a request looks at for one with an event to wait for: the tightest
+// ones, because a loose one is better kept for others. And streams whose pieces it may wait for.
 constexpr int most_candidates = 8;
 
 // Times that a request which the driver has refused tries again because other threads have given
