@@ -1,6 +1,7 @@
 #include "policy/plan.h"
 
 #include "catch.h"
+#include "policy/growth.h"
 #include "sizes.h"
 
 #include <algorithm>
@@ -79,6 +80,8 @@ TEST_CASE("a piece that is a little too large moves as it is") {
     CHECK(plan.moved.size() == 1);
     CHECK(plan.mapped == 66 * mib);
     FillRequest narrow = missing(64 * mib);
+    narrow.room = 66 * mib;
+    CHECK(plan_fill(narrow, idle).moved.size() == 1);
     narrow.room = 64 * mib;
     CHECK(plan_fill(narrow, idle).moved.empty());
 }
@@ -108,6 +111,16 @@ TEST_CASE("many small pieces are exchanged for a few new ones") {
     CHECK(plan_fill({14 * mib, 0, UINT64_MAX, 12 * mib, 0}, seven).moved.size() == 7); // for two
     auto large = idle_of(std::vector<uint64_t>(5, 64)); // no more cost to give back than small ones
     CHECK(plan_fill({320 * mib, 0, UINT64_MAX, 512 * mib, 0}, large).released.size() == 5);
+}
+
+TEST_CASE("a plan costs what the driver takes for each piece that moves, goes back or is made") {
+    auto two = idle_of({2, 4});
+    CHECK(plan_fill(missing(6 * mib), two).cost() == 2 * (unmap_ns + map_ns));
+    auto much = idle_of({256});
+    CHECK(plan_fill(missing(10 * mib), much).cost() ==
+          unmap_ns + release_ns + 2 * (create_ns + map_ns));
+    auto some = idle_of({4});
+    CHECK(plan_fill(missing(10 * mib), some).cost() == unmap_ns + map_ns + create_ns + map_ns);
 }
 
 TEST_CASE("where nothing may go back a piece moves, or stays if it is much too large") {

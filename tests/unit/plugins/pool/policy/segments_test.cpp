@@ -26,6 +26,8 @@ TEST_CASE("small requests share segments of a 32nd of the small ones") {
     SegmentUse use = in_segments(4 * gib, 0);
     use.small = 128 * mib;
     CHECK(segment_bytes(4096, Zone::small, 0, use) == 4 * mib);
+    use.small = 128 * mib + 32;
+    CHECK(segment_bytes(4096, Zone::small, 0, use) == 6 * mib);
     use.small = 0;
     CHECK(segment_bytes(4096, Zone::small, 0, use) == 2 * mib);
 }
