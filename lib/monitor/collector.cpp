@@ -2,10 +2,10 @@
 
 #include "core/account/tracking.h"
 #include "core/lifecycle/lifecycle.h"
-#include "core/memory/driver_memory.h"
 #include "core/memory/memory.h"
 #include "core/memory/recovery.h"
 #include "core/reports/holders.h"
+#include "driver/account.h"
 #include "observe/callers/python_frames.h"
 #include "observe/error.h"
 #include "observe/log.h"
@@ -98,15 +98,9 @@ void ask(emm_context &context, ContextFigures &ret_figures) {
 }
 
 AccountFigures ask_account(int32_t device) {
-    emm_device_account account = {};
-    if (core::device_account(device, account) < EMM_OK) {
-        return {};
-    }
-    uint64_t program = 0;
-    for (size_t kind = 0; kind < EMM_MEMORY_EXTERNAL; kind++) {
-        program += account.program[kind].bytes;
-    }
-    return {account.limit_bytes, account.used_bytes, account.managers_bytes, program};
+    const driver::Account::Figures its = driver::account().figures(device);
+    return {its.bound, its.used, driver::bounded_sum(its.rows[size_t(driver::Holder::managers)]),
+            driver::bounded_sum(its.rows[size_t(driver::Holder::program)])};
 }
 
 std::vector<OldAllocation> oldest_allocations(const emm_context &context) {
