@@ -28,7 +28,7 @@ bool holds_any(const driver::SharedState &state, unsigned member) {
 }
 
 // -1: it cannot be asked.
-int ask_to_trim(const std::string &name) {
+int ask_to_trim(std::string_view name) {
     const sockets::Address address = sockets::address_of(name);
     const int made = observe::make_own(
         [] { return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); });
@@ -51,7 +51,7 @@ std::vector<pollfd> ask_all(const driver::GroupFile &group) {
         const uint64_t random = its.random.load();
         if (member != group.member() && random != 0 && its.ticket.load() != 0 &&
             holds_any(state, member)) {
-            if (const int made = ask_to_trim(socket_name(its.pid.load(), random)); made >= 0) {
+            if (const int made = ask_to_trim(SocketName(its.pid.load(), random)); made >= 0) {
                 asked.push_back({made, POLLIN, 0});
             }
         }

@@ -12,7 +12,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <fmt/format.h>
-#include <string>
 #include <string_view>
 
 namespace emm::monitor {
@@ -20,9 +19,19 @@ namespace emm::monitor {
 inline constexpr std::string_view name_prefix = "emm-top-";
 inline constexpr size_t random_digits = 16;
 
-inline std::string socket_name(uint64_t pid, uint64_t random) {
-    return fmt::format("{}{}-{:0{}x}", name_prefix, pid, random, random_digits);
-}
+// No memory is needed for it.
+class SocketName {
+public:
+    SocketName(uint64_t pid, uint64_t random) noexcept
+        : size_(fmt::format_to_n(text_, sizeof text_, "{}{}-{:0{}x}", name_prefix, pid, random,
+                                 random_digits)
+                    .size) {}
+    operator std::string_view() const noexcept { return {text_, size_}; }
+
+private:
+    char text_[64]; // a prefix, 20 digits, 16 digits
+    size_t size_;
+};
 
 inline constexpr uint32_t protocol_magic = 0x746d6d65; // "emmt"
 inline constexpr uint32_t protocol_version = 1;

@@ -133,8 +133,7 @@ bool open_socket() noexcept {
     if (getrandom(&random, sizeof random, 0) != sizeof random) {
         return false;
     }
-    const std::string name = socket_name(static_cast<uint64_t>(getpid()), random);
-    const int error = listener.open(name, backlog);
+    const int error = listener.open(SocketName(static_cast<uint64_t>(getpid()), random), backlog);
     if (error != 0) {
         observe::log(EMM_LOG_DEBUG, "emm top cannot ask this process: socket: {}",
                      std::strerror(error));

@@ -52,7 +52,8 @@ std::vector<Name> sockets_of(const driver::SharedState &state, size_t &ret_membe
         const uint64_t pid = member.pid.load(), random = member.random.load();
         ret_members += member.ticket.load() != 0;
         if (member.ticket.load() != 0 && random != 0) {
-            names.push_back({monitor::socket_name(pid, random), static_cast<int64_t>(pid)});
+            names.push_back({std::string(std::string_view(monitor::SocketName(pid, random))),
+                             static_cast<int64_t>(pid)});
         }
     }
     return names;
