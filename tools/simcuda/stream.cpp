@@ -158,11 +158,15 @@ void api::stream_get_priority(CUstream h_stream, int *priority) {
 }
 
 void api::stream_get_flags(CUstream h_stream, unsigned int *flags) {
-    tell(flags, find_stream(h_stream).flags);
+    Stream &stream = find_stream(h_stream);
+    check_no_capture(stream);
+    tell(flags, stream.flags);
 }
 
 void api::stream_get_id(CUstream h_stream, unsigned long long *stream_id) {
-    tell(stream_id, find_stream(h_stream).id);
+    Stream &stream = find_stream(h_stream);
+    check_no_capture(stream);
+    tell(stream_id, stream.id);
 }
 
 void api::stream_get_ctx(CUstream h_stream, CUcontext *pctx) {

@@ -7,12 +7,20 @@ emm_status StreamOrder::enter_stream(emm_stream stream) {
     if (is_known_without_notice(stream)) {
         return EMM_OK;
     }
+    bool capturing = false;
+    CUresult result = events_.is_capturing(stream, capturing);
+    if (result != CUDA_SUCCESS) {
+        return context_.failed(result, "cuStreamIsCapturing");
+    }
+    if (capturing) {
+        return EMM_OK; // to ask its id would end the capture: it goes on like one without a notice
+    }
     if (const emm_status status = expect_own(stream); status != EMM_OK) {
         return status;
     }
     const Driver &driver = context_.driver;
     unsigned long long id = 0;
-    const CUresult result = driver.cuStreamGetId(stream, &id);
+    result = driver.cuStreamGetId(stream, &id);
     if (result != CUDA_SUCCESS) {
         return context_.failed(result, "cuStreamGetId");
     }

@@ -43,6 +43,23 @@ TEST_CASE("allocating and freeing on other streams leaves a capture whole") {
     CU(cuGraphDestroy)(capture.end());
 }
 
+TEST_CASE("a pool that is made while a registered stream captures leaves the capture whole") {
+    const Gpu gpu;
+    const CUstream stream = gpu.make_stream();
+    REQUIRE(emm_stream_register(gpu.emm(), stream) == EMM_OK);
+    REQUIRE(emm_capture_begin(gpu.emm(), stream) == EMM_OK);
+    const Capture capture(stream);
+    emm_context *pool = nullptr;
+    CHECK(emm_context_named(gpu.emm(), "made-in-a-capture", nullptr, &pool) == EMM_OK);
+    CHECK(capture.valid());
+    CU(cuGraphDestroy)(capture.end());
+    CHECK(emm_capture_end(gpu.emm(), stream) == EMM_OK);
+    emm_deviceptr ptr = 0;
+    CHECK(emm_memalloc(pool, 1 << 20, stream, &ptr) == EMM_OK);
+    CHECK(emm_memfree(pool, ptr, 1 << 20, stream) == EMM_OK);
+    CHECK(emm_stream_retire(gpu.emm(), stream) == EMM_OK);
+}
+
 TEST_CASE("memory freed on a capturing stream stays until the graph and its instances are gone") {
     const Gpu gpu;
     const CUstream stream = gpu.make_stream();
