@@ -80,6 +80,11 @@ public:
     }
     std::map<Key, Charge> detach_mappings(uint64_t begin, uint64_t size);
     void end(uint64_t context) noexcept;
+    bool has_any(uint64_t context) const noexcept {
+        const std::lock_guard lock(mutex_);
+        return std::any_of(charges_.begin(), charges_.end(),
+                           [&](const auto &each) { return each.second.context == context; });
+    }
 
 private:
     mutable std::mutex mutex_;
@@ -453,6 +458,10 @@ bool is_counted() noexcept {
 
 void forget_context(uint64_t context) noexcept {
     charges().end(context);
+}
+
+bool holds_memory(uint64_t context) noexcept {
+    return charges().has_any(context);
 }
 
 void read_usage(emm_driver_usage &ret_usage) {

@@ -18,6 +18,9 @@ emm_function meter(const char *name, emm_function entry, FindEntry find) noexcep
 // memory that ends with it.
 void forget_context(uint64_t context) noexcept;
 
+// The account has memory that this context had taken for its manager.
+bool holds_memory(uint64_t context) noexcept;
+
 // Whether it does.
 bool is_counted() noexcept;
 

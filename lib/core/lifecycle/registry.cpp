@@ -242,7 +242,9 @@ emm_status context_from(CUcontext cuda_context, emm_context *&ret_context) {
             return EMM_OK;
         }
     }
-    if (remembered.context && remembered.id != id && has_died(*remembered.context)) {
+    if (remembered.context && remembered.id != id &&
+        !remembered.context->given_up.load(std::memory_order_acquire) &&
+        has_died(*remembered.context)) {
         retire_the_dead(); // this thread has left it for the other one
         remembered = {};
     }

@@ -168,14 +168,19 @@ bool is_late(emm_context &context, emm_status *ret_status) noexcept {
     return true;
 }
 
-// Whatever else the driver answers says nothing about that.
+// Whatever else the driver answers says nothing about that. Once it has said that a context is gone
+// it is not asked again: it crashes when the handle's memory has become something else's.
 bool is_alive(const emm_context &context) noexcept {
-    return !driver::is_late(driver::check_alive(context.driver, context.cuda_context, context.id));
+    std::atomic<bool> &ended = context.group.ended;
+    if (!ended.load(std::memory_order_acquire) &&
+        driver::is_late(driver::check_alive(context.driver, context.cuda_context, context.id))) {
+        ended.store(true, std::memory_order_release);
+    }
+    return !ended.load(std::memory_order_acquire);
 }
 
 bool has_died(emm_context &context) noexcept {
-    const bool died =
-        driver::is_late(driver::check_alive(context.driver, context.cuda_context, context.id));
+    const bool died = !is_alive(context);
     if (died) {
         context.state.fetch_or(state_retired, std::memory_order_relaxed);
     }
@@ -185,7 +190,7 @@ bool has_died(emm_context &context) noexcept {
 void forget_ended_contexts() noexcept {
     for (emm_context *context = driver::is_counted() ? first_context() : nullptr; context;
          context = context->next) {
-        if (!is_alive(*context)) {
+        if (driver::holds_memory(context->id) && !is_alive(*context)) {
             driver::forget_context(context->id);
         }
     }

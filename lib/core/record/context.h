@@ -75,6 +75,7 @@ struct emm_context {
     // made, reset or given up. Behind every manager_lock.
     emm::core::OwnerLock announcing;
     std::atomic<uint32_t> captures{0}; // announced and not ended
+    std::atomic<bool> ended{false}; // of a group's own record: the CUDA context is known to be gone
     std::atomic<uint32_t> retained{0}; // emm holds the primary context
     std::atomic<bool> given_up{false}; // retired, and nothing is left of its manager
     emm_context *next = nullptr;       // in the list of all records

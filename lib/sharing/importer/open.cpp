@@ -46,7 +46,7 @@ bool is_staging_forced() {
 
 emm_context *find_source(int32_t device) {
     for (emm_context *each = core::first_context(); each; each = each->next) {
-        if (each->device == device && core::is_alive(*each)) {
+        if (each->device == device && !each->given_up.load() && core::is_alive(*each)) {
             return each;
         }
     }

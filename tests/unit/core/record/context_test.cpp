@@ -1,6 +1,7 @@
 #include "../driver_calls.h"
 #include "../recorder.h"
 #include "catch.h"
+#include "core/record/context.h"
 
 #include <atomic>
 #include <sys/wait.h>
@@ -166,6 +167,20 @@ TEST_CASE("a handle that comes back for a new context gets a new record") {
     CHECK(emm_context_retire(before) == EMM_OK);
     CHECK(Recorder::the().count("run") == 0);
     CHECK(Recorder::the().count("drop") == 1);
+}
+
+TEST_CASE("the driver is not asked again about a context that it has called destroyed") {
+    emm_context *context = recorded_context();
+    const CUcontext first = new_context();
+    emm_context *const other = from(first);
+    REQUIRE(CU(cuCtxDestroy)(first) == CUDA_SUCCESS);
+    CHECK(!emm::core::is_alive(*other));
+    const auto fail =
+        reinterpret_cast<CUresult (*)(const char *)>(emm_driver_entry("simcuda_fail", 12000));
+    REQUIRE(fail("cuCtxGetId@1:999") == CUDA_SUCCESS); // which would say nothing about the context
+    CHECK(!emm::core::is_alive(*other));
+    REQUIRE(fail("") == CUDA_SUCCESS);
+    CHECK(emm::core::is_alive(*context));
 }
 
 TEST_CASE("a context is served that is first seen while a blocking stream captures there") {
