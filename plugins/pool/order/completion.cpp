@@ -18,7 +18,7 @@ StreamOrder::~StreamOrder() {
 }
 
 void StreamOrder::enter_registry() {
-    registry::enter(*this, number_);
+    registry::enter(*this, context_.handle, context_.id, number_);
 }
 
 void StreamOrder::leave_registry() {

@@ -20,7 +20,9 @@ void CrossContext::end() {
     if (has_portable_) {
         registry::count_portable(-1);
     }
-    if (!registry::has_portable() || !context_.lives()) {
+    // Where this one marked the context's work an older one did so too, and goes on doing so.
+    if (!registry::has_portable() || registry::has_older_sibling(order_.number()) ||
+        !context_.lives()) {
         return;
     }
     const Current current = context_.make_current();
@@ -64,7 +66,8 @@ bool CrossContext::is_own(const WorkMark &mark) const {
 }
 
 // Another context may be ending in another thread: not while its manager is visited. A manager that
-// has gone has waited for the work, and the event goes with the context.
+// has gone has waited for the work, or an older one of its context has a mark of it; the event goes
+// with the context.
 bool CrossContext::is_over(const WorkMark &mark) const {
     if (!mark.event || !context_.driver.is_alive(mark.context, mark.context_id)) {
         return true; // an event goes with its context

@@ -11,7 +11,9 @@ namespace {
 
 struct Entry {
     StreamOrder *order;
-    uint32_t visits;
+    CUcontext context;
+    uint64_t context_id;
+    uint32_t visits = 0;
 };
 
 struct Registry {
@@ -50,11 +52,11 @@ void end_visit(uint64_t number) {
 
 } // namespace
 
-void enter(StreamOrder &order, uint64_t &ret_number) {
+void enter(StreamOrder &order, CUcontext context, uint64_t context_id, uint64_t &ret_number) {
     Registry &all = the_registry();
     const std::lock_guard lock(all.mutex);
     all.unfinished.reserve(all.unfinished.size() + all.entries.size() + 1); // so that no end fails
-    all.entries.emplace(all.next, Entry{&order, 0});
+    all.entries.emplace(all.next, Entry{&order, context, context_id});
     ret_number = all.next++;
 }
 
@@ -70,6 +72,16 @@ uint64_t next(uint64_t number) {
     const std::lock_guard lock(all.mutex);
     const auto above = all.entries.upper_bound(number);
     return above == all.entries.end() ? 0 : above->first;
+}
+
+bool has_older_sibling(uint64_t number) {
+    const Registry &all = the_registry();
+    const std::lock_guard lock(all.mutex);
+    const auto own = all.entries.find(number);
+    return std::any_of(all.entries.begin(), own, [&](const auto &older) {
+        return older.second.context == own->second.context &&
+               older.second.context_id == own->second.context_id;
+    });
 }
 
 void count_portable(int more) {

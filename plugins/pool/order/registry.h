@@ -13,9 +13,11 @@ class StreamOrder;
 namespace registry {
 
 // The number is there before the first visit. Throws std::bad_alloc.
-void enter(StreamOrder &order, uint64_t &ret_number);
+void enter(StreamOrder &order, CUcontext context, uint64_t context_id, uint64_t &ret_number);
 void leave(uint64_t number);    // waits for visits to end
 uint64_t next(uint64_t number); // the least of those above it; 0: there is none
+// Another one serves the same context, and has done so for longer.
+bool has_older_sibling(uint64_t number);
 
 // Managers with portable memory; the others need not wait for their work when they end.
 void count_portable(int more);

@@ -60,6 +60,24 @@ TEST_CASE("a pool that is made while a registered stream captures leaves the cap
     CHECK(emm_stream_retire(gpu.emm(), stream) == EMM_OK);
 }
 
+TEST_CASE("a pool that ends while another has portable memory leaves a capture whole") {
+    const Gpu gpu;
+    emm_context *pool = nullptr;
+    REQUIRE(emm_context_named(gpu.emm(), "ends-in-a-capture", nullptr, &pool) == EMM_OK);
+    void *host = nullptr;
+    emm_deviceptr device = 0;
+    REQUIRE(emm_memhostalloc(gpu.emm(), 4096, EMM_HOST_PORTABLE, &host, &device) == EMM_OK);
+    const CUstream stream = gpu.make_stream();
+    REQUIRE(emm_capture_begin(gpu.emm(), stream) == EMM_OK);
+    const Capture capture(stream);
+    CHECK(emm_context_retire(pool) == EMM_OK);
+    CHECK(capture.valid());
+    CU(cuGraphDestroy)(capture.end());
+    CHECK(emm_capture_end(gpu.emm(), stream) == EMM_OK);
+    CHECK(emm_memhostfree(gpu.emm(), host, 4096, EMM_HOST_PORTABLE, EMM_STREAM_UNORDERED) ==
+          EMM_OK);
+}
+
 TEST_CASE("memory freed on a capturing stream stays until the graph and its instances are gone") {
     const Gpu gpu;
     const CUstream stream = gpu.make_stream();
