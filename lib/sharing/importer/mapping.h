@@ -11,6 +11,7 @@ namespace emm::sharing {
 struct Mapping {
     struct Part {
         uint64_t offset, size;
+        CUmemGenericAllocationHandle unreleased; // 0, unless the driver has refused to release it
     };
     uint32_t kind = EMM_IPC_LEGACY;
     emm_deviceptr base = 0;

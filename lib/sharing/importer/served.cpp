@@ -21,14 +21,15 @@ uint64_t parts_of(const emm_ipc_handle &handle) noexcept {
 }
 
 emm_status map_part(const driver::Driver &driver, CUdeviceptr address, uint64_t size,
-                    int descriptor) {
+                    int descriptor, CUmemGenericAllocationHandle &ret_unreleased) {
     CUmemGenericAllocationHandle memory = 0;
     EMM_TRY(driver::check(driver.cuMemImportFromShareableHandle(
                               &memory, reinterpret_cast<void *>(static_cast<intptr_t>(descriptor)),
                               CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
                           "cuMemImportFromShareableHandle"));
-    CUresult result = driver.cuMemMap(address, size, 0, memory, 0);
-    driver.cuMemRelease(memory); // the mapping keeps it
+    const CUresult result = driver.cuMemMap(address, size, 0, memory, 0);
+    // The mapping keeps it.
+    ret_unreleased = driver.cuMemRelease(memory) == CUDA_SUCCESS ? 0 : memory;
     return driver::check(result, "cuMemMap");
 }
 
@@ -46,9 +47,10 @@ emm_status map_batch(const driver::Driver &driver, const Reply &reply,
                                    "that leads beyond",
                                    mapping.size);
         }
-        EMM_TRY(map_part(driver, mapping.base + mapped, size, descriptors[i]));
+        CUmemGenericAllocationHandle unreleased = 0;
+        EMM_TRY(map_part(driver, mapping.base + mapped, size, descriptors[i], unreleased));
         descriptors.close(i);
-        mapping.parts.push_back({mapped, size});
+        mapping.parts.push_back({mapped, size, unreleased});
         mapped += size;
     }
     return EMM_OK;
@@ -98,6 +100,9 @@ CUresult unmap_parts(const driver::Driver &driver, Mapping &mapping) noexcept {
         const Mapping::Part part = mapping.parts[i];
         const CUresult unmapped = driver.cuMemUnmap(mapping.base + part.offset, part.size);
         if (unmapped == CUDA_SUCCESS) {
+            if (part.unreleased) {
+                driver.cuMemRelease(part.unreleased);
+            }
             mapping.parts.erase(mapping.parts.begin() + static_cast<ptrdiff_t>(i));
         } else {
             result = unmapped;
