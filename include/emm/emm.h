@@ -252,7 +252,7 @@ typedef struct emm_device_account {
                              environment; else they are 0 */
     uint64_t limit_bytes; /* the device's bound (EMM_LIMIT); 0: none */
     uint64_t used_bytes;  /* what counts against it, other processes of EMM_LIMIT_SHARED included.
-                             Not counted: `managers_bytes`, and the  program's rows */
+                             Where is_counted is 0: `managers_bytes` and the program's rows */
     uint64_t managers_bytes; /* what the plugins say that they have reserved, in all contexts */
     emm_memory_row managers[EMM_MEMORY_KINDS]; /* what they took through host->driver */
     emm_memory_row program[EMM_MEMORY_KINDS];  /* past them: as emm_take_driver_memory was told */
