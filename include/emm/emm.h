@@ -331,8 +331,7 @@ EMM_API emm_status emm_context_for_device(int32_t device, emm_context **ret_cont
  * reset, trim, sections, peers' access, handles. Made on first use, found by its name afterwards;
  * `context` may be any pool of the CUDA context. A name has 1 to 31 characters: letters, digits,
  * '-', '_' and '.'. `options`, as in a spec ("max=2GiB"), replace those of the plugin in force one
- * by one: what they leave out is as there; NULL or "": all. The name of a retired pool is free
- * again.
+ * by one; NULL and "" replace none. The name of a retired pool is free again.
  *
  * The context that emm_context_current and its siblings answer stands for the CUDA context:
  * resetting it resets all pools, retiring it retires all. Streams and captures are the CUDA
