@@ -195,8 +195,10 @@ emm_status change_limits(std::string_view text) {
     const Driver *driver = nullptr;
     EMM_TRY(initialize(driver));
     if (group_of_process) {
-        return observe::refuse("it shares its bound: expected emm limit {}, found its process id",
-                               observe::environment("EMM_LIMIT_SHARED"));
+        return observe::refuse(
+            "it shares the bound of a group: expected the group's name (emm limit {} SIZE), "
+            "found a process id",
+            observe::environment("EMM_LIMIT_SHARED"));
     }
     if (!is_counted()) {
         return observe::refuse("it has no bound: expected a program that was started with "

@@ -212,11 +212,11 @@ class Changed(Budget):
         alone.tell("alloc=1")
         self.assertIn("expected at most the", self.refused(alone.pid, "5GiB"))
         self.assertIn("expected the UUID of a device", self.refused(alone.pid, "GPU-77=1GiB"))
-        self.assertIn("expected emm limit job", self.refused(member.pid, "1GiB"))
+        self.assertIn("(emm limit job SIZE)", self.refused(member.pid, "1GiB"))
         self.assertIn("it has no bound", self.refused(free.pid, "1GiB"))
         self.assertIn("expected a process of this user", self.refused(1, "1GiB"))
         self.assertIn("expected at most the", self.refused("job", "5GiB"))
-        self.assertIn("No such file", self.refused("none", "1GiB"))
+        self.assertIn("found no 'none'", self.refused("none", "1GiB"))
         for whose, size, expected in ((alone.pid, "1GB", "expected a size such as"), ("a/b", "1GiB", "expected a process id"),
                                       (alone.pid, "1MiB", "at least 2MiB")):
             self.assertIn(expected, self.refused(whose, size, status=2))

@@ -379,8 +379,10 @@ Command top_command(CLI::App &app) {
         "pipe, or on a terminal that knows no escape codes, one table comes after half a second;\n"
         "with --interval or --count, several.\n\n"
         "LIVE is what the program has asked for, CACHED what the plugin keeps for later, RESERVED\n"
-        "what it has from the driver, PEAK the highest RESERVED. NO_COLOR is honoured. A program\n"
-        "that runs with EMM_TOP=off is not shown.");
+        "what it has from the driver, PEAK the highest RESERVED. Where the device has a bound, "
+        "LIMIT\n"
+        "is that, FREE what it leaves, DRIVER what the program took from the driver itself.\n"
+        "NO_COLOR is honoured. A program that runs with EMM_TOP=off is not shown.");
     return {command, [options] { return run_top(*options); }};
 }
 

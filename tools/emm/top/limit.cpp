@@ -8,9 +8,11 @@
 #include "usage.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
+#include <unistd.h>
 
 namespace emm::tool {
 namespace top {
@@ -64,6 +66,11 @@ size_t limit_group(const std::string &name, const std::vector<driver::Limit> &li
     std::string path;
     driver::GroupFile file;
     std::string problem = driver::find_group(name, {chosen, runtime}, path);
+    if (problem.empty() && access(path.c_str(), F_OK) != 0 && errno == ENOENT) {
+        problem = fmt::format("expected the name of a group, found no '{}': there is no {} "
+                              "(EMM_LIMIT_FOLDER names another folder)",
+                              name, path);
+    }
     problem = problem.empty() ? file.open(path, false) : problem;
     if (!problem.empty()) {
         throw failure(problem);
