@@ -105,7 +105,7 @@ public:
     Figures figures(int32_t device);
     uint64_t used(int32_t device) { return figures(device).used; }
 
-    // What the driver says that the device has, and has left: no more than under its bound.
+    // Lowers the driver's figures for the device to its bound, and to what the bound leaves.
     void bound_figures(int32_t device, size_t *free, size_t *total);
 
     // Of all devices: what managers have taken beside their pools, and what those have reserved.

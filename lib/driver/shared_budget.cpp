@@ -33,7 +33,7 @@ Word word_of(uint64_t bits) {
             (bits >> (number_bits + member_bits) & 1) != 0};
 }
 
-// What a slot holds after the change of that number; or the intent of it, modulo 2^32.
+// Units with the number of a change: a slot's holding after it, or its intent, modulo 2^32.
 struct Numbered {
     uint32_t units;
     uint32_t number;

@@ -1,4 +1,4 @@
-// What the processes of one group have of each device together, in memory that all of them map.
+// The processes of a group count here what they have taken of each device. All of them map it.
 //
 // No lock is held over anything: a process may be killed or stopped between any two instructions.
 // A device has one word, with what all have taken and which change was the last. A change is
@@ -8,16 +8,15 @@
 //   holding   anyone who finds the word so adds the intent to what the slot holds, if its number is
 //             the one before; only then does the next change begin
 //
-// So a change has happened once the word says so, whichever process finishes it, and else not at
-// all. The sum of all holdings is what is taken. What a dead member holds is taken back by one such
-// change, which any member may make: it needs no intent.
+// So a change has happened once the word says so, and else not at all. Any process may finish it.
+// All holdings together are what is taken. Any member may take back the holding of a dead one, by
+// one such change without an intent.
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
-#include <string>
 
 namespace emm::driver {
 

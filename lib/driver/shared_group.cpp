@@ -64,7 +64,7 @@ struct flock lock_of(unsigned member) {
     return lock;
 }
 
-// An own slot, `most_members` if there is none, with errno.
+// Locks a free slot and answers its number. `most_members`: there is none, and errno says why.
 unsigned lock_slot(int descriptor) noexcept {
     for (unsigned member = 0; member < most_members; member++) {
         struct flock lock = lock_of(member);
@@ -110,7 +110,7 @@ private:
     const int descriptor_;
 };
 
-// What the file is, and its mapping if that is fit.
+// A group's file: its status, and its mapping if is_fit() accepts it.
 struct Mapped {
     int error = 0;
     struct stat status = {};

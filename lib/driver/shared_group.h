@@ -40,11 +40,12 @@ public:
 
     // Whether the process may have so many bytes, in all. Costs nothing shared while it holds them.
     bool cover(uint64_t bytes) noexcept;
-    // What is not used goes back: all but a reserve, or all of it.
+    // Unused bytes go back to the group: all of them, or all but a reserve.
     void settle(uint64_t used, bool keeps_reserve) noexcept;
 
     uint64_t bound() const noexcept; // bytes
-    // What other members have, with their reserves. Dead ones are looked for now and then.
+    // The bytes of the other members, with their reserves. At most once in a while it looks for
+    // members that have died, and takes back what they hold.
     uint64_t others() noexcept;
 
 private:

@@ -89,15 +89,21 @@ pid_t start_traced(SharedDevice &device) {
     return child;
 }
 
+// So many instructions. False: it has ended before.
+bool step(pid_t child, unsigned steps) {
+    bool is_there = true;
+    for (unsigned i = 0; i < steps && is_there; i++) {
+        is_there = step(child);
+    }
+    return is_there;
+}
+
 // False: it had ended before.
 bool killed_after(unsigned steps) {
     SharedState &state = shared_memory<SharedState>();
     SharedDevice &device = *row_of(state, {1, 2}, bound);
     const pid_t child = start_traced(device);
-    bool is_there = true;
-    for (unsigned i = 0; i < steps && is_there; i++) {
-        is_there = step(child);
-    }
+    const bool is_there = step(child, steps);
     if (is_there) {
         kill(child, SIGKILL);
         waitpid(child, nullptr, 0);
@@ -117,10 +123,7 @@ bool stopped_after(unsigned steps) {
     SharedState &state = shared_memory<SharedState>();
     SharedDevice &device = *row_of(state, {1, 2}, bound);
     const pid_t child = start_traced(device);
-    bool is_there = true;
-    for (unsigned i = 0; i < steps && is_there; i++) {
-        is_there = step(child);
-    }
+    const bool is_there = step(child, steps);
     const uint64_t taken = units_taken(device);
     REQUIRE(!hold(device, neighbour, 1000 - taken + 1, 1000));
     REQUIRE(hold(device, neighbour, 1000 - taken, 1000) || taken == 1000);

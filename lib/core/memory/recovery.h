@@ -27,12 +27,12 @@ emm_status recover(emm_context &context, size_t size, emm_status status,
 // its device has no room for. `again` tries it; its last answer.
 bool make_room(int32_t device, size_t size, const std::function<bool()> &again) noexcept;
 
-// What the managers of all contexts keep goes back to the driver, and what this process has of
-// budgets that it shares and does not use. Waits for no other thread.
+// All managers give their caches back to the driver. Then this process gives its unused part of
+// shared budgets back to the group. Waits for no other thread.
 void give_back_idle() noexcept;
 
-// Set as libemm is loaded: asks the processes that share this one's budget to give back what they
-// keep, and waits for them within limits. False: there is none that has.
+// Asks the processes that share this one's budget to give back their caches, and waits for at most
+// half a second. False: none of them has answered. Set when libemm is loaded.
 using AskNeighbours = bool (*)() noexcept;
 inline constinit AskNeighbours ask_neighbours = nullptr;
 

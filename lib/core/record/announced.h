@@ -11,9 +11,9 @@
 
 namespace emm::core {
 
-// What a context's manager has been told and goes on with: for a manager that is made later, which
-// is told the same, and for those of other pools, whose group has the notices. Sections are counted
-// by PendingDeallocations.
+// The notices and peer accesses that hold for a context. A manager that is made later is told the
+// same. A group's own record has the notices of all its pools. PendingDeallocations counts
+// sections.
 class Announced {
 public:
     using Accesses = std::map<int32_t, uint32_t>; // EMM_ACCESS_*, of each peer
