@@ -203,6 +203,9 @@ CUresult PageDriver::map_piece(const Block &block, uint64_t at, const Piece &pie
 // does not.
 void PageDriver::await_device() const {
     const Current current = context_.make_current();
+    if (current.result() != CUDA_SUCCESS) {
+        return; // the wait would be for another context, and might end its captures
+    }
     const Relaxed relaxed(driver_);
     CUdeviceptr any = 0;
     if (driver_.cuMemAlloc(&any, 1) == CUDA_SUCCESS) {

@@ -227,6 +227,21 @@ TEST_CASE("retiring while a capture is announced gives everything back, and leav
     CHECK(device_bytes() <= bytes);
 }
 
+TEST_CASE("a reset that cannot make its context current leaves another's capture whole", "[sim]") {
+    const Gpu reset, capturing; // this one stays current
+    const Capture capture(capturing.make_stream());
+    for (int nth = 1; nth <= 6; nth++) {
+        reset.allocate(8 << 20);
+        fail_next(("cuCtxPushCurrent@" + std::to_string(nth)).c_str());
+        fail_next("cuMemAlloc@1:2"); // the device is full
+        emm_context_reset(reset.emm());
+        fail_next(nullptr);
+        CHECK(capture.valid());
+    }
+    CU(cuGraphDestroy)(capture.end());
+    CHECK(emm_context_reset(reset.emm()) == EMM_OK);
+}
+
 TEST_CASE("reset takes what graphs still hold") {
     const Gpu gpu;
     const CUstream stream = gpu.make_stream();
