@@ -8,11 +8,17 @@
 namespace model {
 namespace {
 
-// Nothing of the context has to do with a capture that goes on.
+bool captures(const Place &place) {
+    return std::any_of(place.streams.begin(), place.streams.end(),
+                       [](const auto &stream) { return stream->capture; });
+}
+
+// Nothing of the context has to do with a capture that goes on, nor with what a capturing stream
+// held before: nobody can wait for that.
 bool may_rest(const World &world, size_t place) {
-    const auto &streams = world.places[place].streams;
-    return std::none_of(streams.begin(), streams.end(),
-                        [](const auto &stream) { return stream->capture; }) &&
+    const bool anywhere = world.places[place].freed_abroad;
+    return !(anywhere ? std::any_of(world.places.begin(), world.places.end(), captures)
+                      : captures(world.places[place])) &&
            std::none_of(world.blocks.begin(), world.blocks.end(), [=](const auto &block) {
                return block->context == place && block->home->capture;
            });
@@ -34,6 +40,7 @@ void come_to_rest(World &world, size_t number) {
             }
         }
     }
+    world.places[number].freed_abroad = false;
 }
 
 // As a reset of the CUDA context does: in all its pools.
@@ -207,6 +214,9 @@ void work_beside(World &world) {
             }
         });
     world.is_beside = false;
+    if (world.settings.tight) {
+        world.model.lost_count_of_failures(number); // asked again after the other thread's trim
+    }
     say("    thread %zu frees %zu allocations of context %zu%s, and others are made", hand,
         given.size(), number, trims ? ", trims" : "");
     world.done(std::min(status, other_status), "frees and allocations at the same time");

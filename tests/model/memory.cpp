@@ -75,6 +75,7 @@ void free_unordered(World &world) {
     Block *const block = world.any_plain();
     if (block &&
         !(block->kind == Kind::device ? world.unannounced(block->context) : world.unannounced())) {
+        world.places[block->context].freed_abroad |= block->home->context != block->context;
         world.free(block, EMM_STREAM_UNORDERED, world.any_hand());
     }
 }

@@ -164,6 +164,8 @@ struct Place {
 
     emm_context *pool(size_t number) const { return number ? named[number - 1] : emm; }
     size_t sections = 0; // deferred ones that are open
+    // Memory of it that was freed may be in use in another context, in no order with its own work.
+    bool freed_abroad = false;
 };
 
 constexpr uint64_t driver_step = uint64_t(32) << 20; // by which memory pools grow; pages are less
