@@ -55,7 +55,10 @@ Block *World::allocate(Block block, Stream &home, emm_stream stream, size_t hand
         model.lost_count_of_failures(account); // asked again, or refused before
     }
     const Graph *const capture = stream == home.handle ? home.capture : nullptr;
-    if (!done(status, "an allocation", capture ? EMM_E_CAPTURING : EMM_OK)) {
+    // What another context's reset could not unpin stays pinned.
+    const bool may_be_pinned = block.kind == Kind::registered && driver.counters().faults > 0;
+    if (!done(status, "an allocation",
+              capture ? EMM_E_CAPTURING : (may_be_pinned ? EMM_E_BUSY : EMM_OK))) {
         if (block.kind == Kind::device) {
             model.failed(account, true);
             if (status == EMM_E_OUT_OF_MEMORY && !has_faulted_) {

@@ -183,10 +183,14 @@ void DefaultMemory::retry_one() noexcept {
     }
 }
 
-// Without memory for an entry the free happens at once; that costs a wait, and loses nothing.
+// A range is unpinned at once: the program may pin it anew. Without memory for an entry a free
+// happens at once too; that costs a wait, and loses nothing.
 emm_status DefaultMemory::release_later(Live::node_type block, Live &otherwise) {
     const size_t size = block.mapped().size;
-    std::unique_ptr<Pending> pending(new (std::nothrow) Pending{this, {}});
+    std::unique_ptr<Pending> pending;
+    if (block.mapped().kind != Kind::registered) {
+        pending.reset(new (std::nothrow) Pending{this, {}});
+    }
     if (!pending) {
         return release_or_keep(std::move(block), otherwise);
     }
@@ -242,6 +246,7 @@ emm_status DefaultMemory::host_free(void *host, size_t size, uint32_t flags, emm
 }
 
 emm_status DefaultMemory::pin(void *host, size_t size, uint32_t flags, emm_deviceptr *ret_device) {
+    retry_one();
     Live::node_type block = make_node({Kind::registered, size});
     block.key() = address_of(host);
     const driver::Driver &driver = context_.driver;

@@ -125,6 +125,19 @@ TEST_CASE("a range is pinned, refused a second time, and unpinned at once") {
     std::free(range);
 }
 
+TEST_CASE("a range that a reset could not unpin is unpinned before it is pinned again", "[sim]") {
+    emm_context *context = recorded_context();
+    void *range = std::aligned_alloc(4096, 8192);
+    REQUIRE(emm_mempin(context, range, 8192, 0, nullptr) == EMM_OK);
+    const auto fail =
+        reinterpret_cast<CUresult (*)(const char *)>(emm_driver_entry("simcuda_fail", 12000));
+    REQUIRE(fail("cuMemHostUnregister@1:999") == CUDA_SUCCESS);
+    emm_context_reset(context);
+    CHECK(emm_mempin(context, range, 8192, 0, nullptr) == EMM_OK);
+    CHECK(emm_memunpin(context, range, 8192) == EMM_OK);
+    std::free(range);
+}
+
 TEST_CASE("a range that the process has not, or may not write to, cannot be pinned") {
     emm_context *context = recorded_context();
     const auto at = [](uintptr_t address) { return reinterpret_cast<void *>(address); };
