@@ -6,9 +6,9 @@ import subprocess
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
-TOOL = HERE / "../../tools/emm"
+TOOL, LIB = HERE / "../../tools/emm", HERE / "../../lib"
 SOURCES = [HERE / "driver.cpp", HERE / "recording.cpp", TOOL / "bench/team.cpp",
-           TOOL / "clock.cpp", TOOL / "statistics.cpp"]
+           TOOL / "clock.cpp", TOOL / "statistics.cpp", LIB / "observe/events/clock.cpp"]
 
 
 class Missing(Exception):
@@ -44,7 +44,7 @@ def runtime_library():
 
 def compile_peer(name, include, link, folder):
     program = folder / f"peer-{name}"
-    include = [*include, HERE / "../../include", toolkit() / "include", TOOL, HERE]
+    include = [*include, HERE / "../../include", toolkit() / "include", TOOL, LIB, HERE]
     # Without NDEBUG, assertions in RMM's headers would be part of what is measured.
     command = ["c++", "-std=c++20", "-O2", "-DNDEBUG", "-D_GNU_SOURCE",
                *(f"-I{path}" for path in include), HERE / f"{name}.cpp", *SOURCES,
