@@ -6,6 +6,7 @@
 #include "driver.h"
 #include "play.h"
 #include "statistics.h"
+#include "workload/program.h"
 
 #include <cinttypes>
 #include <cstdio>
@@ -25,8 +26,9 @@ namespace emm::peers {
 //     PROGRAM ALLOCATOR bench CASE THREADS SIZE ROUNDS SECONDS
 //     PROGRAM ALLOCATOR random COUNT LARGEST_MIB
 //     PROGRAM ALLOCATOR streams STREAMS KERNELS
-//     PROGRAM ALLOCATOR replay < RECORDING
+//     PROGRAM ALLOCATOR replay [ROUNDS] < RECORDING
 //     PROGRAM ALLOCATOR meter < RECORDING    over metered_driver.cpp
+//     PROGRAM ALLOCATOR fill SEED
 //
 // It prints one JSON object; one with `error` when the peer has failed. A family is a class
 //
@@ -64,12 +66,14 @@ public:
         } else if (verb == "streams") {
             multi_stream(integer(2), integer(3));
         } else if (verb == "replay") {
-            replay(recording_from_input());
+            replay(recording_from_input(), arguments_.size() > 2 ? integer(2) : 2);
         } else if (verb == "meter") {
             meter(recording_from_input());
+        } else if (verb == "fill") {
+            fill(static_cast<uint32_t>(integer(2)));
         } else {
-            throw std::runtime_error("expected bench, random, streams, replay or meter, found '" +
-                                     verb + "'");
+            throw std::runtime_error(
+                "expected bench, random, streams, replay, meter or fill, found '" + verb + "'");
         }
     }
 
@@ -161,8 +165,9 @@ private:
         return recording;
     }
 
-    // Footprint in the first pass, cost in the second, when the allocator is warm.
-    void replay(const Recording &recording) {
+    // Footprint in the first pass, cost in the second, when the allocator is warm. With more
+    // rounds, the footprint again in the last one.
+    void replay(const Recording &recording, size_t rounds) {
         Family allocator = family(Purpose::footprint);
         Player<Memory> plays = player(recording, allocator);
         uint64_t first_pass = 0;
@@ -170,44 +175,105 @@ private:
         std::vector<uint64_t> ticks = plays.timed();
         const tool::Summary second_pass = tool::summarize(ticks);
         const double ns = tool::nanoseconds_per_tick();
-        Footprint peak;
-        for (const Footprint &footprint : footprints) {
-            peak.live = std::max(peak.live, footprint.live);
-            peak.reserved = std::max(peak.reserved, footprint.reserved);
+        for (size_t round = 3; round < rounds; round++) {
+            plays.timed();
         }
+        uint64_t not_told = 0;
+        const Footprint peak = peak_of(footprints, 0, footprints.size());
+        const size_t last_reserved =
+            rounds < 3
+                ? 0
+                : peak_of(plays.watched(free_before_, not_told), 0, footprints.size()).reserved;
         std::printf("{\"peak_live_bytes\": %zu, \"peak_reserved_bytes\": %zu, "
+                    "\"peak_reserved_bytes_all_rounds\": %zu, "
                     "\"ns_per_event\": %.2f, \"p999_ns\": %.2f, \"first_pass_ms\": %.4f, "
                     "\"course\": [",
-                    peak.live, peak.reserved, second_pass.mean * ns, second_pass.p999 * ns,
+                    peak.live, peak.reserved, std::max(peak.reserved, last_reserved),
+                    second_pass.mean * ns, second_pass.p999 * ns,
                     static_cast<double>(first_pass) * ns / 1e6);
         print_course(footprints);
         std::printf("]}\n");
     }
 
-    // What the first pass asks of the driver. Nothing else is measured here: to count takes time.
+    // What two passes ask of the driver. Nothing else is measured here: to count takes time.
     void meter(const Recording &recording) {
         if (!driver_.is_metered()) {
             std::printf("{\"absent\": \"-\", \"detail\": \"its driver cannot be metered\"}\n");
             return;
         }
         Family allocator = family(Purpose::footprint);
-        const DriverHalves halves = player(recording, allocator).metered();
+        Player<Memory> plays = player(recording, allocator);
+        const DriverHalves halves = plays.metered(), again = plays.metered();
         std::printf("{\"driver_ms\": %.4f, \"driver_calls_first_half\": %" PRIu64
-                    ", \"driver_calls_second_half\": %" PRIu64 "}\n",
+                    ", \"driver_calls_second_half\": %" PRIu64
+                    ", \"driver_calls_second_pass\": %" PRIu64 "}\n",
                     static_cast<double>(halves.first.ns + halves.second.ns) / 1e6,
-                    halves.first.calls, halves.second.calls);
+                    halves.first.calls, halves.second.calls,
+                    again.first.calls + again.second.calls);
+    }
+
+    struct Filling {
+        typename Memory::Address address;
+        size_t size;
+    };
+
+    // Blocks of random sizes until none of 1 MiB is left.
+    static void fill_up(const Memory &memory, tool::Random &random, std::vector<Filling> &blocks) {
+        for (size_t largest = size_t(256) << 20; largest >= size_t(1) << 20;) {
+            const size_t size = random.between(1, largest);
+            try {
+                blocks.push_back({memory.allocate(size), size});
+            } catch (const std::exception &) {
+                largest /= 2;
+            }
+        }
+    }
+
+    static size_t live_bytes(const std::vector<Filling> &blocks) {
+        size_t live = 0;
+        for (const Filling &block : blocks) {
+            live += block.size;
+        }
+        return live;
+    }
+
+    // The most that can be live on this device: on a fresh one, and after a random half was freed.
+    void fill(uint32_t seed) {
+        Family allocator = family(Purpose::footprint);
+        const CUstream stream = driver_.make_stream();
+        const Memory memory = allocator.on(stream);
+        tool::Random random(seed);
+        std::vector<Filling> blocks, kept;
+        fill_up(memory, random, blocks);
+        const size_t first = live_bytes(blocks);
+        for (const Filling &block : blocks) {
+            if (random.percent(50)) {
+                memory.release(block.address, block.size);
+            } else {
+                kept.push_back(block);
+            }
+        }
+        driver_.synchronize();
+        fill_up(memory, random, kept);
+        std::printf("{\"free_bytes\": %zu, \"live_bytes_fresh\": %zu, \"live_bytes\": %zu}\n",
+                    free_before_, first, live_bytes(kept));
+    }
+
+    static Footprint peak_of(const std::vector<Footprint> &footprints, size_t from, size_t to) {
+        Footprint peak;
+        for (size_t i = from; i < to; i++) {
+            peak.live = std::max(peak.live, footprints[i].live);
+            peak.reserved = std::max(peak.reserved, footprints[i].reserved);
+        }
+        return peak;
     }
 
     // At most 400 points, each the peak of its stretch: what a plot can show.
     static void print_course(const std::vector<Footprint> &footprints) {
         const size_t points = std::min<size_t>(400, footprints.size());
         for (size_t point = 0; point < points; point++) {
-            Footprint peak;
-            for (size_t i = footprints.size() * point / points;
-                 i < footprints.size() * (point + 1) / points; i++) {
-                peak.live = std::max(peak.live, footprints[i].live);
-                peak.reserved = std::max(peak.reserved, footprints[i].reserved);
-            }
+            const Footprint peak = peak_of(footprints, footprints.size() * point / points,
+                                           footprints.size() * (point + 1) / points);
             std::printf("%s[%zu, %zu]", point == 0 ? "" : ", ", peak.live, peak.reserved);
         }
     }

@@ -12,6 +12,7 @@ import xml.etree.ElementTree as xml
 RUN, BUILD = map(pathlib.Path, sys.argv[1:3])
 sys.path.insert(0, str(RUN.parent))
 sys.dont_write_bytecode = True
+import families  # noqa: E402
 import peers  # noqa: E402
 import plot  # noqa: E402
 import table  # noqa: E402
@@ -100,6 +101,9 @@ class WithoutAGpu(unittest.TestCase):
         half = events.count("\n") / 2
         self.assertGreaterEqual(calls["emm passthrough"]["value"], half)
         self.assertLess(calls["emm pool"]["value"], half / 10)
+        again = self.results(plan.SECOND_PASS_CALLS)
+        self.assertGreaterEqual(again["emm passthrough"]["value"], 2 * half)
+        self.assertLess(again["emm pool"]["value"], half / 10)
 
     def test_the_time_in_the_driver_is_told_for_every_plugin(self):
         for name, result in self.results("ms in the driver, first pass").items():
@@ -131,7 +135,7 @@ class Traces(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         units = {name: [row[1] for row in rows_of(done.stdout) if row[0] == name]
                  for name in ("train_gpt", "some.program")}
-        self.assertEqual(len(units["some.program"]), 7)
+        self.assertEqual(len(units["some.program"]), 8)
         self.assertEqual(units["some.program"], units["train_gpt"])
 
     def test_a_folder_without_recordings_is_wrong_usage(self):
@@ -159,6 +163,35 @@ class Traces(unittest.TestCase):
         self.assertIn("pool:max=6291456", limited("pool"))
         self.assertIn("pool:growth=vmm,max=6291456", limited("pool:growth=vmm"))
         self.assertIsNone(limited("async"))
+
+
+class Programs(unittest.TestCase):
+    def test_a_peers_program_needs_no_more_than_the_folders_and_files_that_each_is_compiled_with(self):
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                command = families.compile_peer("cuda", [], [], pathlib.Path(folder))
+            except families.Missing as missing:
+                if "Toolkit" in missing.detail:
+                    self.skipTest(missing.detail)
+                self.fail(missing.detail)
+            done = subprocess.run([*command, "cuMemAlloc", "replay"], capture_output=True, text=True, check=False)
+            self.assertIn("error", json.loads(done.stdout))
+
+    def replayed(self, *arguments, events="+ 0 0 1048576\n- 0 0 1048576\n"):
+        done = subprocess.run([BUILD / "tests/peers/peer-emm", "pool", *arguments], input=events, text=True, check=True,
+                              capture_output=True, env={**os.environ, "EMM_DRIVER": "sim", "EMM_PLUGIN": "pool"})
+        return json.loads(done.stdout)
+
+    def test_what_is_reserved_over_all_rounds_is_no_less_than_in_the_first(self):
+        told = self.replayed("replay", "16")
+        self.assertGreaterEqual(told["peak_reserved_bytes_all_rounds"], told["peak_reserved_bytes"])
+        self.assertGreaterEqual(told["peak_reserved_bytes"], told["peak_live_bytes"])
+
+    def test_a_device_is_filled_twice_and_nothing_more_fits(self):
+        told = self.replayed("fill", "1")
+        for live in (told["live_bytes_fresh"], told["live_bytes"]):
+            self.assertLessEqual(live, told["free_bytes"])
+            self.assertGreater(live, told["free_bytes"] * 0.9)
 
 
 class Only(unittest.TestCase):

@@ -20,7 +20,10 @@ def emm(spec):
 
 
 REFERENCE = "emm pool"
-FOOTPRINT = "reserved / live"  # a unit
+FOOTPRINT = "reserved / live"  # a unit, as those below it
+ROUNDS_FOOTPRINT = "reserved / live, all rounds"
+SECOND_PASS_CALLS = "driver calls, second pass"
+FAILURES = "failed allocations, max = 1.02 x live"
 ALLOCATORS = [
     emm("pool"), emm("pool:growth=segment"), emm("pool:growth=vmm"), emm("async"),
     emm("passthrough"),
@@ -137,17 +140,22 @@ def unordered_pair(name, size, beside):
                 [], tool=arguments)
 
 
-def recording_cases(name, trace):
+def recording_cases(name, trace, rounds=2):
     events = events_of(trace)
     replay = Case(name, [
         Figure(FOOTPRINT, lambda answer: answer["peak_reserved_bytes"] / answer["peak_live_bytes"]),
         Figure("ns an event", itemgetter("ns_per_event"), True),
         Figure("ns an event, p99.9", itemgetter("p999_ns")),
-        Figure("ms in its calls, first pass", itemgetter("first_pass_ms"))], ["replay"], events)
+        Figure("ms in its calls, first pass", itemgetter("first_pass_ms"))], ["replay", str(rounds)], events)
+    if rounds > 2:
+        replay.figures.append(Figure(ROUNDS_FOOTPRINT, lambda answer: answer["peak_reserved_bytes_all_rounds"]
+                                     / answer["peak_live_bytes"]))
     meter = Case(name, [
         Figure("ms in the driver, first pass", itemgetter("driver_ms")),
         Figure("driver calls, second half of the first pass",
-               itemgetter("driver_calls_second_half"))], ["meter"], events, metered=True)
+               itemgetter("driver_calls_second_half")),
+        Figure(SECOND_PASS_CALLS, itemgetter("driver_calls_second_pass"))],
+                 ["meter"], events, metered=True)
     limit = limit_of(peak_live(events))
 
     def within_limit(spec):
@@ -157,7 +165,7 @@ def recording_cases(name, trace):
         limited = f"{plugin}:{settings}{',' if settings else ''}max={limit}"
         return ["replay", str(trace), "--plugin", limited, "--json"]
 
-    failures = Figure("failed allocations, max = 1.02 x live", itemgetter("failed"))
+    failures = Figure(FAILURES, itemgetter("failed"))
     return [replay, meter, Case(name, [failures], [], tool=within_limit)]
 
 
