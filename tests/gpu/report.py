@@ -160,6 +160,10 @@ def save_all(folder, data):
         save(data / "peers.csv", folder, "tests/peers/run; in parentheses: the multiple of emm pool's",
              cells(lines[0]), [cells(line) for line in lines[1:]])
         (data / "reserved.svg").write_text((peers.parent / "reserved.svg").read_text())
+    goals = folder / "goals/goals.md"
+    if goals.exists():
+        lines = [line for line in goals.read_text().splitlines() if line.startswith("| ")]
+        save(data / "goals.csv", folder, "tests/gpu/run FOLDER goals", cells(lines[0]), [cells(line) for line in lines[1:]])
 
 
 def main():
@@ -198,6 +202,9 @@ def main():
     table_of_peers = folder / "peers/peers.md"
     if table_of_peers.exists():
         print(f"### Beside other allocators\n\n{table_of_peers.read_text()}")
+    goals = folder / "goals/goals.md"
+    if goals.exists():
+        print(f"### The goals of the pool\n\n{goals.read_text()}")
 
 
 if __name__ == "__main__":

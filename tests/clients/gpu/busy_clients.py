@@ -27,7 +27,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 PROGRAMS = ("lengths", "experts", "unet", "graph", "detector", "generation")
 WAYS = ("native", "expandable", "pool")
-LONGEST = 100_000  # events of a recording
+LONGEST = 60_000  # events of a recording
 GIB = 1 << 30
 
 
@@ -146,7 +146,7 @@ def trace_of(log, longest=LONGEST):
         if len(rows) > longest:
             break
         begun = float(row["Start"]) if begun is None else begun
-        time_us = max(time_us, int((float(row["Start"]) - begun) * 1e6))
+        time_us = max(time_us, round((float(row["Start"]) - begun) * 1e6))
         if row["Event Type"] == "Alloc":
             stream = streams.setdefault(row["Stream"], len(streams))
             live[row["Address"]] = (len(rows), stream, row["Size (bytes)"])

@@ -18,7 +18,7 @@ class Layer(nn.Module):
 
 
 def make(device, small):
-    width, layers, fewest, most = (16, 2, 50, 200) if small else (128, 6, 4_000, 60_000)
+    width, layers, fewest, most = (16, 2, 50, 200) if small else (256, 6, 10_000, 60_000)
     encode = nn.Linear(16, width).to(device)
     model = nn.ModuleList(Layer(width) for _ in range(layers)).to(device)
 
