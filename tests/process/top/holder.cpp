@@ -2,7 +2,8 @@
 //
 //     device=ORDINAL  what follows is on that device, at first on device 0
 //     alloc=COUNT     allocates so many blocks of 1 MiB, and keeps them
-//     fill            the same until it is refused, and prints how many it has
+//     grow=COUNT      the same until it is refused, and prints how many of them it got
+//     fill            the same with no end but that, and prints how many it has
 //     free=COUNT      frees so many of them, the newest first
 //     hold=COUNT      allocates so many blocks of 1 MiB, and frees them: its plugin may keep them
 //     trim
@@ -103,13 +104,18 @@ emm_deviceptr allocated(emm_context *where) {
 
 std::vector<emm_deviceptr> kept;
 
-size_t fill() {
-    emm_deviceptr ptr = 0;
-    while (emm_memalloc(context(), mib, EMM_STREAM_LEGACY, &ptr) == EMM_OK) {
+// At most so many.
+size_t grow(size_t most) {
+    for (size_t got = 0; got < most; ++got) {
+        emm_deviceptr ptr = 0;
+        if (emm_memalloc(context(), mib, EMM_STREAM_LEGACY, &ptr) != EMM_OK) {
+            require(std::strstr(emm_last_error()->text, "EMM_LIMIT") != nullptr,
+                    "a refusal by the bound");
+            return got;
+        }
         kept.push_back(ptr);
     }
-    require(std::strstr(emm_last_error()->text, "EMM_LIMIT") != nullptr, "a refusal by the bound");
-    return kept.size();
+    return most;
 }
 
 void free_some(unsigned count) {
@@ -210,7 +216,10 @@ void carry_out(const std::string &step) {
     } else if (what == "alloc") {
         keep(count);
     } else if (what == "fill") {
-        std::printf("filled %zu\n", fill());
+        grow(SIZE_MAX);
+        std::printf("filled %zu\n", kept.size());
+    } else if (what == "grow") {
+        std::printf("grown %zu\n", grow(count));
     } else if (what == "free") {
         free_some(count);
     } else if (what == "hold") {
