@@ -1,11 +1,13 @@
 // A program that takes all that `emm run --limit 8GiB` lets it have of a device, kind by kind, in
 // one context and in three: limit HOW. Under the bound nothing else is to be had then, and as much
-// again once it is given back.
+// again once it is given back. limit HOW member is one of several programs that share the bound
+// (shared_kinds_test.py): it takes what standard input tells it to.
 #include "objects.h"
 
 #include <cstdio>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <simcuda.h>
 #include <vector>
 
@@ -189,6 +191,32 @@ const Kind kinds[] = {{"cuMemAlloc", take_block},
                       {"mipmapped arrays", take_mipmapped_array},
                       {"graph nodes", take_graph_node}};
 
+// Where a kind's pieces come from: the pool that it needs.
+class Source {
+public:
+    explicit Source(const Kind &kind) : pool_(kind.has_own_pool ? make_pool() : nullptr) {
+        if (kind.is_current) {
+            NEED(cu.cuDeviceGetMemPool(&before_, 0));
+            NEED(cu.cuDeviceSetMemPool(0, pool_));
+        }
+    }
+    ~Source() {
+        if (before_) {
+            NEED(cu.cuDeviceSetMemPool(0, before_));
+        }
+        if (pool_) {
+            NEED(cu.cuMemPoolDestroy(pool_));
+        }
+    }
+    Source(const Source &) = delete;
+    Source &operator=(const Source &) = delete;
+    CUmemoryPool pool() const { return pool_; }
+
+private:
+    const CUmemoryPool pool_;
+    CUmemoryPool before_ = nullptr;
+};
+
 struct Piece {
     CUcontext context;
     Free free;
@@ -206,10 +234,10 @@ public:
             cu.cuCtxDestroy(context);
         }
     }
-    // In turn, until each has been refused one.
-    std::vector<Piece> fill(const Kind &kind, CUmemoryPool pool) const {
+    // In turn, until each has been refused one, or so many are there.
+    std::vector<Piece> fill(const Kind &kind, CUmemoryPool pool, size_t most = SIZE_MAX) const {
         std::vector<Piece> pieces;
-        for (size_t refused = 0, i = 0; refused < contexts_.size(); i++) {
+        for (size_t refused = 0, i = 0; refused < contexts_.size() && pieces.size() < most; i++) {
             Piece next = {contexts_[i % contexts_.size()], {}};
             NEED(cu.cuCtxSetCurrent(next.context));
             const CUresult result = kind.take(pool, next.free);
@@ -244,12 +272,8 @@ void others_are_refused(const Kind &full, CUmemoryPool pool) {
 
 void take_all(const Kind &kind, size_t count) {
     const Contexts contexts(count);
-    const CUmemoryPool pool = kind.has_own_pool ? make_pool() : nullptr;
-    CUmemoryPool before = nullptr;
-    if (kind.is_current) {
-        NEED(cu.cuDeviceGetMemPool(&before, 0));
-        NEED(cu.cuDeviceSetMemPool(0, pool));
-    }
+    const Source source(kind);
+    const CUmemoryPool pool = source.pool();
     const uint64_t of_contexts = device_bytes();
     for (const char *time : {"first", "second"}) {
         std::vector<Piece> pieces = contexts.fill(kind, pool);
@@ -271,12 +295,45 @@ void take_all(const Kind &kind, size_t count) {
             each.free();
         }
     }
-    if (kind.is_current) {
-        NEED(cu.cuDeviceSetMemPool(0, before));
+}
+
+void give_back(std::vector<Piece> &pieces) {
+    for (const Piece &each : pieces) {
+        each.free();
     }
-    if (pool) {
-        NEED(cu.cuMemPoolDestroy(pool));
+    pieces.clear();
+}
+
+// For each `KIND COUNT` it takes so many pieces more of that kind, prints how many it was given,
+// and gives all back for a COUNT of 0. First it prints the kinds' names.
+int follow() {
+    const Contexts contexts(1);
+    std::vector<Piece> pieces;
+    std::optional<Source> source;
+    for (const Kind &kind : kinds) {
+        printf("%s\n", kind.name);
     }
+    printf("\n");
+    fflush(stdout);
+    for (size_t number, count; scanf("%zu %zu", &number, &count) == 2;) {
+        size_t given = 0;
+        if (count == 0) {
+            give_back(pieces);
+            source.reset();
+        } else {
+            if (!source) {
+                source.emplace(kinds[number]);
+            }
+            for (Piece &each : contexts.fill(kinds[number], source->pool(), count)) {
+                pieces.push_back(std::move(each));
+                given++;
+            }
+        }
+        printf("%zu\n", given);
+        fflush(stdout);
+    }
+    give_back(pieces);
+    return wrong_facts() == 0 ? 0 : 1;
 }
 
 // It stays the device's current pool, too.
@@ -336,6 +393,9 @@ int main(int argc, char *argv[]) {
         return 2;
     }
     NEED(cu.cuInit(0));
+    if (argc > 2) {
+        return follow();
+    }
     begin_case("limit");
     size_t total = 0;
     NEED(cu.cuDeviceTotalMem(&total, 0));
