@@ -39,7 +39,9 @@ REPLAYED = COLUMNS[:5]
 ROUNDS, TIMES = 16, 5
 GIB = 1 << 30
 TIGHT_DEVICE, TIGHT_SHARES, TIGHT_SEEDS = 40 * GIB, (85, 90, 95), range(1, 10)
+HARD_SEEDS = range(1, 4)
 LARGEST_SET, TIGHT = "GiB live, at most", "failed allocations, device of 40 GiB"
+HARD_FOOTPRINT, HARD_COST = "reserved / live, hard lifetimes", "ns an event, hard lifetimes"
 RATIO, RATE = "reserved / live, as a program", "steps a second"
 
 
@@ -82,6 +84,8 @@ GOALS = {  # unit: what is to be reached, and the checks of what was found, by a
                     lambda found: at_most(found.get(POOL), *(found.get(name) for name in (TORCH, EXPANDABLE, RMM)))),
     "ns an event, p99.9": ("at most 5,000", lambda found: at_most(found.get(POOL), 5000)),
     "ms in the driver, first pass": ("at most expandable", lambda found: at_most(found.get(POOL), found.get(EXPANDABLE))),
+    HARD_FOOTPRINT: ("at most 1.10", lambda found: at_most(found.get(POOL), 1.10)),
+    HARD_COST: ("at most 1,000", lambda found: at_most(found.get(POOL), 1000)),
     "ns a pair, beside work that does not end": ("at most 300", lambda found: at_most(found.get(POOL), 300)),
     "ns a pair, large": ("at most 350", lambda found: at_most(found.get(POOL), 350)),
 }
@@ -249,15 +253,26 @@ class Goals:
             return False
         if not all(self.cell(case, self.allocators[POOL], "bench") for case in bench_cases()):
             return False
+        for seed in HARD_SEEDS:
+            case = plan.Case(f"seed {seed}", [
+                plan.Figure(HARD_FOOTPRINT, lambda answer: answer["peak_reserved_bytes"] / answer["peak_live_bytes"]),
+                plan.Figure(HARD_COST, lambda answer: answer["ns_per_event"])],
+                ["replay", "2"], plan.events_of(self.write_trace(tight_load.lifetimes(seed))))
+            if not all(self.cell(case, self.allocators[each], "lifetimes") for each in REPLAYED):
+                return False
         for seed, share, threads in ((seed, share, threads) for seed in self.wish.tight_seeds for share in TIGHT_SHARES
                                      for threads in (1, 4)):
-            trace = self.out / "tight.csv"
-            load = tight_load.queries(seed, TIGHT_DEVICE * share // 100, threads)
-            trace.write_text("time,thread,stream,op,id,size\n"
-                             + "".join(f"{time_us},{row}\n" for time_us, row in enumerate(load.rows)))
+            trace = self.write_trace(tight_load.queries(seed, TIGHT_DEVICE * share // 100, threads).rows)
             if not self.limited(trace, f"{share} % live, threads {threads}", TIGHT, f"seed {seed}", TIGHT_DEVICE):
                 return False
         return True
+
+    def write_trace(self, rows):
+        """A file for the next call alone."""
+        trace = self.out / "trace.csv"
+        trace.write_text("time,thread,stream,op,id,size\n"
+                         + "".join(f"{time_us},{row}\n" for time_us, row in enumerate(rows)))
+        return trace
 
     def programs(self):
         if importlib.util.find_spec("torch") is None:

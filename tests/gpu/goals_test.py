@@ -11,6 +11,7 @@ import unittest
 
 import goals
 import plan
+import tight_load
 from busy_clients import PROGRAMS, summary, trace_of, turns
 
 BUILD = pathlib.Path(sys.argv.pop(1)).resolve()
@@ -119,6 +120,18 @@ class OnTheSimulatedDriver(unittest.TestCase):
             with self.subTest(program=program):
                 self.assertEqual(done.returncode, 0, done.stderr)
                 self.assertGreater(json.loads(done.stdout)["steps_per_second"], 0)
+
+
+class HardLifetimes(unittest.TestCase):
+    def test_blocks_fill_the_memory_at_every_moment_between_the_first_and_the_last(self):
+        live, least = 0, []
+        rows = [row.split(",") for row in tight_load.lifetimes(1, memory=1 << 20, cuts=200)]
+        for row, following in zip(rows, rows[1:]):
+            live += int(row[4]) if row[2] == "alloc" else -int(row[4])
+            self.assertLessEqual(live, 1 << 20)
+            if row[2] == "alloc" and following[2] == "free":  # all that begins at this moment has begun
+                least.append(live)
+        self.assertEqual(set(least), {1 << 20})
 
 
 class Programs(unittest.TestCase):

@@ -54,3 +54,21 @@ def any_sizes(seed):
             load.free(0, chance.randrange(len(load.blocks[0])))
         load.alloc(0, size)
     return load
+
+
+def lifetimes(seed, memory=8 * GiB, cuts=2000):
+    """Blocks that fill `memory` to the byte at every moment, as the hardest of static planners' inputs do: a rectangle
+    of memory and time, cut at random into smaller ones. Rows of a trace."""
+    chance, parts = random.Random(seed), [(memory, 0, cuts * 8)]
+    while len(parts) < cuts:
+        size, begin, end = parts.pop(max(range(len(parts)), key=lambda each: parts[each][0] * (parts[each][2] - parts[each][1])
+                                         * chance.random()))
+        if chance.random() < 0.5 and end - begin > 1:
+            middle = chance.randrange(begin + 1, end)
+            parts += [(size, begin, middle), (size, middle, end)]
+        else:
+            lower = chance.randrange(1, size // 512) * 512 if size > 512 else size
+            parts += [(lower, begin, end), (size - lower, begin, end)] if lower < size else [(size, begin, end)]
+    events = sorted([(begin, 1, name, size) for name, (size, begin, _) in enumerate(parts)]
+                    + [(end, 0, name, size) for name, (size, _, end) in enumerate(parts)])
+    return [f"0,0,{'alloc' if is_alloc else 'free'},{name},{size}" for _, is_alloc, name, size in events]

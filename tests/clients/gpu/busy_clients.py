@@ -163,8 +163,11 @@ def record(program, folder, *more):
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / f"{program}-log.csv"
     words, variables = command(program, "pool", "--rounds", "1", *more)
-    done = subprocess.run(words, env={**os.environ, **variables, "EMM_EVENT_LOG": str(log)}, text=True, timeout=300,
-                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
+    try:
+        done = subprocess.run(words, env={**os.environ, **variables, "EMM_EVENT_LOG": str(log)}, text=True, timeout=240,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
+    except subprocess.TimeoutExpired as late:
+        return str(late)
     if done.returncode != 0 or not log.exists():
         return (done.stderr.strip().splitlines() or [f"ended with status {done.returncode}, and left no log"])[-1]
     with open(log, encoding="utf-8", newline="") as file:
