@@ -14,7 +14,7 @@ bool captures(const Place &place) {
 }
 
 // Nothing of the context has to do with a capture that goes on, nor with what a capturing stream
-// held before: nobody can wait for that.
+// held before, which cannot be waited for.
 bool may_rest(const World &world, size_t place) {
     const bool anywhere = world.places[place].freed_abroad;
     return !(anywhere ? std::any_of(world.places.begin(), world.places.end(), captures)
