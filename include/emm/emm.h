@@ -251,7 +251,8 @@ typedef struct emm_device_account {
     uint32_t is_counted;  /* 1: `managers` are rows, since EMM_LIMIT or EMM_DRIVER_METER=1 is in the
                              environment; else they are 0 */
     uint64_t limit_bytes; /* the device's bound (EMM_LIMIT); 0: none */
-    uint64_t used_bytes;  /* what counts against it, other processes of EMM_LIMIT_SHARED included.
+    uint64_t used_bytes;  /* what counts against it, with other processes of EMM_LIMIT_SHARED, and
+                             other copies of libemm in this process, which have rows of their own.
                              Where is_counted is 0: `managers_bytes` and the program's rows */
     uint64_t managers_bytes; /* what the plugins say that they have reserved, in all contexts */
     emm_memory_row managers[EMM_MEMORY_KINDS]; /* what they took through host->driver */

@@ -6,6 +6,7 @@
 #include "core/lifecycle/lifecycle.h"
 #include "core/memory/call.h"
 #include "core/memory/recovery.h"
+#include "driver/copies.h"
 #include "monitor/neighbours.h"
 #include "monitor/server.h"
 #include "observe/events/log_writer.h"
@@ -34,6 +35,7 @@ constexpr core::Sharing sharing_for_core = {&end_sharing, &sharing::set_imports_
     core::sharing = &sharing_for_core;
     core::on_serving = &monitor::announce;
     core::ask_neighbours = &monitor::ask_neighbours;
+    driver::give_back_idle = &core::give_back_idle;
 }
 
 emm_status emm_context_current(emm_context **ret_context) {

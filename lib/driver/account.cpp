@@ -1,6 +1,5 @@
 #include "driver/account.h"
 
-#include "driver/shared_group.h"
 #include "observe/memory_report.h"
 
 #include <algorithm>
@@ -48,7 +47,11 @@ void Tally::remove(uint64_t size) {
 
 void Account::set_bound(int32_t device, uint64_t bytes) {
     const std::lock_guard lock(mutex_);
-    devices_[device].bound = bytes;
+    Device &its = devices_[device];
+    its.bound = bytes;
+    if (its.share) {
+        its.share->set_bound(bytes);
+    }
 }
 
 uint64_t Account::bound(int32_t device) const {
@@ -68,7 +71,7 @@ void Account::set_share(int32_t device, Share *share) {
 void Account::give_back_reserves() {
     const std::lock_guard lock(mutex_);
     for (const auto &[device, its] : devices_) {
-        settle(device, its, false);
+        settle_share(device, its, false);
     }
 }
 
@@ -78,9 +81,57 @@ bool Account::has_room(int32_t device, const Device &its, uint64_t bytes) {
                                    : fits(bytes, used, its.bound);
 }
 
-void Account::settle(int32_t device, const Device &its, bool keeps_reserve) {
+void Account::settle_share(int32_t device, const Device &its, bool keeps_reserve) {
     if (its.share) {
         its.share->settle(used_now(device), keeps_reserve);
+    }
+}
+
+bool Account::cover(uint64_t copy, int32_t device, uint64_t bytes) noexcept {
+    try {
+        const std::lock_guard lock(mutex_);
+        Device &its = devices_[device];
+        uint64_t &taken = its.copies[copy];
+        if (bytes > taken && !has_room(device, its, bytes - taken)) {
+            return false;
+        }
+        taken = bytes;
+        return true;
+    } catch (const std::bad_alloc &) {
+        return false;
+    }
+}
+
+void Account::settle(uint64_t copy, int32_t device, uint64_t used) noexcept {
+    const std::lock_guard lock(mutex_);
+    const auto found = devices_.find(device);
+    if (found != devices_.end() && found->second.copies.count(copy) != 0) {
+        found->second.copies[copy] = used;
+        settle_share(device, found->second);
+    }
+}
+
+Others Account::others_of(uint64_t copy, int32_t device) noexcept {
+    const std::lock_guard lock(mutex_);
+    const auto found = devices_.find(device);
+    if (found == devices_.end()) {
+        return {};
+    }
+    Device &its = found->second;
+    const auto own = its.copies.find(copy);
+    return {its.share ? its.share->others().processes : 0,
+            used_now(device) - (own == its.copies.end() ? 0 : own->second)};
+}
+
+void Account::refresh(int32_t device) noexcept {
+    try {
+        {
+            const std::lock_guard growth(growth_mutex_);
+            refresh_all(device);
+        }
+        const std::lock_guard lock(mutex_);
+        settle_share(device, devices_[device]);
+    } catch (const std::bad_alloc &) { // the pools keep their last figures
     }
 }
 
@@ -103,7 +154,7 @@ std::optional<uint64_t> Account::ask(uint64_t pool, PoolFigure which) const {
 
 // The pool keeps its last figure if the driver tells none now. The caller holds growth_mutex_, so
 // that the later of two answers stays.
-void Account::refresh(uint64_t pool) {
+void Account::refresh_pool(uint64_t pool) {
     const std::optional<uint64_t> told = ask(pool, PoolFigure::reserved);
     const std::lock_guard lock(mutex_);
     const auto found = pools_.find(pool);
@@ -115,8 +166,19 @@ void Account::refresh(uint64_t pool) {
 void Account::refresh_all(int32_t device) {
     for (const auto &[handle, pool] : pools()) {
         if (pool.charge.device == device) {
-            refresh(handle);
+            refresh_pool(handle);
         }
+    }
+}
+
+// The other copies look with none of this account's locks held.
+void Account::refresh_with_copies(int32_t device) {
+    {
+        const std::lock_guard growth(growth_mutex_);
+        refresh_all(device);
+    }
+    if (const auto refresh_copies = refresh_copies_.load()) {
+        refresh_copies(device);
     }
 }
 
@@ -130,6 +192,9 @@ uint64_t Account::used_now(int32_t device) {
     }
     for (const auto &[handle, pool] : pools_) {
         used += pool.charge.device == device ? pool.reserved : 0;
+    }
+    for (const auto &[copy, bytes] : its.copies) {
+        used += bytes;
     }
     return used;
 }
@@ -151,8 +216,7 @@ uint64_t Account::take(const Charge &charge, uint64_t growing) {
     if (const uint64_t id = try_take(charge, growing)) {
         return id;
     }
-    const std::lock_guard growth(growth_mutex_);
-    refresh_all(charge.device);
+    refresh_with_copies(charge.device);
     return try_take(charge, growing);
 }
 
@@ -191,7 +255,7 @@ bool Account::keep(uint64_t id, uint64_t pool) noexcept {
     const bool is_known = keep_charge(id, pool);
     if (pool != 0) {
         const std::lock_guard growth(growth_mutex_);
-        refresh(pool);
+        refresh_pool(pool);
     }
     return is_known;
 }
@@ -229,7 +293,7 @@ bool Account::give(uint64_t id, uint64_t *ret_tracked) noexcept {
     std::unique_lock growth(growth_mutex_, std::defer_lock);
     if (const uint64_t pool = pool_of(id)) {
         growth.lock();
-        refresh(pool);
+        refresh_pool(pool);
     }
     const std::lock_guard lock(mutex_);
     const auto found = items_.find(id);
@@ -249,7 +313,7 @@ bool Account::give(uint64_t id, uint64_t *ret_tracked) noexcept {
     Device &device = devices_[charge.device];
     if (item.references == 0) {
         device.pending -= bounded_bytes(charge);
-        settle(charge.device, device);
+        settle_share(charge.device, device);
         return true;
     }
     device.rows[size_t(charge.holder)][size_t(charge.kind)].remove(charge.bytes);
@@ -257,21 +321,21 @@ bool Account::give(uint64_t id, uint64_t *ret_tracked) noexcept {
         totals_[charge.kind == Kind::pinned].remove(charge.bytes);
     }
     pools_.erase(item.pool);
-    settle(charge.device, device);
+    settle_share(charge.device, device);
     return true;
 }
 
 Account::Figures Account::figures(int32_t device) {
-    {
-        const std::lock_guard growth(growth_mutex_);
-        refresh_all(device);
-    }
+    refresh_with_copies(device);
     Figures figures;
     const std::lock_guard lock(mutex_);
     const Device &its = devices_[device];
     figures.bound = its.share ? its.share->bound() : its.bound;
-    figures.others = its.share ? its.share->others() : 0;
-    figures.used = used_now(device) + figures.others;
+    figures.others = its.share ? its.share->others() : Others();
+    figures.used = used_now(device) + figures.others.sum();
+    for (const auto &[copy, bytes] : its.copies) {
+        figures.others.copies += bytes;
+    }
     for (size_t holder = 0; holder < holders; holder++) {
         std::copy(std::begin(its.rows[holder]), std::end(its.rows[holder]), figures.rows[holder]);
     }
@@ -316,7 +380,7 @@ uint64_t Account::managers_pools(PoolFigure which) {
 void Account::pool_ends(uint64_t pool) {
     const std::lock_guard growth(growth_mutex_);
     const uint64_t peak = ask(pool, PoolFigure::peak_reserved).value_or(0);
-    refresh(pool);
+    refresh_pool(pool);
     const std::lock_guard lock(mutex_);
     ended_pools_peak_ = std::max(ended_pools_peak_, peak);
     if (const auto found = pools_.find(pool); found != pools_.end()) {
@@ -347,9 +411,12 @@ std::string limit_text(const Account::Figures &figures) {
                                 observe::bytes_text(program[kind].bytes));
         }
     }
-    if (figures.others != 0) {
+    if (figures.others.copies != 0) {
+        text += ", another copy of libemm " + observe::bytes_text(figures.others.copies);
+    }
+    if (figures.others.processes != 0) {
         text += fmt::format(", other processes of EMM_LIMIT_SHARED {}",
-                            observe::bytes_text(figures.others));
+                            observe::bytes_text(figures.others.processes));
     }
     return text;
 }

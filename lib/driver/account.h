@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -11,7 +12,25 @@
 // take, and whether that has succeeded. Any thread may call.
 namespace emm::driver {
 
-class Share;
+// What counts against a device's bound and is in no row of this account.
+struct Others {
+    uint64_t processes = 0; // of a budget that processes share, with their reserves
+    uint64_t copies = 0;    // of libemm in this process (copies.h)
+    uint64_t sum() const { return processes + copies; }
+};
+
+// A part in a bound that others have parts in, too. The account's lock is held.
+class Share {
+public:
+    virtual ~Share() = default;
+    // Whether this account may have so many bytes, in all.
+    virtual bool cover(uint64_t bytes) noexcept = 0;
+    // Bytes that it has and does not use go back: all of them, or all but a reserve.
+    virtual void settle(uint64_t used, bool keeps_reserve) noexcept = 0;
+    virtual uint64_t bound() const noexcept = 0;
+    virtual void set_bound(uint64_t) noexcept {}
+    virtual Others others() noexcept = 0;
+};
 
 enum class Holder : uint8_t { managers, program };
 constexpr size_t holders = 2;
@@ -72,10 +91,20 @@ public:
     explicit Account(AskPool ask) : ask_(ask) {}
 
     void set_bound(int32_t device, uint64_t bytes); // 0: none
-    // From now on the bound is that of a budget that processes share (shared_group.h).
+    // From now on the bound is that of a budget that processes share (shared_group.h), or of
+    // another copy's account (copies.h).
     void set_share(int32_t device, Share *share);
     void give_back_reserves(); // what it has of such budgets and does not use
     uint64_t bound(int32_t device) const;
+
+    // For a further copy of libemm that counts here: what it has taken of a device in all, whether
+    // it may have so much, and what counts beside that.
+    bool cover(uint64_t copy, int32_t device, uint64_t bytes) noexcept;
+    void settle(uint64_t copy, int32_t device, uint64_t used) noexcept;
+    Others others_of(uint64_t copy, int32_t device) noexcept;
+    // Pools may have become smaller since they were asked. `refresh`: those of the other copies.
+    void refresh(int32_t device) noexcept;
+    void on_refresh(void (*refresh)(int32_t device) noexcept) { refresh_copies_ = refresh; }
 
     // Before the driver is asked: the id of the charge; 0: the bound leaves no room. It counts from
     // now on. Throws std::bad_alloc.
@@ -97,9 +126,9 @@ public:
     bool give(uint64_t id, uint64_t *ret_tracked = nullptr) noexcept;
 
     struct Figures {
-        uint64_t bound = 0;  // 0: none
-        uint64_t used = 0;   // what counts against it
-        uint64_t others = 0; // of that, what other processes of a shared budget have
+        uint64_t bound = 0; // 0: none
+        uint64_t used = 0;  // what counts against it
+        Others others;      // of that
         Tally rows[holders][kinds];
     };
     Figures figures(int32_t device);
@@ -124,7 +153,8 @@ private:
     };
     struct Device {
         uint64_t bound = 0, pending = 0;
-        Share *share = nullptr; // NULL: the bound is the process's own
+        Share *share = nullptr;              // NULL: the bound is the account's own
+        std::map<uint64_t, uint64_t> copies; // what others have taken
         Tally rows[holders][kinds];
     };
     struct Pool {
@@ -135,8 +165,9 @@ private:
     using Pools = std::map<uint64_t, Pool>; // by handle
 
     Pools pools() const;
-    void refresh(uint64_t pool);
+    void refresh_pool(uint64_t pool);
     void refresh_all(int32_t device);
+    void refresh_with_copies(int32_t device);
     uint64_t take(const Charge &charge, uint64_t growing);
     uint64_t try_take(const Charge &charge, uint64_t growing);
     bool keep_charge(uint64_t id, uint64_t pool) noexcept;
@@ -144,9 +175,10 @@ private:
     std::optional<uint64_t> ask(uint64_t pool, PoolFigure which) const;
     uint64_t used_now(int32_t device); // the mutex is held, also by the next two
     bool has_room(int32_t device, const Device &its, uint64_t bytes);
-    void settle(int32_t device, const Device &its, bool keeps_reserve = true);
+    void settle_share(int32_t device, const Device &its, bool keeps_reserve = true);
 
     const AskPool ask_;
+    std::atomic<void (*)(int32_t device) noexcept> refresh_copies_{nullptr};
     std::mutex growth_mutex_;  // taken before the other, while pools are asked
     mutable std::mutex mutex_; // for all below
     std::map<int32_t, Device> devices_;

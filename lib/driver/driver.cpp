@@ -1,6 +1,7 @@
 #include "driver/driver.h"
 
 #include "driver/account.h"
+#include "driver/copies.h"
 #include "driver/library.h"
 #include "driver/limit.h"
 #include "driver/meter.h"
@@ -129,6 +130,24 @@ emm_status join(std::string_view name, const Devices &devices) {
     return EMM_OK;
 }
 
+void count_at_first_copy(const Devices &devices) {
+    for (size_t i = 0; i < devices.limited.size(); i++) {
+        if (devices.limited[i].bound != 0) {
+            const auto device = static_cast<int32_t>(i);
+            account().set_share(device, share_of_first_copy(device).release()); // for good
+        }
+    }
+}
+
+// Devices without one keep theirs.
+void set_bounds(const Devices &devices) {
+    for (size_t i = 0; i < devices.limited.size(); i++) {
+        if (const uint64_t bound = devices.limited[i].bound; bound != 0) {
+            account().set_bound(static_cast<int32_t>(i), bound);
+        }
+    }
+}
+
 // Each device's bound, and whom it is shared with, as the environment says.
 emm_status read_limits(const Driver &driver) {
     const std::string_view text = observe::environment("EMM_LIMIT");
@@ -140,14 +159,20 @@ emm_status read_limits(const Driver &driver) {
     }
     Devices devices;
     EMM_TRY(apply_text(driver, text, devices));
-    static std::mutex mutex;
-    const std::lock_guard lock(mutex);
-    if (!name.empty()) {
-        return group_of_process ? EMM_OK : join(name, devices);
+    const std::lock_guard lock(limits_mutex);
+    static bool are_read = false;
+    if (are_read) {
+        return EMM_OK;
     }
-    for (size_t ordinal = 0; ordinal < devices.limited.size(); ordinal++) {
-        account().set_bound(static_cast<int32_t>(ordinal), devices.limited[ordinal].bound);
+    if (!is_first_copy()) {
+        count_at_first_copy(devices);
+    } else if (!name.empty()) {
+        EMM_TRY(join(name, devices));
+    } else {
+        set_bounds(devices);
     }
+    are_read = true;
+    limits_are_there();
     return EMM_OK;
 }
 
@@ -194,7 +219,7 @@ emm_status initialize(const Driver *&ret_driver) {
 emm_status change_limits(std::string_view text) {
     const Driver *driver = nullptr;
     EMM_TRY(initialize(driver));
-    if (group_of_process) {
+    if (!observe::environment("EMM_LIMIT_SHARED").empty()) {
         return observe::refuse(
             "it shares the bound of a group: expected the group's name (emm limit {} SIZE), "
             "found a process id",
@@ -206,11 +231,7 @@ emm_status change_limits(std::string_view text) {
     }
     Devices devices;
     EMM_TRY(apply_text(*driver, text, devices));
-    for (size_t i = 0; i < devices.limited.size(); i++) {
-        if (const uint64_t bound = devices.limited[i].bound; bound != 0) {
-            account().set_bound(static_cast<int32_t>(i), bound);
-        }
-    }
+    set_bounds(devices);
     return EMM_OK;
 }
 

@@ -230,7 +230,7 @@ std::string find_group(std::string_view name, const GroupFolders &folders, std::
     return "";
 }
 
-bool Share::cover(uint64_t bytes) noexcept {
+bool GroupShare::cover(uint64_t bytes) noexcept {
     const auto try_to = [&] {
         const uint64_t units = units_of(bytes);
         return units_held(device_, member_) >= units ||
@@ -239,7 +239,7 @@ bool Share::cover(uint64_t bytes) noexcept {
     return !observe::is_forked_child() && (try_to() || (take_back_dead_() && try_to()));
 }
 
-void Share::settle(uint64_t used, bool keeps_reserve) noexcept {
+void GroupShare::settle(uint64_t used, bool keeps_reserve) noexcept {
     if (observe::is_forked_child()) {
         return;
     }
@@ -248,20 +248,20 @@ void Share::settle(uint64_t used, bool keeps_reserve) noexcept {
     give_back(device_, member_, keeps_reserve ? units_to_return(unused) : unused);
 }
 
-uint64_t Share::bound() const noexcept {
+uint64_t GroupShare::bound() const noexcept {
     return observe::is_forked_child() ? 0 : bound_in_force(state_, device_);
 }
 
-uint64_t Share::others() noexcept {
+Others GroupShare::others() noexcept {
     if (observe::is_forked_child()) {
-        return 0;
+        return {};
     }
     if (const auto now = std::chrono::steady_clock::now(); now - looked_ > look_again) {
         looked_ = now;
         take_back_dead_();
     }
     const uint64_t taken = units_taken(device_), own = units_held(device_, member_);
-    return taken > own ? (taken - own) * shared_unit : 0;
+    return {taken > own ? (taken - own) * shared_unit : 0, 0};
 }
 
 void GroupFile::close() noexcept {
@@ -332,8 +332,8 @@ std::string join_group(GroupFile &file, const std::string &path,
                                most_shared_devices);
         }
         row->slots[file.member()].bound = device.bound;
-        shares.push_back(std::make_unique<Share>(state, *row, file.member(),
-                                                 [&file] { return file.take_back_dead(); }));
+        shares.push_back(std::make_unique<GroupShare>(state, *row, file.member(),
+                                                      [&file] { return file.take_back_dead(); }));
     }
     state.members[file.member()].ticket = state.last_ticket.fetch_add(1) + 1;
     file.take_back_dead();

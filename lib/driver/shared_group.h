@@ -1,5 +1,6 @@
 #pragma once
 
+#include "driver/account.h"
 #include "driver/limit.h"
 #include "driver/shared_budget.h"
 
@@ -30,23 +31,22 @@ struct GroupFolders {
 // user alone.
 std::string find_group(std::string_view name, const GroupFolders &folders, std::string &ret_path);
 
-// A process's part in one device's budget. The caller holds a lock.
-class Share {
+// A process's part in one device's budget.
+class GroupShare : public Share {
 public:
     using TakeBackDead = std::function<bool()>;
-    Share(SharedState &state, SharedDevice &device, unsigned member, TakeBackDead take_back_dead)
+    GroupShare(SharedState &state, SharedDevice &device, unsigned member,
+               TakeBackDead take_back_dead)
         : state_(state), device_(device), member_(member),
           take_back_dead_(std::move(take_back_dead)) {}
 
-    // Whether the process may have so many bytes, in all. Costs nothing shared while it holds them.
-    bool cover(uint64_t bytes) noexcept;
-    // Unused bytes go back to the group: all of them, or all but a reserve.
-    void settle(uint64_t used, bool keeps_reserve) noexcept;
+    // Costs nothing shared while it holds them.
+    bool cover(uint64_t bytes) noexcept override;
+    void settle(uint64_t used, bool keeps_reserve) noexcept override;
 
-    uint64_t bound() const noexcept; // bytes
-    // The bytes of the other members, with their reserves. At most once in a while it looks for
-    // members that have died, and takes back what they hold.
-    uint64_t others() noexcept;
+    uint64_t bound() const noexcept override;
+    // At most once in a while it looks for members that have died, and takes back what they hold.
+    Others others() noexcept override;
 
 private:
     SharedState &state_;

@@ -3,6 +3,7 @@
 // other at the same time both get an answer. The wait for all answers together is bounded.
 #include "monitor/neighbours.h"
 
+#include "driver/copies.h"
 #include "driver/shared_group.h"
 #include "monitor/protocol.h"
 #include "observe/descriptors.h"
@@ -82,7 +83,8 @@ size_t wait_for(std::vector<pollfd> asked) {
 bool ask_neighbours() noexcept {
     const driver::GroupFile *const group = driver::group_of_process.load(std::memory_order_acquire);
     try {
-        return group && wait_for(ask_all(*group)) != 0;
+        const bool has_copy = driver::ask_copies();
+        return (group && wait_for(ask_all(*group)) != 0) || has_copy;
     } catch (const std::exception &error) {
         observe::log(EMM_LOG_DEBUG, "the processes of the group are not asked: {}", error.what());
         return false;

@@ -93,7 +93,7 @@ bool did_neighbours_give(int32_t device, size_t size) noexcept {
         return false;
     }
     const driver::Account::Figures its = driver::account().figures(device);
-    return its.others != 0 && its.used + size + most_rounding > its.bound && ask_neighbours();
+    return its.others.sum() != 0 && its.used + size + most_rounding > its.bound && ask_neighbours();
 }
 
 } // namespace

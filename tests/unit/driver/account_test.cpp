@@ -162,3 +162,21 @@ TEST_CASE("without a bound nothing is refused") {
     CHECK(account.take(charge(UINT64_MAX / 2)) != 0);
     CHECK(account.figures(0).bound == 0);
 }
+
+TEST_CASE("another copy of libemm counts against the bound, and is no row") {
+    Account account(&ask);
+    account.set_bound(0, 100 * mib);
+    took(account, charge(40 * mib));
+    CHECK(account.cover(1, 0, 50 * mib));
+    CHECK(account.cover(1, 0, 60 * mib)); // in all
+    CHECK_FALSE(account.cover(1, 0, 60 * mib + 1));
+    CHECK_FALSE(account.cover(2, 0, 1));
+    CHECK(account.take(charge(1)) == 0);
+    CHECK(account.figures(0).used == 100 * mib);
+    CHECK(account.figures(0).others.copies == 60 * mib);
+    CHECK(bounded_sum(account.figures(0).rows[size_t(Holder::program)]) == 40 * mib);
+    CHECK(account.others_of(1, 0).copies == 40 * mib);
+    account.settle(1, 0, 10 * mib);
+    CHECK(account.others_of(2, 0).copies == 50 * mib);
+    CHECK(account.cover(2, 0, 50 * mib));
+}

@@ -93,7 +93,7 @@ TEST_CASE("two members share one budget for a device, and none for two devices")
     CHECK(one.share().cover(700 * group_mib));
     CHECK_FALSE(other.share().cover(325 * group_mib));
     CHECK(other.share().cover(324 * group_mib));
-    CHECK(other.share().others() == 700 * group_mib);
+    CHECK(other.share().others().processes == 700 * group_mib);
     CHECK(elsewhere.share().cover(1024 * group_mib));
     one.share().settle(100 * group_mib, false);
     CHECK(other.share().cover(924 * group_mib));

@@ -1,0 +1,205 @@
+// A copy finds the first one by a page of memory that /proc/self/maps has a name for. No symbol
+// does: a static copy exports none, one of dlmopen has a scope of its own. The lock that
+// dl_iterate_phdr holds is the process's, whichever copy asks: two copies do not look at once.
+#include "driver/copies.h"
+
+#include "observe/descriptors.h"
+#include "observe/log.h"
+#include "observe/process.h"
+#include "observe/read_write.h"
+
+#include <atomic>
+#include <cstdlib>
+#include <link.h>
+#include <mutex>
+#include <new>
+#include <string>
+#include <sys/mman.h>
+#include <unistd.h>
+
+namespace emm::driver {
+namespace {
+
+constexpr char page_name[] = "emm-account";
+constexpr uint64_t page_mark = 0x656d6d'61636374'00; // "emmacct"
+constexpr uint64_t calls_version = 1;
+constexpr size_t most_copies = 16;
+
+struct Page {
+    uint64_t mark;
+    const CopyCalls *calls;
+};
+
+bool has_limits = false; // under limits_mutex
+
+// The copies that count here, by their numbers less one.
+std::atomic<const CopyCalls *> joined[most_copies]{};
+
+// The copy that this one counts at, and its number there.
+std::atomic<const CopyCalls *> first{nullptr};
+uint64_t number = 0;
+
+template <class Visit> void visit_joined(uint64_t left_out, Visit visit) {
+    for (uint64_t i = 0; i < most_copies; i++) {
+        const CopyCalls *const calls = joined[i].load();
+        if (calls && i + 1 != left_out) {
+            visit(*calls);
+        }
+    }
+}
+
+uint64_t join(const CopyCalls *other) {
+    const std::lock_guard lock(limits_mutex);
+    for (uint64_t i = 0; i < most_copies && has_limits; i++) {
+        const CopyCalls *none = nullptr;
+        if (joined[i].compare_exchange_strong(none, other)) {
+            return i + 1;
+        }
+    }
+    return 0;
+}
+
+void refresh(uint64_t copy, int32_t device) {
+    account().refresh(device);
+    visit_joined(copy, [&](const CopyCalls &calls) { calls.refresh(0, device); });
+}
+
+void give_back(uint64_t copy) {
+    give_back_idle();
+    visit_joined(copy, [](const CopyCalls &calls) { calls.give_back(0); });
+}
+
+constexpr CopyCalls own_calls = {
+    calls_version,
+    &join,
+    [](uint64_t copy, int32_t device, uint64_t bytes) {
+        return account().cover(copy, device, bytes);
+    },
+    [](uint64_t copy, int32_t device, uint64_t used) { account().settle(copy, device, used); },
+    [](int32_t device) { return account().bound(device); },
+    [](uint64_t copy, int32_t device, uint64_t *ret_processes, uint64_t *ret_copies) {
+        const Others others = account().others_of(copy, device);
+        *ret_processes = others.processes;
+        *ret_copies = others.copies;
+    },
+    [](int32_t device, uint64_t bytes) { account().set_bound(device, bytes); },
+    &refresh,
+    &give_back};
+
+class CopysShare : public Share {
+public:
+    explicit CopysShare(int32_t device) : device_(device) {}
+    bool cover(uint64_t bytes) noexcept override { return calls().cover(number, device_, bytes); }
+    void settle(uint64_t used, bool) noexcept override { calls().settle(number, device_, used); }
+    uint64_t bound() const noexcept override { return calls().bound(device_); }
+    void set_bound(uint64_t bytes) noexcept override { calls().set_bound(device_, bytes); }
+    Others others() noexcept override {
+        Others others;
+        calls().others(number, device_, &others.processes, &others.copies);
+        return others;
+    }
+
+private:
+    static const CopyCalls &calls() { return *first.load(); }
+    const int32_t device_;
+};
+
+const CopyCalls *find_calls() {
+    const std::string maps = observe::text_of_file("/proc/self/maps");
+    const size_t found = maps.find(std::string("/memfd:") + page_name + " ");
+    if (found == maps.npos) {
+        return nullptr;
+    }
+    const size_t line = maps.rfind('\n', found) + 1; // 0, if there is none
+    const auto *const page =
+        reinterpret_cast<const Page *>(std::strtoull(maps.c_str() + line, nullptr, 16));
+    return page && page->mark == page_mark ? page->calls : nullptr;
+}
+
+// A forked child does not have it. Without it each copy has a bound of its own.
+void publish() noexcept {
+    void *page = MAP_FAILED;
+    {
+        const observe::NoFork held;
+        const int file = memfd_create(page_name, MFD_CLOEXEC);
+        if (file >= 0 && ftruncate(file, sizeof(Page)) == 0) {
+            page = mmap(nullptr, sizeof(Page), PROT_READ | PROT_WRITE, MAP_PRIVATE, file, 0);
+        }
+        if (file >= 0) {
+            close(file);
+        }
+    }
+    if (page != MAP_FAILED) {
+        madvise(page, sizeof(Page), MADV_DONTFORK);
+        new (page) Page{page_mark, &own_calls};
+    }
+}
+
+const CopyCalls *find_or_publish() noexcept {
+    const CopyCalls *found = nullptr;
+    dl_iterate_phdr(
+        [](dl_phdr_info *, size_t, void *ret_found) noexcept {
+            auto &found = *static_cast<const CopyCalls **>(ret_found);
+            try {
+                found = find_calls();
+            } catch (const std::bad_alloc &) {
+            }
+            if (!found) {
+                publish();
+            }
+            return 1;
+        },
+        &found);
+    return found;
+}
+
+void refresh_copies(int32_t device) noexcept {
+    if (const CopyCalls *const calls = first) {
+        calls->refresh(number, device);
+    }
+    visit_joined(0, [&](const CopyCalls &calls) { calls.refresh(0, device); });
+}
+
+} // namespace
+
+std::mutex limits_mutex;
+
+void limits_are_there() noexcept {
+    has_limits = true;
+}
+
+bool is_first_copy() noexcept {
+    account().on_refresh(&refresh_copies);
+    const CopyCalls *const found = find_or_publish();
+    if (!found || found == &own_calls) {
+        return true;
+    }
+    number = found->version == calls_version ? found->join(&own_calls) : 0;
+    if (number == 0) {
+        observe::log(EMM_LOG_WARN,
+                     "EMM_LIMIT: the process has another copy of libemm, which cannot "
+                     "count for this one: each has a bound of its own");
+        return true;
+    }
+    first = found;
+    return false;
+}
+
+std::unique_ptr<Share> share_of_first_copy(int32_t device) {
+    return std::make_unique<CopysShare>(device);
+}
+
+bool ask_copies() noexcept {
+    bool has_any = false;
+    if (const CopyCalls *const calls = first) {
+        calls->give_back(number);
+        has_any = true;
+    }
+    visit_joined(0, [&](const CopyCalls &calls) {
+        calls.give_back(0);
+        has_any = true;
+    });
+    return has_any;
+}
+
+} // namespace emm::driver
