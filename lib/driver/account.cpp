@@ -6,6 +6,8 @@
 #include <fmt/format.h>
 #include <iterator>
 #include <new>
+#include <utility>
+#include <vector>
 
 namespace emm::driver {
 namespace {
@@ -396,27 +398,36 @@ uint64_t bounded_sum(const Tally (&rows)[kinds]) {
     return sum;
 }
 
+std::string kinds_text(const Tally (&rows)[kinds], std::string_view before, bool bounded) {
+    std::string text;
+    for (size_t kind = 0; kind < kinds; kind++) {
+        if (rows[kind].bytes != 0 && (is_bounded(Kind(kind)) || !bounded)) {
+            text += fmt::format("{}{}{} {}", text.empty() ? "" : ", ", before, kind_names[kind],
+                                observe::bytes_text(rows[kind].bytes));
+        }
+    }
+    return text;
+}
+
 std::string limit_text(const Account::Figures &figures) {
     if (figures.bound == 0) {
         return "";
     }
-    const auto &managers = figures.rows[size_t(Holder::managers)];
-    const auto &program = figures.rows[size_t(Holder::program)];
-    std::string text =
-        fmt::format("{} of EMM_LIMIT's {} used: managers {}", observe::bytes_text(figures.used),
-                    observe::bytes_text(figures.bound), observe::bytes_text(bounded_sum(managers)));
-    for (size_t kind = 0; kind < kinds; kind++) {
-        if (program[kind].bytes != 0 && is_bounded(Kind(kind))) {
-            text += fmt::format(", the program's {} {}", kind_names[kind],
-                                observe::bytes_text(program[kind].bytes));
-        }
-    }
+    std::vector<std::string> parts = {
+        kinds_text(figures.rows[size_t(Holder::managers)], "managers' ", true),
+        kinds_text(figures.rows[size_t(Holder::program)], "the program's ", true)};
     if (figures.others.copies != 0) {
-        text += ", another copy of libemm " + observe::bytes_text(figures.others.copies);
+        parts.push_back("another copy of libemm " + observe::bytes_text(figures.others.copies));
     }
     if (figures.others.processes != 0) {
-        text += fmt::format(", other processes of EMM_LIMIT_SHARED {}",
-                            observe::bytes_text(figures.others.processes));
+        parts.push_back("other processes of EMM_LIMIT_SHARED " +
+                        observe::bytes_text(figures.others.processes));
+    }
+    std::string text = fmt::format("{} of EMM_LIMIT's {} used", observe::bytes_text(figures.used),
+                                   observe::bytes_text(figures.bound));
+    const char *separator = ": ";
+    for (const std::string &part : parts) {
+        text += part.empty() ? "" : std::exchange(separator, ", ") + part;
     }
     return text;
 }

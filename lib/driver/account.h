@@ -6,6 +6,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 
 // What of each device's memory this process has taken from the driver, by holder and by kind, and
 // the bound of each device (EMM_LIMIT). It knows no driver: its users say what a call is about to
@@ -192,8 +193,12 @@ private:
 // What counts against a bound.
 uint64_t bounded_sum(const Tally (&rows)[kinds]);
 
-// "8 GiB of EMM_LIMIT's 8 GiB used: managers 6 GiB, the program's physical memory 2 GiB". "": the
-// device has no bound.
+// Each kind that there is some of: "blocks 6.00 GiB, arrays 2.00 GiB", with `before` before each.
+// What no bound covers is left out if `bounded`.
+std::string kinds_text(const Tally (&rows)[kinds], std::string_view before, bool bounded);
+
+// "8.00 GiB of EMM_LIMIT's 8.00 GiB used: managers' blocks 6.00 GiB, the program's physical memory
+// 2.00 GiB". "": the device has no bound.
 std::string limit_text(const Account::Figures &figures);
 
 // That of the process.

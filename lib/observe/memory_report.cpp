@@ -121,6 +121,18 @@ void add_figures(std::vector<std::string> &lines, const MemoryReport &report) {
     if (!report.bound.empty()) {
         lines.push_back("  bound      " + report.bound);
     }
+    if (const Full full = full_of(report); full != Full::neither) {
+        const std::string bound = bytes_text(report.of_bound->free),
+                          device = bytes_text(report.of_device->free);
+        lines.push_back(
+            full == Full::bound
+                ? fmt::format("  full       the bound: {} of it are left, and {} of the "
+                              "device",
+                              bound, device)
+                : fmt::format("  full       the device: {} of it are left, and {} of "
+                              "the bound",
+                              device, bound));
+    }
 }
 
 void add_processes(std::vector<std::string> &lines, const MemoryReport &report) {
@@ -167,6 +179,10 @@ void add_tracked(std::vector<std::string> &lines, const MemoryReport &report) {
                                     "records",
                                     report.tracked->lost));
     }
+}
+
+const char *full_name(Full full) {
+    return full == Full::bound ? "bound" : full == Full::device ? "device" : "";
 }
 
 Json holders_json(const std::vector<MemoryHolder> &holders) {
@@ -376,19 +392,31 @@ std::optional<Remainder> remainder_of(const MemoryReport &report) {
             return Remainder{process.bytes - std::min(process.bytes, reserved), false};
         }
     }
-    if (!report.of_driver) {
+    const std::optional<MemoryReport::Driver> &device =
+        report.of_device ? report.of_device : report.of_driver;
+    if (!device) {
         return std::nullopt;
     }
-    const uint64_t used =
-        report.of_driver->total - std::min(report.of_driver->total, report.of_driver->free);
+    const uint64_t used = device->total - std::min(device->total, device->free);
     return Remainder{used - std::min(used, reserved), true};
+}
+
+Full full_of(const MemoryReport &report) {
+    if (!report.request || report.request->of_host || !report.of_bound || !report.of_device) {
+        return Full::neither;
+    }
+    const uint64_t asked = report.request->bytes;
+    return report.of_bound->free < asked    ? Full::bound
+           : report.of_device->free < asked ? Full::device
+                                            : Full::neither;
 }
 
 std::vector<std::string> hints_for(const MemoryReport &report) {
     std::vector<std::string> hints;
     if (report.request && !report.request->of_host && report.of_driver &&
         report.request->bytes > report.of_driver->total) {
-        hints.push_back(fmt::format("the device has {} in all: no plugin can give {}",
+        hints.push_back(fmt::format("{} {} in all: no plugin can give {}",
+                                    report.bound.empty() ? "the device has" : "the bound is",
                                     bytes_text(report.of_driver->total),
                                     bytes_text(report.request->bytes)));
         return hints;
@@ -463,6 +491,7 @@ std::string report_json(const MemoryReport &report) {
                        {"driver", driver},
                        {"limit", limit},
                        {"bound", report.bound},
+                       {"full", full_name(full_of(report))},
                        {"largest_free_block", largest},
                        {"processes", processes_json(report)},
                        {"remainder", rest},
@@ -473,17 +502,22 @@ std::string report_json(const MemoryReport &report) {
 
 std::vector<std::string> leak_lines(const MemoryReport::Tracked &tracked, std::string_view moment) {
     std::vector<std::string> lines;
-    if (tracked.callers.empty()) {
-        return lines;
-    }
-    lines.push_back(
-        fmt::format("{} still allocated {}{}:", bytes_text(bytes_of_all(tracked.callers)), moment,
-                    tracked.sample == 1 ? ""
-                                        : fmt::format(", estimated from one allocation "
-                                                      "in {}",
-                                                      tracked.sample)));
-    for (const MemoryHolder &holder : tracked.callers) {
-        lines.push_back(holder_line(holder, bytes_of_all(tracked.callers)));
+    const std::string sample =
+        tracked.sample == 1 ? ""
+                            : fmt::format(", estimated from one allocation in {}", tracked.sample);
+    const std::string title = fmt::format(
+        "{} still allocated {}{}:", bytes_text(bytes_of_all(tracked.callers)), moment, sample);
+    add_holders(lines, title.c_str(), tracked.callers);
+    return lines;
+}
+
+std::vector<std::string> driver_leak_lines(int32_t device, const std::string &kinds,
+                                           const std::vector<MemoryHolder> &libraries) {
+    std::vector<std::string> lines;
+    if (!kinds.empty()) {
+        lines.push_back(fmt::format("still taken from the driver itself at the end, device {}: {}",
+                                    device, kinds));
+        add_holders(lines, "  by library:", libraries);
     }
     return lines;
 }

@@ -46,9 +46,12 @@ struct MemoryReport {
     struct Driver {
         uint64_t free = 0, total = 0;
     };
-    std::optional<Driver> of_driver;  // cuMemGetInfo
+    std::optional<Driver> of_driver;  // cuMemGetInfo, within the bound if the device has one
     std::optional<Driver> of_manager; // the same as the plugin tells it: less, if it has a limit
-    std::string bound; // what is used of EMM_LIMIT, by holder and kind; "": the device has none
+    // Of a device with a bound (EMM_LIMIT) alone: what is used of that, by holder and kind; what is
+    // left of it; the driver's figures without it.
+    std::string bound;
+    std::optional<Driver> of_bound, of_device;
 
     std::optional<std::vector<DeviceProcess>> processes; // this one too
     std::string no_processes;                            // why not
@@ -72,6 +75,10 @@ struct Remainder {
 };
 std::optional<Remainder> remainder_of(const MemoryReport &report);
 
+// Of what there is too little for the request, where the device has a bound.
+enum class Full : uint8_t { neither, bound, device };
+Full full_of(const MemoryReport &report);
+
 // What could be done, the most promising first; sentences.
 std::vector<std::string> hints_for(const MemoryReport &report);
 
@@ -89,5 +96,10 @@ std::string report_json(const MemoryReport &report);
 // What was still live at a moment ("at the end", "when device 0, context 1 ended"), by caller; none
 // if nothing was.
 std::vector<std::string> leak_lines(const MemoryReport::Tracked &tracked, std::string_view moment);
+
+// The same of what the program took from the driver itself. `kinds`: "arrays 1.00 GiB"; "": nothing
+// is left. Of some kinds the library is known.
+std::vector<std::string> driver_leak_lines(int32_t device, const std::string &kinds,
+                                           const std::vector<MemoryHolder> &libraries);
 
 } // namespace emm::observe

@@ -195,6 +195,14 @@ void use_second_copy() {
     churn(10);
 }
 
+// Memory of the driver itself, as `emm run` tells of it.
+void take_own(uint32_t kind, uint64_t bytes) {
+    const emm_driver_memory memory = {sizeof memory, 0, kind, 0, bytes, nullptr};
+    uint64_t id = 0;
+    check(emm_take_driver_memory(&memory, &id));
+    check(emm_keep_driver_memory(id, nullptr));
+}
+
 // The parent is killed, and its child lives on.
 void leave_an_orphan() {
     on_threads(4, 5000);
@@ -252,6 +260,10 @@ void run(const char *scenario) {
     } else if (is("leave")) {
         churn(10);
         allocate(3000);
+    } else if (is("leave-own")) {
+        churn(10);
+        take_own(EMM_MEMORY_PHYSICAL, 4 << 20);
+        take_own(EMM_MEMORY_ARRAY, 2 << 20);
     } else if (is("wait")) {
         churn(10);
         wait_for_a_line();

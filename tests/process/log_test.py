@@ -139,6 +139,12 @@ class Statistics(unittest.TestCase):
         self.assertNotIn("still allocated", self.told("late", EMM_STATS="exit", EMM_TRACK="module"))
         self.assertNotIn("still allocated", self.told("leave", EMM_STATS="exit"))
 
+    def test_what_the_program_still_has_of_the_driver_itself_is_told_by_kind_and_caller(self):
+        said = self.told("leave-own", EMM_STATS="exit", EMM_TRACK="module", EMM_LIMIT="64MiB")
+        self.assertRegex(said, r"still taken from the driver itself at the end, device 0: physical memory 4\.00 MiB, "
+                               r"arrays 2\.00 MiB\n +by library:\n +6\.00 MiB .* 2 allocations +\S*event-log")
+        self.assertNotIn("driver itself", self.told("leave", EMM_STATS="exit", EMM_TRACK="module", EMM_LIMIT="64MiB"))
+
     def test_what_a_context_has_at_its_reset_and_its_end_is_told_by_caller(self):
         said = self.told("each", EMM_STATS="exit", EMM_TRACK="module")  # drops a block at the reset, one at the end
         for moment, size in ((r"was reset", 256), (r"ended", 128)):

@@ -28,6 +28,17 @@ thread_local bool pressing = false;
 
 constexpr uint64_t most_rounding = 32 << 20; // of a request by a plugin: that of CUDA's pools
 
+std::optional<observe::MemoryReport::Driver>
+figures_by(const emm_context &context, decltype(&::cuMemGetInfo) get_info) noexcept {
+    const driver::Current current(context.driver, context.cuda_context, context.id);
+    const driver::RelaxedCapture relaxed(context.driver);
+    size_t free = 0, total = 0;
+    if (current.result() != CUDA_SUCCESS || get_info(&free, &total) != CUDA_SUCCESS) {
+        return std::nullopt;
+    }
+    return observe::MemoryReport::Driver{free, total};
+}
+
 std::string free_of_total(const emm_context &context) {
     const std::string limit = driver::limit_text(driver::account().figures(context.device));
     if (!limit.empty()) {
@@ -174,14 +185,12 @@ emm_status exhausted(emm_context &context, emm_status status, size_t size,
 }
 
 std::optional<observe::MemoryReport::Driver> driver_figures(const emm_context &context) noexcept {
-    const driver::Current current(context.driver, context.cuda_context, context.id);
-    const driver::RelaxedCapture relaxed(context.driver);
-    size_t free = 0, total = 0;
-    if (current.result() != CUDA_SUCCESS ||
-        context.driver.cuMemGetInfo(&free, &total) != CUDA_SUCCESS) {
-        return std::nullopt;
-    }
-    return observe::MemoryReport::Driver{free, total};
+    return figures_by(context, context.driver.cuMemGetInfo);
+}
+
+std::optional<observe::MemoryReport::Driver> device_figures(const emm_context &context) noexcept {
+    return figures_by(
+        context, reinterpret_cast<decltype(&::cuMemGetInfo)>(driver::entry("cuMemGetInfo", 12000)));
 }
 
 emm_pressure_callback_info set_pressure_callback(const emm_pressure_callback_info &next) {

@@ -50,6 +50,8 @@ inline constinit ReportExhaustion report_exhaustion = nullptr;
 // Free and total memory of the context's device, for all processes. Takes 4 us; empty if the driver
 // does not tell.
 std::optional<observe::MemoryReport::Driver> driver_figures(const emm_context &context) noexcept;
+// The same without the device's bound.
+std::optional<observe::MemoryReport::Driver> device_figures(const emm_context &context) noexcept;
 
 inline bool is_exhaustion(emm_status status) noexcept {
     return status == EMM_E_OUT_OF_MEMORY || status == EMM_E_OUT_OF_HOST_MEMORY;

@@ -273,7 +273,12 @@ MemoryReport memory_report(emm_context &context, std::optional<MemoryReport::Req
     report.of_plugin = plugin_figures(context.device);
     report.of_driver = driver_figures(context);
     report.of_manager = manager_figures(context);
-    report.bound = driver::limit_text(driver::account().figures(context.device));
+    const driver::Account::Figures figures = driver::account().figures(context.device);
+    if (figures.bound != 0) {
+        report.bound = driver::limit_text(figures);
+        report.of_bound = {figures.bound - std::min(figures.bound, figures.used), figures.bound};
+        report.of_device = device_figures(context);
+    }
     report.own_process = static_cast<uint32_t>(getpid());
     std::vector<observe::DeviceProcess> processes;
     if (driver::device_processes(context.uuid, processes, report.no_processes)) {
@@ -339,6 +344,17 @@ std::vector<std::string> leak_report_lines() {
         }
     }
     tell(tracked_if([](const TrackedAllocation &) { return true; }), "at the end");
+    std::set<int32_t> devices;
+    for (const emm_context *context = first_context(); context; context = context->next) {
+        devices.insert(context->device);
+    }
+    for (const int32_t device : devices) {
+        const driver::Account::Figures figures = driver::account().figures(device);
+        const std::vector<std::string> more = observe::driver_leak_lines(
+            device, driver::kinds_text(figures.rows[size_t(driver::Holder::program)], "", false),
+            taken_from_driver(device));
+        lines.insert(lines.end(), more.begin(), more.end());
+    }
     return lines;
 }
 

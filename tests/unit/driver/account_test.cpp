@@ -163,6 +163,21 @@ TEST_CASE("without a bound nothing is refused") {
     CHECK(account.figures(0).bound == 0);
 }
 
+TEST_CASE("a bound's text names each kind of each holder, and no kind that there is none of") {
+    Account account(&ask);
+    CHECK(limit_text(account.figures(0)) == "");
+    account.set_bound(0, 8192 * mib);
+    took(account, charge(1024 * mib, Kind::block, Holder::managers));
+    took(account, charge(512 * mib, Kind::physical, Holder::managers));
+    took(account, charge(256 * mib));
+    took(account, charge(64 * mib, Kind::pinned, Holder::managers)); // outside of it
+    CHECK(account.cover(1, 0, 128 * mib));
+    CHECK(limit_text(account.figures(0)) ==
+          "1.88 GiB of EMM_LIMIT's 8.00 GiB used: managers' blocks 1.00 GiB, managers' physical "
+          "memory 512.00 MiB, the program's physical memory 256.00 MiB, another copy of libemm "
+          "128.00 MiB");
+}
+
 TEST_CASE("another copy of libemm counts against the bound, and is no row") {
     Account account(&ask);
     account.set_bound(0, 100 * mib);

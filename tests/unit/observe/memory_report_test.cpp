@@ -59,6 +59,40 @@ TEST_CASE("a bound of the device is told with what it is used for") {
     CHECK(json_of(report).at("bound") == report.bound);
 }
 
+TEST_CASE("with a bound the report says whether that is full or the device") {
+    MemoryReport report = usual(); // for 2 GiB
+    CHECK(json_of(report).at("full") == "");
+    report.bound = "61.00 GiB of EMM_LIMIT's 64.00 GiB used";
+    report.of_bound = {gib, 64 * gib};
+    report.of_driver = {gib, 64 * gib};
+    report.of_device = {16 * gib, 80 * gib};
+    CHECK_THAT(text_of(report),
+               ContainsSubstring("  full       the bound: 1.00 GiB of it are left, "
+                                 "and 16.00 GiB of the device\n"));
+    CHECK(json_of(report).at("full") == "bound");
+    report.of_bound->free = 3 * gib;
+    report.of_device->free = gib / 2;
+    CHECK_THAT(text_of(report), ContainsSubstring("  full       the device: 512.00 MiB of it are "
+                                                  "left, and 3.00 GiB of the bound\n"));
+    CHECK(json_of(report).at("full") == "device");
+    report.of_device->free = 3 * gib; // in pieces
+    CHECK_THAT(text_of(report), !ContainsSubstring("  full "));
+    CHECK(json_of(report).at("full") == "");
+    report.request->of_host = true;
+    report.of_device->free = 0;
+    CHECK(json_of(report).at("full") == "");
+}
+
+TEST_CASE("a request above the bound is told of the bound, and the rest is told of the device") {
+    MemoryReport report = usual();
+    report.bound = "1.00 GiB of EMM_LIMIT's 1.00 GiB used";
+    report.of_bound = report.of_driver = {0, gib};
+    report.of_device = {0, 80 * gib};
+    CHECK(has_hint(report, "the bound is 1.00 GiB in all: no plugin can give 2.00 GiB"));
+    report.processes.reset();
+    CHECK(remainder_of(report)->bytes == 19 * gib); // of what is used of the device
+}
+
 TEST_CASE("the report names who asked, who holds, and what is neither") {
     const std::string text = text_of(usual());
     CHECK_THAT(text, ContainsSubstring("out of device memory on device 0: 2.00 GiB (2147483648 "

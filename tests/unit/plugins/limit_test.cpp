@@ -157,6 +157,24 @@ TEST_CASE("memory that a program charges makes managers give back, and then is r
     CHECK(gpu.free(gpu.allocate(most), most) == EMM_OK);
 }
 
+// At most one report in 10 s, so that this has a process of its own.
+TEST_CASE("the report at a full bound names the bound, each kind and holder", "[.report]") {
+    const Gpu gpu;
+    emm_driver_memory memory = {sizeof memory, 0, EMM_MEMORY_PHYSICAL, 0, bound / 4, nullptr};
+    uint64_t id = 0;
+    REQUIRE(emm_take_driver_memory(&memory, &id) == EMM_OK);
+    REQUIRE(emm_keep_driver_memory(id, nullptr) == EMM_OK);
+    const emm_deviceptr held = gpu.allocate(bound / 2);
+    emm_deviceptr ptr = 0;
+    REQUIRE(emm_memalloc(gpu.emm(), bound, EMM_STREAM_UNORDERED, &ptr) == EMM_E_OUT_OF_MEMORY);
+    const std::string report = emm_last_error()->report;
+    CHECK_THAT(report, ContainsSubstring("\"full\":\"bound\""));
+    CHECK_THAT(report, ContainsSubstring("used: managers' "));
+    CHECK_THAT(report, ContainsSubstring("the program's physical memory 256.00 MiB"));
+    CHECK(gpu.free(held, bound / 2) == EMM_OK);
+    CHECK(emm_give_driver_memory(id) == EMM_OK);
+}
+
 TEST_CASE("a context that dies takes nothing of the account with it", "[sim]") {
     {
         Gpu gpu;
