@@ -1,6 +1,6 @@
 #include "driver/account.h"
 
-#include "observe/memory_report.h"
+#include "observe/text.h"
 
 #include <algorithm>
 #include <fmt/format.h>

@@ -71,8 +71,9 @@ struct Devices {
     std::vector<DeviceIdentity> identities;
 };
 
-// With each device's bound, as a text like EMM_LIMIT's says.
-emm_status apply_text(const Driver &driver, std::string_view text, Devices &ret_devices) {
+// With each device's bound, as a text like EMM_LIMIT's says. `source` begins a complaint.
+emm_status apply_text(const Driver &driver, std::string_view text, std::string_view source,
+                      Devices &ret_devices) {
     // Not the one that tells of the bound.
     const auto get_total =
         reinterpret_cast<decltype(&::cuDeviceTotalMem)>(entry("cuDeviceTotalMem", oldest_version));
@@ -92,7 +93,7 @@ emm_status apply_text(const Driver &driver, std::string_view text, Devices &ret_
     std::vector<Limit> limits;
     std::string problem = parse_limits(text, limits);
     problem = problem.empty() ? apply_limits(limits, ret_devices.limited) : problem;
-    return problem.empty() ? EMM_OK : observe::refuse("EMM_LIMIT: {}", problem);
+    return problem.empty() ? EMM_OK : observe::refuse("{}{}", source, problem);
 }
 
 // The process becomes a member of the group, for the devices that it bounds.
@@ -115,14 +116,14 @@ emm_status join(std::string_view name, const Devices &devices) {
     std::vector<std::unique_ptr<Share>> shares;
     problem = problem.empty() ? join_group(group, path, shared, shares) : problem;
     if (!problem.empty()) {
-        return observe::refuse("EMM_LIMIT_SHARED: {}", problem);
+        return observe::refuse("--shared (EMM_LIMIT_SHARED): {}", problem);
     }
     for (size_t i = 0; i < shares.size(); i++) {
         if (const uint64_t bound = shares[i]->bound(); bound != shared[i].bound) {
             observe::log(EMM_LOG_WARN,
-                         "EMM_LIMIT: device {}: the group {} has the bound {} of the process that "
-                         "joined first, not {}",
-                         ordinals[i], name, bound, shared[i].bound);
+                         "EMM_LIMIT: device {}: the group {} has the bound of {} of the process "
+                         "that joined first, not {}",
+                         ordinals[i], name, size_text(bound), size_text(shared[i].bound));
         }
         account().set_share(ordinals[i], shares[i].release()); // for good
     }
@@ -158,7 +159,7 @@ emm_status read_limits(const Driver &driver) {
                                               "found none");
     }
     Devices devices;
-    EMM_TRY(apply_text(driver, text, devices));
+    EMM_TRY(apply_text(driver, text, "--limit (EMM_LIMIT): ", devices));
     const std::lock_guard lock(limits_mutex);
     static bool are_read = false;
     if (are_read) {
@@ -230,21 +231,21 @@ emm_status change_limits(std::string_view text) {
                                "EMM_LIMIT, found one without, whose memory is not counted");
     }
     Devices devices;
-    EMM_TRY(apply_text(*driver, text, devices));
+    EMM_TRY(apply_text(*driver, text, "", devices));
     set_bounds(devices);
     return EMM_OK;
 }
 
-bool is_above_limit() {
+std::string above_limit_text() {
     const Driver *const driver = loaded();
     int count = 0;
     for (int i = driver && driver->cuDeviceGetCount(&count) == CUDA_SUCCESS ? count : 0; i-- > 0;) {
         const Account::Figures its = account().figures(i);
         if (its.bound != 0 && its.used > its.bound) {
-            return true;
+            return above_limit_text(its.used, "device " + std::to_string(i));
         }
     }
-    return false;
+    return "";
 }
 
 const Driver *loaded() noexcept {

@@ -89,8 +89,8 @@ emm_status initialize(const Driver *&ret_driver);
 // The bounds of a text like EMM_LIMIT's hold from now on. A failure is described.
 emm_status change_limits(std::string_view text);
 
-// Whether more of a device counts against its bound than that.
-bool is_above_limit();
+// Of the first device of which more counts against its bound than that; "": there is none.
+std::string above_limit_text();
 
 // The driver if it has been loaded, else NULL.
 const Driver *loaded() noexcept;

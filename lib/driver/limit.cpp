@@ -38,6 +38,23 @@ bool is_of(const Limit &limit, const LimitedDevice &device) {
 
 } // namespace
 
+std::string size_text(uint64_t bytes) {
+    const std::string text = observe::bytes_text(bytes);
+    const size_t point = text.find(".00 ");
+    uint64_t unit = 1;
+    while (bytes / unit >= 1024) {
+        unit *= 1024;
+    }
+    return unit == 1           ? fmt::format("{} bytes", bytes)
+           : bytes % unit == 0 ? text.substr(0, point) + text.substr(point + 3)
+                               : fmt::format("{} ({} bytes)", text, bytes);
+}
+
+std::string above_limit_text(uint64_t used, std::string_view device) {
+    return fmt::format("{} of {} are in use, which stay; no more is given until there is room",
+                       observe::bytes_text(used), device);
+}
+
 std::string parse_limits(std::string_view text, std::vector<Limit> &ret_limits) {
     std::vector<Limit> limits;
     for (size_t begin = 0; begin <= text.size();) {
@@ -89,8 +106,8 @@ std::string apply_limits(const std::vector<Limit> &limits, std::vector<LimitedDe
         LimitedDevice &device = bounded[i];
         device.bound = device.bound == 0 && other != limits.end() ? other->bytes : device.bound;
         if (device.bound > device.bytes) {
-            return fmt::format("expected at most the {} bytes that device {} ({}) has, found {}",
-                               device.bytes, i, device.uuid, device.bound);
+            return fmt::format("expected at most the {} that device {} ({}) has, found {}",
+                               size_text(device.bytes), i, device.uuid, size_text(device.bound));
         }
     }
     devices = std::move(bounded);

@@ -13,6 +13,12 @@ struct Limit {
     uint64_t bytes = 0;
 };
 
+// "8 GiB"; "79.19 GiB (85029158912 bytes)" where that is not exact.
+std::string size_text(uint64_t bytes);
+
+// "1.00 GiB of device 0 are in use, which stay; ...": after a bound has become less than is in use.
+std::string above_limit_text(uint64_t used, std::string_view device);
+
 // "" if `text` says that, else what is wrong: "expected ..., found ...".
 std::string parse_limits(std::string_view text, std::vector<Limit> &ret_limits);
 

@@ -341,6 +341,18 @@ std::string join_group(GroupFile &file, const std::string &path,
     return "";
 }
 
+std::string above_bounds_text(const GroupFile &file) {
+    SharedState &state = file.state();
+    for (const SharedDevice &row : state.devices) {
+        const uint64_t bound = row.key.load() == 0 ? 0 : bound_in_force(state, row);
+        const uint64_t taken = units_taken(row) * shared_unit;
+        if (bound != 0 && taken > bound) {
+            return above_limit_text(taken, uuid_text_of(row));
+        }
+    }
+    return "";
+}
+
 std::string change_bounds(const GroupFile &file, const std::vector<Limit> &limits) {
     SharedState &state = file.state();
     std::vector<SharedDevice *> rows;

@@ -93,6 +93,10 @@ std::string join_group(GroupFile &file, const std::string &path,
                        const std::vector<GroupDevice> &devices,
                        std::vector<std::unique_ptr<Share>> &ret_shares);
 
+// Of the first device of which the members hold more than its bound, after above_limit_text(); "":
+// there is none.
+std::string above_bounds_text(const GroupFile &file);
+
 // The bound of every member, from now on.
 std::string change_bounds(const GroupFile &file, const std::vector<Limit> &limits);
 

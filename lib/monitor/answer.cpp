@@ -140,10 +140,10 @@ std::string answer(Wish wish, const Program &program, const loader::Plugin *plug
     return text;
 }
 
-std::string answer_to_limit(const std::string &problem) {
-    return message(fmt::format(R"({{"emm":{},"pid":{},"limit_problem":{}}})",
+std::string answer_to_limit(const std::string &problem, const std::string &above) {
+    return message(fmt::format(R"({{"emm":{},"pid":{},"limit_problem":{},"limit_above":{}}})",
                                in_quotes(EMM_VERSION), getpid(),
-                               in_quotes(shortened(problem, longest_problem))));
+                               in_quotes(shortened(problem, longest_problem)), in_quotes(above)));
 }
 
 } // namespace emm::monitor

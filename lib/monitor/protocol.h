@@ -55,7 +55,8 @@ struct Request {
 
 inline constexpr size_t longest_limit = 200; // bytes
 
-// To `limit` the object has `limit_problem`, "" if the bound has changed.
+// To `limit` the object has `limit_problem`, "" if the bound has changed, and `limit_above`, a
+// sentence if more than that is in use.
 struct AnswerHeader {
     uint32_t magic;
     uint32_t version;

@@ -55,17 +55,9 @@ std::string figures(Wish wish) {
 // back too, whatever its plugin would keep. For the thread that answers.
 bool may_be_above = false;
 
-std::string limit_to(std::string_view text) {
-    if (driver::change_limits(text) < EMM_OK) {
-        return answer_to_limit(observe::last_error()->text);
-    }
-    may_be_above = true;
-    return answer_to_limit("");
-}
-
 int64_t fit_limit() noexcept {
     try {
-        may_be_above = may_be_above && driver::is_above_limit();
+        may_be_above = may_be_above && !driver::above_limit_text().empty();
         if (may_be_above) {
             collector().collect(Wish::trim, plugin_timeout);
         }
@@ -73,6 +65,15 @@ int64_t fit_limit() noexcept {
         observe::log(EMM_LOG_DEBUG, "the limit is tried again: {}", error.what());
     }
     return may_be_above ? fit_interval : -1;
+}
+
+std::string limit_to(std::string_view text) {
+    if (driver::change_limits(text) < EMM_OK) {
+        return answer_to_limit(observe::last_error()->text, "");
+    }
+    may_be_above = true;
+    fit_limit();
+    return answer_to_limit("", driver::above_limit_text());
 }
 
 // `rest`: what follows the request.

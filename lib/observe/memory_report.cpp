@@ -369,17 +369,6 @@ void hint_at_others(const MemoryReport &report, std::vector<std::string> &hints)
 
 } // namespace
 
-std::string bytes_text(uint64_t bytes) {
-    static constexpr const char *units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-    size_t unit = 0;
-    double number = double(bytes);
-    while (number >= 1024 && unit + 1 < std::size(units)) {
-        number /= 1024;
-        unit++;
-    }
-    return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.2f} {}", number, units[unit]);
-}
-
 std::optional<Remainder> remainder_of(const MemoryReport &report) {
     if (!report.of_plugin) {
         return std::nullopt;

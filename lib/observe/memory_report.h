@@ -86,9 +86,6 @@ std::vector<std::string> hints_for(const MemoryReport &report);
 // the same name are one.
 std::vector<MemoryHolder> largest_holders(std::vector<MemoryHolder> all, size_t most);
 
-// "12 B", "1.5 MiB".
-std::string bytes_text(uint64_t bytes);
-
 // Lines without control characters, whatever names are like; and one JSON object, on one line.
 std::vector<std::string> report_lines(const MemoryReport &report);
 std::string report_json(const MemoryReport &report);

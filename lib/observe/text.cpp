@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <fmt/format.h>
+#include <iterator>
 
 namespace emm::observe {
 namespace {
@@ -105,6 +107,17 @@ std::string_view what_is_thrown() noexcept {
     } catch (...) {
         return "an exception that is no std::exception";
     }
+}
+
+std::string bytes_text(uint64_t bytes) {
+    static constexpr const char *units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    size_t unit = 0;
+    double number = double(bytes);
+    while (number >= 1024 && unit + 1 < std::size(units)) {
+        number /= 1024;
+        unit++;
+    }
+    return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.2f} {}", number, units[unit]);
 }
 
 } // namespace emm::observe

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <exception>
 #include <string>
 #include <string_view>
@@ -46,5 +47,8 @@ std::string_view what_of(const std::exception &exception) noexcept;
 
 // The same of the exception in flight, whatever it is. Only within a handler.
 std::string_view what_is_thrown() noexcept;
+
+// "12 B", "1.50 MiB".
+std::string bytes_text(uint64_t bytes);
 
 } // namespace emm::observe

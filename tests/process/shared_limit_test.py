@@ -148,7 +148,7 @@ class Shared(Budget):
         second = self.member("limit", limit="1GiB")
         self.assertEqual(second.said["limit"], LIMIT)
         second.end()
-        self.assertIn("the group job has the bound 536870912 of the process that joined first", second.errors)
+        self.assertIn("the group job has the bound of 512 MiB of the process that joined first, not 1 GiB", second.errors)
 
     def test_the_limit_of_a_job_that_has_ended_does_not_hold_for_the_next(self):
         self.member("alloc=1").end()
@@ -163,7 +163,7 @@ class Shared(Budget):
 
     def test_bad_names_folders_and_files_are_one_sentence_each(self):
         for name in ("17", "a/b", "..", "a b", "x" * 65):
-            self.assertIn("EMM_LIMIT_SHARED: expected a letter and up to 63 more", self.start(EMM_LIMIT_SHARED=name))
+            self.assertIn("--shared (EMM_LIMIT_SHARED): expected a letter and up to 63 more", self.start(EMM_LIMIT_SHARED=name))
         self.assertIn("expected EMM_LIMIT beside it", self.start(EMM_LIMIT_SHARED="job", EMM_LIMIT=""))
         self.assertIn("expected the absolute path of a folder",
                       self.start(EMM_LIMIT_SHARED="job", EMM_LIMIT_FOLDER="/nowhere"))
@@ -182,7 +182,9 @@ class Changed(Budget):
         filled = self.ask(alone, "fill")
         self.assertGreaterEqual(filled, 1024 * 0.99)
         self.assertEqual(self.ask(alone, "limit"), 1024)
-        self.assertEqual(self.limit(alone.pid, "256MiB").returncode, 0)
+        done = self.limit(alone.pid, "256MiB")
+        self.assertEqual((done.returncode, done.stdout), (0, "256MiB for 1 process: 1.00 GiB of device 0 are in use, which stay; no "
+                                                             "more is given until there is room\n"), done.stderr)
         self.assertEqual(self.ask(alone, "fill"), filled)  # nothing that is live is touched
         alone.tell("free=900")  # into the cache of its plugin, which is to give it back
         until(lambda: self.ask(alone, "used") <= 128)
@@ -199,6 +201,10 @@ class Changed(Budget):
         one, other = self.member("alloc=200"), self.member("hold=200")
         done = self.limit("job", "256MiB")
         self.assertEqual((done.returncode, done.stdout), (0, "256MiB for 2 processes\n"), done.stderr)
+        done = self.limit("job", "128MiB")
+        self.assertRegex(done.stdout, r"^128MiB for 2 processes: [\d.]+ MiB of GPU-\S+ are in use, which stay; no more is given until "
+                                      r"there is room\n$")
+        self.assertEqual(self.limit("job", "256MiB").returncode, 0)
         for member in (one, other):
             self.assertEqual(self.ask(member, "limit"), 256)
         self.assertLessEqual(self.ask(other, "fill"), 56)
@@ -210,12 +216,12 @@ class Changed(Budget):
     def test_what_cannot_be_is_one_sentence_each(self):
         alone, member, free = self.member(name=None), self.member("alloc=1"), self.member("alloc=1", name=None, limit=None)
         alone.tell("alloc=1")
-        self.assertIn("expected at most the", self.refused(alone.pid, "5GiB"))
+        self.assertIn(f"limit: process {alone.pid}: expected at most the 4 GiB that device 0", self.refused(alone.pid, "5GiB"))
         self.assertIn("expected the UUID of a device", self.refused(alone.pid, "GPU-77=1GiB"))
         self.assertIn("(emm limit job SIZE)", self.refused(member.pid, "1GiB"))
         self.assertIn("it has no bound", self.refused(free.pid, "1GiB"))
         self.assertIn("expected a process of this user", self.refused(1, "1GiB"))
-        self.assertIn("expected at most the", self.refused("job", "5GiB"))
+        self.assertIn("expected at most the 4 GiB that device 0", self.refused("job", "5GiB"))
         self.assertIn("found no 'none'", self.refused("none", "1GiB"))
         for whose, size, expected in ((alone.pid, "1GB", "expected a size such as"), ("a/b", "1GiB", "expected a process id"),
                                       (alone.pid, "1MiB", "at least 2MiB")):

@@ -46,8 +46,15 @@ TEST_CASE("a limit that makes no sense is refused in one sentence") {
     CHECK(bounds("GPU-77=8GiB") ==
           "expected the UUID of a device that the program sees, found 'GPU-77'");
     CHECK(bounds("GPU-0123=8GiB") == "expected the UUID of one device, found 'GPU-0123'");
-    CHECK(bounds("60GiB") == "expected at most the 42949672960 bytes that device 1 "
-                             "(GPU-01239999-bb) has, found 64424509440");
+    CHECK(bounds("60GiB") == "expected at most the 40 GiB that device 1 (GPU-01239999-bb) has, "
+                             "found 60 GiB");
+}
+
+TEST_CASE("a size is told in its unit, and to the byte where that is not exact") {
+    CHECK(size_text(8 * gib) == "8 GiB");
+    CHECK(size_text(512 << 20) == "512 MiB");
+    CHECK(size_text(85029158912) == "79.19 GiB (85029158912 bytes)");
+    CHECK(size_text(17) == "17 bytes");
 }
 
 TEST_CASE("a limit that is refused changes no device's bound") {

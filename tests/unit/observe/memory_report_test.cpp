@@ -1,4 +1,5 @@
 #include "observe/memory_report.h"
+#include "observe/text.h"
 
 #include "catch.h"
 

@@ -136,6 +136,7 @@ void take_over(const Json &json, Process &ret_process) {
     ret_process.report = lines_at(json, "report");
     if (member(json, "limit_problem")) {
         ret_process.limit_problem = text_at(json, "limit_problem");
+        ret_process.limit_above = text_at(json, "limit_above");
     }
     const Json *const contexts = member(json, "contexts");
     for (size_t i = 0; contexts && contexts->is_array() && i < contexts->size(); ++i) {

@@ -34,7 +34,13 @@ bool is_process_id(const std::string &text) {
            std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
-void limit_process(int64_t pid, const std::string &size) {
+// How many processes are bounded, and whether more than that is in use.
+struct Limited {
+    size_t processes = 1;
+    std::string above;
+};
+
+Limited limit_process(int64_t pid, const std::string &size) {
     const Process process = Inquiry().ask(pid, monitor::Wish::limit, "limit", size);
     if (!process.limit_problem) {
         throw failure(fmt::format("process {}: {}", pid,
@@ -44,6 +50,7 @@ void limit_process(int64_t pid, const std::string &size) {
     if (!process.limit_problem->empty()) {
         throw failure(fmt::format("process {}: {}", pid, *process.limit_problem));
     }
+    return {1, process.limit_above};
 }
 
 // The members that can be asked; those that cannot are bound as well.
@@ -61,7 +68,7 @@ std::vector<Name> sockets_of(const driver::SharedState &state, size_t &ret_membe
     return names;
 }
 
-size_t limit_group(const std::string &name, const std::vector<driver::Limit> &limits) {
+Limited limit_group(const std::string &name, const std::vector<driver::Limit> &limits) {
     const std::string chosen = variable("EMM_LIMIT_FOLDER"), runtime = variable("XDG_RUNTIME_DIR");
     std::string path;
     driver::GroupFile file;
@@ -88,7 +95,7 @@ size_t limit_group(const std::string &name, const std::vector<driver::Limit> &li
         throw failure(problem);
     }
     Inquiry().ask_to_trim(names);
-    return members;
+    return {members, driver::above_bounds_text(file)};
 }
 
 } // namespace
@@ -99,20 +106,23 @@ int run_limit(const LimitOptions &options) {
     if (const std::string problem = driver::parse_limits(options.size, limits); !problem.empty()) {
         throw usage("limit: " + problem);
     }
-    size_t processes = 1;
+    top::Limited limited;
     if (top::is_process_id(options.whose)) {
-        top::limit_process(std::atoll(options.whose.c_str()), options.size);
+        limited = top::limit_process(std::atoll(options.whose.c_str()), options.size);
     } else if (const std::string problem = driver::group_name_problem(options.whose);
                !problem.empty()) {
         throw usage("limit: expected a process id or a group's name: " + problem);
     } else {
-        processes = top::limit_group(options.whose, limits);
+        limited = top::limit_group(options.whose, limits);
     }
     if (options.json) {
-        print_json(Json{{"processes", processes}, {"limit", options.size}});
+        print_json(Json{{"processes", limited.processes},
+                        {"limit", options.size},
+                        {"above", limited.above.empty() ? Json() : Json(limited.above)}});
     } else {
-        print(fmt::format("{} for {} process{}\n", options.size, processes,
-                          processes == 1 ? "" : "es"));
+        print(fmt::format("{} for {} process{}{}{}\n", options.size, limited.processes,
+                          limited.processes == 1 ? "" : "es", limited.above.empty() ? "" : ": ",
+                          limited.above));
     }
     return 0;
 }

@@ -53,6 +53,7 @@ struct Process {
     uint64_t contexts_left_out = 0;
     std::string report;                       // if it was asked for
     std::optional<std::string> limit_problem; // of a limit that it was told; none: it said nothing
+    std::string limit_above;                  // that more than that is in use
 };
 
 // What /proc tells of a process: its name, "" if there is none; whether this user has started it;
