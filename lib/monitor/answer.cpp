@@ -64,8 +64,9 @@ std::string oldest_json(const std::vector<OldAllocation> &oldest) {
 
 std::string account_json(const AccountFigures &account) {
     return fmt::format(
-        R"({{"limit_bytes":{},"used_bytes":{},"managers_bytes":{},"program_bytes":{}}})",
-        account.limit_bytes, account.used_bytes, account.managers_bytes, account.program_bytes);
+        R"({{"limit_bytes":{},"used_bytes":{},"managers_bytes":{},"program_bytes":{},"group":{}}})",
+        account.limit_bytes, account.used_bytes, account.managers_bytes, account.program_bytes,
+        account.group.empty() ? "null" : in_quotes(account.group));
 }
 
 std::string context_json(const ContextFigures &context) {

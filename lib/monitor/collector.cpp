@@ -7,6 +7,7 @@
 #include "core/reports/holders.h"
 #include "driver/account.h"
 #include "observe/callers/python_frames.h"
+#include "observe/environment.h"
 #include "observe/error.h"
 #include "observe/log.h"
 #include "observe/process.h"
@@ -100,7 +101,8 @@ void ask(emm_context &context, ContextFigures &ret_figures) {
 AccountFigures ask_account(int32_t device) {
     const driver::Account::Figures its = driver::account().figures(device);
     return {its.bound, its.used, driver::bounded_sum(its.rows[size_t(driver::Holder::managers)]),
-            driver::bounded_sum(its.rows[size_t(driver::Holder::program)])};
+            driver::bounded_sum(its.rows[size_t(driver::Holder::program)]),
+            std::string(its.bound == 0 ? "" : observe::environment("EMM_LIMIT_SHARED"))};
 }
 
 std::vector<OldAllocation> oldest_allocations(const emm_context &context) {

@@ -26,6 +26,7 @@ struct OldAllocation {
 struct AccountFigures {
     uint64_t limit_bytes = 0; // 0: none
     uint64_t used_bytes = 0, managers_bytes = 0, program_bytes = 0;
+    std::string group; // that shares the limit
 };
 AccountFigures ask_account(int32_t device);
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Programs that share a limit (EMM_LIMIT_SHARED), and limits that change (emm limit), on the simulated driver. Each program
 has a simulated device of its own: the budget is emm's."""
+import json
 import os
 import pathlib
 import signal
@@ -85,6 +86,12 @@ class Shared(Budget):
         one.tell("trim")
         self.assertGreaterEqual(self.ask(other, "used"), 150)
         self.assertIn(self.ask(other, "told") + self.ask(other, "used"), (LIMIT - 1, LIMIT))
+
+    def test_emm_top_names_the_group(self):
+        member, alone = self.member("alloc=1"), self.member("alloc=1", name=None)
+        told = json.loads(emm_program.run("top", "--count", "1", "--json").stdout)
+        groups = {each["pid"]: each["contexts"][0]["account"]["group"] for each in told["processes"]}
+        self.assertEqual((groups[member.pid], groups[alone.pid]), ("job", None))
 
     def test_what_a_killed_program_held_is_the_others(self):
         victim, other = self.member("fill"), self.member()

@@ -35,7 +35,7 @@ TEST_CASE("an answer is one object with the process and its contexts") {
     collected.contexts = {figures(5)};
     collected.contexts[0].uuid[0] = 0xab;
     collected.contexts[0].pool = "kv-cache";
-    collected.contexts[0].account = {8, 7, 4, 3};
+    collected.contexts[0].account = {8, 7, 4, 3, "job"};
     emm::loader::Plugin plugin;
     plugin.name = "pool";
     const auto json =
@@ -49,7 +49,7 @@ TEST_CASE("an answer is one object with the process and its contexts") {
     CHECK(context.at("pool") == "kv-cache");
     CHECK(context.at("uuid") == "GPU-ab000000-0000-0000-0000-000000000000");
     CHECK(context.at("account").dump() ==
-          R"({"limit_bytes":8,"managers_bytes":4,"program_bytes":3,"used_bytes":7})");
+          R"({"group":"job","limit_bytes":8,"managers_bytes":4,"program_bytes":3,"used_bytes":7})");
     CHECK(context.at("stats").at("live_bytes") == UINT64_MAX);
     CHECK(context.at("stats").at("largest_free_block") == 5);
     CHECK(context.at("problem").is_null());

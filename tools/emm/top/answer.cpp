@@ -95,7 +95,8 @@ Account account_at(const Json &object) {
     const Json *const value = member(object, "account");
     return value && value->is_object()
                ? Account{number_at(*value, "limit_bytes"), number_at(*value, "used_bytes"),
-                         number_at(*value, "managers_bytes"), number_at(*value, "program_bytes")}
+                         number_at(*value, "managers_bytes"), number_at(*value, "program_bytes"),
+                         text_at(*value, "group")}
                : Account();
 }
 

@@ -23,6 +23,7 @@ struct OldAllocation {
 struct Account {
     uint64_t limit_bytes = 0; // 0: none
     uint64_t used_bytes = 0, managers_bytes = 0, program_bytes = 0;
+    std::string group; // that shares the limit; "": none
 
     uint64_t free_bytes() const { return limit_bytes > used_bytes ? limit_bytes - used_bytes : 0; }
 };

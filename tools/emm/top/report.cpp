@@ -43,7 +43,8 @@ Json account_json(const Account &account) {
             {"free_bytes", has_limit ? Json(account.free_bytes()) : Json()},
             {"used_bytes", account.used_bytes},
             {"managers_bytes", account.managers_bytes},
-            {"program_bytes", account.program_bytes}};
+            {"program_bytes", account.program_bytes},
+            {"group", text_or_null(account.group)}};
 }
 
 Json context_json(const Context &context) {

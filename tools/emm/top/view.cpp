@@ -39,6 +39,10 @@ std::string free_text(const Row &row) {
     return limit_of(row) == 0 ? "" : in_bytes(free_of(row));
 }
 
+std::string group_text(const Row &row) {
+    return account_of(row).group;
+}
+
 uint64_t driver_of(const Row &row) {
     return account_of(row).program_bytes;
 }
@@ -153,6 +157,7 @@ constexpr Description descriptions[] = {
     figure<&emm_stats::peak_reserved_bytes>("peak", "PEAK", 5),
     {"limit", "LIMIT", 0, 10, limit_text, from_largest<limit_of>},
     {"free", "FREE", 0, 9, free_text, from_largest<free_of>},
+    {"group", "GROUP", 8, 12, group_text, from_smallest<group_text>},
     {"driver", "DRIVER", 0, 11, driver_text, from_largest<driver_of>},
     {"rate", "ALLOC/S", 0, 7, rate_text, from_largest<rate_of>},
     {"oldest", "OLDEST", 24, 8, oldest_text, from_largest<age_of>},

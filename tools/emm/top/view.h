@@ -20,6 +20,7 @@ enum class Column {
     peak,
     limit,
     free,
+    group,
     driver,
     rate,
     oldest

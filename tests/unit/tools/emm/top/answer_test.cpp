@@ -32,7 +32,7 @@ const char *const whole =
     R"({"emm":"0.1.0","pid":7,"program":"python3.11","command":"python3 train.py","plugin":"pool",
         "plugin_version":"0.1","stuck_ns":5,"later":[1],"contexts":[{"device":1,"context":3,
         "uuid":"GPU-1","pci":"0:1","total_bytes":80,"pending_frees":2,"pending_free_bytes":64,
-        "at_ns":9,"problem":null,"account":{"limit_bytes":80,"used_bytes":70,"managers_bytes":40,"program_bytes":30},
+        "at_ns":9,"problem":null,"account":{"limit_bytes":80,"used_bytes":70,"managers_bytes":40,"program_bytes":30,"group":"job"},
         "oldest":[{"size":5,"age_ns":6,"module":"libtorch.so","caller":"a.py:3"}],
         "stats":{"live_bytes":1,"live_count":2,"cached_bytes":3,"reserved_bytes":4,
         "peak_live_bytes":5,"peak_reserved_bytes":6,"pending_bytes":7,"allocations":8,"frees":9,
@@ -58,6 +58,7 @@ TEST_CASE("all that a process answers is taken over, and what is new is ignored"
     CHECK(context.account.used_bytes == 70);
     CHECK(context.account.managers_bytes == 40);
     CHECK(context.account.program_bytes == 30);
+    CHECK(context.account.group == "job");
     CHECK(context.problem == "");
     REQUIRE(context.stats);
     CHECK(context.stats->live_bytes == 1);

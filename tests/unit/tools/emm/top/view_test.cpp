@@ -54,7 +54,7 @@ TEST_CASE("a table has a row for each context, the largest first") {
 
 TEST_CASE("bounds, what they leave and the program's own memory have columns where there are any") {
     std::vector<Process> processes = two_processes();
-    processes[0].contexts[0].account = {8 << 20, 3 << 20, 1 << 20, 2 << 20};
+    processes[0].contexts[0].account = {8 << 20, 3 << 20, 1 << 20, 2 << 20, ""};
     const auto lines = table_lines(table_text(processes, Column::limit, {}, false));
     REQUIRE(lines.size() == 3);
     const auto end_of = [](const std::string &line) { return line.substr(line.size() - 43); };
@@ -63,7 +63,18 @@ TEST_CASE("bounds, what they leave and the program's own memory have columns whe
     CHECK(end_of(lines[2]) == "8.0 MiB                                1234");
     CHECK(to_json(processes, Column::limit)["processes"][0]["contexts"][0]["account"].dump() ==
           R"({"limit_bytes":8388608,"free_bytes":5242880,"used_bytes":3145728,)"
-          R"("managers_bytes":1048576,"program_bytes":2097152})");
+          R"("managers_bytes":1048576,"program_bytes":2097152,"group":null})");
+}
+
+TEST_CASE("the group that a process shares its bound with has a column where there is any") {
+    std::vector<Process> processes = two_processes();
+    processes[0].contexts[0].account = {8 << 20, 0, 0, 0, "job"};
+    const auto lines = table_lines(table_text(processes, Column::limit, {}, false));
+    REQUIRE(lines.size() == 3);
+    CHECK(lines[0].find("    LIMIT     FREE  GROUP  ALLOC/S") != std::string::npos);
+    CHECK(lines[1].find("  8.0 MiB  8.0 MiB  job          -") != std::string::npos);
+    CHECK(to_json(processes, Column::limit)["processes"][0]["contexts"][0]["account"]["group"] ==
+          "job");
 }
 
 TEST_CASE("rows are sorted by any column, numbers from the largest on") {
@@ -90,7 +101,7 @@ TEST_CASE("rows are sorted by any column, numbers from the largest on") {
 
 TEST_CASE("the next column after the last is the first") {
     Column column = Column::pid;
-    for (int i = 0; i < 13; ++i) {
+    for (int i = 0; i < 14; ++i) {
         column = next_column(column);
     }
     CHECK(column == Column::pid);
