@@ -116,7 +116,7 @@ emm_status join(std::string_view name, const Devices &devices) {
     std::vector<std::unique_ptr<Share>> shares;
     problem = problem.empty() ? join_group(group, path, shared, shares) : problem;
     if (!problem.empty()) {
-        return observe::refuse("--shared (EMM_LIMIT_SHARED): {}", problem);
+        return observe::refuse("EMM_LIMIT_SHARED (emm run --shared): {}", problem);
     }
     for (size_t i = 0; i < shares.size(); i++) {
         if (const uint64_t bound = shares[i]->bound(); bound != shared[i].bound) {
@@ -159,7 +159,7 @@ emm_status read_limits(const Driver &driver) {
                                               "found none");
     }
     Devices devices;
-    EMM_TRY(apply_text(driver, text, "--limit (EMM_LIMIT): ", devices));
+    EMM_TRY(apply_text(driver, text, "EMM_LIMIT (emm run --limit): ", devices));
     const std::lock_guard lock(limits_mutex);
     static bool are_read = false;
     if (are_read) {

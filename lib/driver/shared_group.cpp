@@ -180,13 +180,6 @@ void become_member(SharedState &state, unsigned member) {
     its.pid = static_cast<uint64_t>(getpid());
 }
 
-std::string uuid_text_of(const SharedDevice &device) {
-    const uint64_t halves[2] = {device.uuid[0], device.uuid[1]};
-    uint8_t bytes[16];
-    std::memcpy(bytes, halves, sizeof bytes);
-    return uuid_text(bytes);
-}
-
 } // namespace
 
 std::string group_name_problem(std::string_view name) {
@@ -339,6 +332,13 @@ std::string join_group(GroupFile &file, const std::string &path,
     file.take_back_dead();
     ret_shares = std::move(shares);
     return "";
+}
+
+std::string uuid_text_of(const SharedDevice &device) {
+    const uint64_t halves[2] = {device.uuid[0], device.uuid[1]};
+    uint8_t bytes[16];
+    std::memcpy(bytes, halves, sizeof bytes);
+    return uuid_text(bytes);
 }
 
 std::string above_bounds_text(const GroupFile &file) {

@@ -93,6 +93,8 @@ std::string join_group(GroupFile &file, const std::string &path,
                        const std::vector<GroupDevice> &devices,
                        std::vector<std::unique_ptr<Share>> &ret_shares);
 
+std::string uuid_text_of(const SharedDevice &device);
+
 // Of the first device of which the members hold more than its bound, after above_limit_text(); "":
 // there is none.
 std::string above_bounds_text(const GroupFile &file);

@@ -145,7 +145,7 @@ class Nvml(unittest.TestCase):
                                  ("1MiB", "expected a size of at least 2MiB, found '1MiB'"),
                                  ("GPU-77=1GiB", "expected the UUID of a device that the program sees, found 'GPU-77'"),
                                  ("9GiB", "expected at most the 8 GiB that device 0 (GPU-")):
-            self.assertEqual(figures(f"pool+{limit}", *OPEN[:2], says=f"emm run: --limit (EMM_LIMIT): {complaint}"),
+            self.assertEqual(figures(f"pool+{limit}", *OPEN[:2], says=f"emm run: EMM_LIMIT (emm run --limit): {complaint}"),
                              [("init", library_failed)])
 
     def test_programs_that_share_a_limit_are_told_what_the_others_leave(self):
@@ -164,7 +164,7 @@ class Nvml(unittest.TestCase):
 
     def test_a_bad_name_of_a_group_ends_cuinit_with_one_sentence(self):
         self.assertEqual(figures("pool+1GiB", *OPEN[:2], EMM_LIMIT_SHARED="a b",
-                                 says="emm run: --shared (EMM_LIMIT_SHARED): expected a letter")[-1][0], "init")
+                                 says="emm run: EMM_LIMIT_SHARED (emm run --shared): expected a letter")[-1][0], "init")
 
     def test_what_nvml_refuses_is_refused(self):
         for plugin in (None, LIMITED[0]):

@@ -254,7 +254,7 @@ class DeadlyPlugins(unittest.TestCase):
             for how in ((["info", self.path(name)], {}), (["info"], {"EMM_PLUGIN": self.path(name)})):
                 with self.subTest(name, how=how):
                     told = answer(*how[0], "--limit", "0.5", status=1, **how[1], **self.SIGNALS)
-                    self.assertEqual(list(told), ["plugin", "plugins", "driver", "environment", "invalid"])
+                    self.assertEqual(list(told), ["plugin", "plugins", "driver", "group", "environment", "invalid"])
                     self.assertEqual(list(told["plugin"]), ["error"])
                     self.assertIn(end, told["plugin"]["error"]["message"])
                     self.assertTrue(told["driver"]["simulated"])

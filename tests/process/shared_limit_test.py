@@ -87,6 +87,25 @@ class Shared(Budget):
         self.assertGreaterEqual(self.ask(other, "used"), 150)
         self.assertIn(self.ask(other, "told") + self.ask(other, "used"), (LIMIT - 1, LIMIT))
 
+    def test_emm_info_shows_the_group_and_marks_a_limit_that_makes_no_sense(self):
+        self.member("alloc=100")
+        job = {"EMM_LIMIT": f"{LIMIT}MiB", "EMM_LIMIT_SHARED": "job", "EMM_LIMIT_FOLDER": self.folder, "EMM_SIM": SIM}
+        group = emm_program.answer("info", **job)["group"]
+        self.assertEqual((group["name"], group["file"], group["processes"]), ("job", self.folder + "/limit-job", 1))
+        self.assertEqual(group["devices"][0]["limit"], LIMIT << 20)
+        self.assertGreaterEqual(group["devices"][0]["taken"], 100 << 20)
+        self.assertRegex(emm_program.run("info", **job).stdout,
+                         r"(?m)^  group job    1 process, \S+/limit-job\n +GPU-\S+: [\d.]+ MiB of 512.00 MiB taken$")
+        self.assertEqual(emm_program.answer("info", **{**job, "EMM_LIMIT_SHARED": "new"})["group"]["processes"], 0)
+        self.assertIsNone(emm_program.answer("info", **{**job, "EMM_LIMIT_SHARED": None})["group"])
+        for variable, value, complaint in (("EMM_LIMIT", "9XB", "expected a size such as"), ("EMM_LIMIT", "5GiB", "expected at most the 4 GiB"),
+                                           ("EMM_LIMIT", "GPU-77=1GiB", "expected the UUID"), ("EMM_LIMIT_SHARED", "9", "expected a letter")):
+            with self.subTest(value):
+                told = emm_program.answer("info", status=1, **{**job, variable: value})["invalid"]
+                self.assertEqual(list(told), [variable])
+                self.assertRegex(told[variable], f"^{complaint}.*; no context is served$")
+        self.assertIn("EMM_LIMIT", emm_program.answer("info", status=1, EMM_LIMIT="9XB", EMM_DRIVER="/nowhere")["invalid"])
+
     def test_emm_top_names_the_group(self):
         member, alone = self.member("alloc=1"), self.member("alloc=1", name=None)
         told = json.loads(emm_program.run("top", "--count", "1", "--json").stdout)
@@ -170,7 +189,7 @@ class Shared(Budget):
 
     def test_bad_names_folders_and_files_are_one_sentence_each(self):
         for name in ("17", "a/b", "..", "a b", "x" * 65):
-            self.assertIn("--shared (EMM_LIMIT_SHARED): expected a letter and up to 63 more", self.start(EMM_LIMIT_SHARED=name))
+            self.assertIn("EMM_LIMIT_SHARED (emm run --shared): expected a letter and up to 63 more", self.start(EMM_LIMIT_SHARED=name))
         self.assertIn("expected EMM_LIMIT beside it", self.start(EMM_LIMIT_SHARED="job", EMM_LIMIT=""))
         self.assertIn("expected the absolute path of a folder",
                       self.start(EMM_LIMIT_SHARED="job", EMM_LIMIT_FOLDER="/nowhere"))

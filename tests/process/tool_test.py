@@ -18,7 +18,7 @@ SANITIZERS = os.environ.get("EMM_TEST_SANITIZERS", "")
 class Info(unittest.TestCase):
     def test_it_answers_with_the_documented_keys(self):
         info = answer("info")
-        self.assertEqual(list(info), ["plugin", "plugins", "driver", "environment", "invalid"])
+        self.assertEqual(list(info), ["plugin", "plugins", "driver", "group", "environment", "invalid"])
         self.assertEqual(list(info["plugin"]),
                          ["name", "version", "path", "abi", "selected_by", "options"])
         self.assertEqual(list(info["driver"]), ["name", "version", "simulated", "devices"])
@@ -74,7 +74,7 @@ class Info(unittest.TestCase):
 
     def test_a_plugin_that_does_not_load_is_told_as_one_error_object_beside_the_rest(self):
         info = answer("info", status=1, EMM_PLUGIN="passthruogh")
-        self.assertEqual(list(info), ["plugin", "plugins", "driver", "environment", "invalid"])
+        self.assertEqual(list(info), ["plugin", "plugins", "driver", "group", "environment", "invalid"])
         self.assertIn("passthrough", [plugin["name"] for plugin in info["plugins"]])
         told = info["plugin"]
         self.assertEqual(list(told), ["error"])

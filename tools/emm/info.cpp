@@ -2,6 +2,8 @@
 
 #include "child.h"
 #include "driver.h"
+#include "driver/limit.h"
+#include "group.h"
 #include "loader/text.h"
 #include "observe/settings.h"
 #include "observe/text.h"
@@ -101,14 +103,63 @@ Json describe_environment() {
     return all;
 }
 
+// The group that EMM_LIMIT_SHARED names; null: it names none.
+Json describe_group() {
+    const char *const name = std::getenv("EMM_LIMIT_SHARED");
+    std::string path;
+    driver::GroupFile file;
+    if (!name || !*name) {
+        return Json();
+    }
+    uint64_t processes = 0;
+    Json devices = Json::array();
+    if (open_group(name, file, path).empty()) {
+        driver::SharedState &state = file.state();
+        for (unsigned i = 0; i < slots_in_use(state); i++) {
+            processes += state.members[i].ticket.load() != 0;
+        }
+        for (const driver::SharedDevice &device : state.devices) {
+            if (const uint64_t bound = device.key ? bound_in_force(state, device) : 0) {
+                devices.push_back({{"uuid", driver::uuid_text_of(device)},
+                                   {"limit", bound},
+                                   {"taken", units_taken(device) * driver::shared_unit}});
+            }
+        }
+    }
+    return {{"name", name},
+            {"file", or_null(path.c_str())},
+            {"processes", processes},
+            {"devices", devices}};
+}
+
+// By its text, as far as no device is needed to tell.
+std::string complaint_about_limit(const std::string &variable, const std::string &value) {
+    std::vector<driver::Limit> limits;
+    return value.empty()                    ? ""
+           : variable == "EMM_LIMIT"        ? driver::parse_limits(value, limits)
+           : variable == "EMM_LIMIT_SHARED" ? driver::group_name_problem(value)
+                                            : "";
+}
+
+// A failure that begins with "VARIABLE (": the rest of it.
+std::string complaint_in(const Json &driver, const std::string &variable) {
+    const std::string text =
+        driver.contains("error") ? problem_from_json(driver).message : std::string();
+    const size_t end = text.find("): ");
+    return text.rfind(variable + " (", 0) == 0 && end != text.npos ? text.substr(end + 3) : "";
+}
+
 // Of each variable whose value is none that it takes: what holds instead.
-Json describe_invalid() {
+Json describe_invalid(const Json &driver) {
     Json all = Json::object();
     for (const std::string &variable : observe::variables()) {
         const char *const value = std::getenv(variable.c_str());
-        const std::string complaint = observe::complaint_about(variable, value ? value : "");
-        if (!complaint.empty()) {
-            all[variable] = complaint;
+        const std::string text = value ? value : "";
+        const std::string complaint = observe::complaint_about(variable, text);
+        std::string limit = complaint_about_limit(variable, text);
+        limit = limit.empty() ? complaint_in(driver, variable) : limit;
+        if (!complaint.empty() || !limit.empty()) {
+            all[variable] = limit.empty() ? complaint : limit + "; no context is served";
         }
     }
     return all;
@@ -164,6 +215,21 @@ std::string driver_text(const Json &driver) {
                             in_bytes(device.at("memory").get<uint64_t>()), bound,
                             text_at(device, "compute_capability"), text_at(device, "uuid"),
                             has("virtual_memory_management"), has("shared_by_descriptor"));
+    }
+    return text;
+}
+
+std::string group_text(const Json &group) {
+    if (group.is_null()) {
+        return "";
+    }
+    const auto processes = group.at("processes").get<uint64_t>();
+    std::string text = fmt::format("  group {:<6} {} process{}, {}\n", text_at(group, "name"),
+                                   processes, processes == 1 ? "" : "es", text_at(group, "file"));
+    for (const Json &device : group.at("devices")) {
+        text += fmt::format("               {}: {} of {} taken\n", text_at(device, "uuid"),
+                            observe::bytes_text(device.at("taken").get<uint64_t>()),
+                            observe::bytes_text(device.at("limit").get<uint64_t>()));
     }
     return text;
 }
@@ -259,14 +325,16 @@ int run_info(const InfoOptions &options) {
         report[part] = answer.at(part);
     }
     describe_found(report["plugins"], options.limit);
+    report["group"] = describe_group();
     report["environment"] = describe_environment();
-    report["invalid"] = describe_invalid();
+    report["invalid"] = describe_invalid(report["driver"]);
     const bool refused = report["plugin"].contains("error");
     if (options.json) {
         print_json(report);
     } else {
         print((refused ? "" : plugin_text(report["plugin"], answer.at("more"))) +
               found_text(report["plugins"]) + driver_text(report["driver"]) +
+              group_text(report["group"]) +
               environment_text(report["environment"], report["invalid"]));
         if (refused) {
             throw Failure(problem_from_json(report["plugin"]));

@@ -2,6 +2,7 @@
 
 #include "commands.h"
 #include "driver/shared_group.h"
+#include "group.h"
 #include "print.h"
 #include "problem.h"
 #include "top/inquiry.h"
@@ -19,11 +20,6 @@ namespace top {
 namespace {
 
 constexpr size_t most_digits = 7; // PID_MAX_LIMIT of Linux has these
-
-std::string variable(const char *name) {
-    const char *const value = std::getenv(name);
-    return value ? value : "";
-}
 
 Failure failure(std::string message) {
     return Failure({.stage = "limit", .message = "limit: " + std::move(message)});
@@ -69,20 +65,12 @@ std::vector<Name> sockets_of(const driver::SharedState &state, size_t &ret_membe
 }
 
 Limited limit_group(const std::string &name, const std::vector<driver::Limit> &limits) {
-    const std::string chosen = variable("EMM_LIMIT_FOLDER"), runtime = variable("XDG_RUNTIME_DIR");
     std::string path;
     driver::GroupFile file;
-    std::string problem = driver::find_group(name, {chosen, runtime}, path);
-    if (problem.empty() && access(path.c_str(), F_OK) != 0 && errno == ENOENT) {
-        problem = fmt::format("expected the name of a group, found no '{}': there is no {} "
-                              "(EMM_LIMIT_FOLDER names another folder)",
-                              name, path);
-    }
-    problem = problem.empty() ? file.open(path, false) : problem;
+    std::string problem = open_group(name, file, path);
     if (!problem.empty()) {
         throw failure(problem);
     }
-    file.take_back_dead();
     size_t members = 0;
     const std::vector<Name> names = sockets_of(file.state(), members);
     if (members == 0) {
