@@ -41,6 +41,7 @@ void passed_on_case();
 void peers_case();
 void device_pools_case();
 void pool_access_case();
+void own_pools_case();
 
 // processes; `how` is how a process that they start finds its driver
 void before_init_case();

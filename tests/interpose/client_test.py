@@ -3,6 +3,7 @@
 documentation says, on the simulated driver in the folder DRIVER; and the same, line by line, when the interposer in
 the folder INTERPOSER stands before that driver and its memory comes from PLUGIN. TOOL is `emm`, if the program is to
 be started by its `run --audit`."""
+import csv
 import difflib
 import glob
 import os
@@ -165,6 +166,18 @@ class Interposed(Client):
             self.interposed("alloc", EMM_EVENT_LOG=os.path.join(folder, "%p.csv"))
             events = "".join(open(name, encoding="utf-8").read() for name in glob.glob(folder + "/*"))
         self.assertGreater(len(events.splitlines()), 20, "emm served nothing")
+
+    def test_pools_of_its_own_that_keep_their_memory_are_few_of_the_plugins_if_that_gains(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.interposed("own-pools", EMM_EVENT_LOG=os.path.join(folder, "%p.csv"))
+            rows = [row for name in glob.glob(folder + "/*") for row in csv.reader(open(name, encoding="utf-8"))]
+        contexts = {row[-1] for row in rows if row[0] == "Pool" and row[-2].startswith("cuMemPoolCreate-")}
+        served = sum(row[0] == "Alloc" and row[-1] in contexts for row in rows)
+        if PLUGIN.startswith("pool"):
+            self.assertGreater(served, 50)
+            self.assertLess(len(contexts), 5, "each of the 53 pools has one of its own")
+        else:
+            self.assertEqual(served, 0)
 
     def test_a_question_about_memory_is_no_event(self):
         with tempfile.TemporaryDirectory() as folder:

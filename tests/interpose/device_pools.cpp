@@ -9,29 +9,6 @@ CUmemoryPool default_pool(CUdevice device) {
     return pool;
 }
 
-uint64_t figure(CUmemoryPool pool, CUmemPool_attribute attribute) {
-    uint64_t bytes = 0;
-    NEED(cu.cuMemPoolGetAttribute(pool, attribute, &bytes));
-    return bytes;
-}
-
-uint64_t used(CUmemoryPool pool) {
-    return figure(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT);
-}
-
-uint64_t reserved(CUmemoryPool pool) {
-    return figure(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
-}
-
-// A second context of the device, current as long as this lives.
-struct Second {
-    explicit Second(CUdevice device) { NEED(cu.cuCtxCreate_v2(&context, 0, device)); }
-    ~Second() { cu.cuCtxDestroy(context); }
-    Second(const Second &) = delete;
-    Second &operator=(const Second &) = delete;
-    CUcontext context = nullptr;
-};
-
 void counts_all_contexts() {
     const Primary primary;
     const Stream one;
@@ -73,8 +50,11 @@ void is_used_from(CUcontext context, CUstream stream, CUdeviceptr memory, const 
 }
 
 // Access that is given before there is any context of the device, and to contexts that come later.
-void gives_access_to_all_contexts(const Primary &here, CUstream stream) {
+void gives_access_to_all_contexts(CUmemoryPool pool, const Primary &here, CUstream stream) {
+    CUmemoryPool before = nullptr;
     const Primary there(1);
+    NEED(cu.cuDeviceGetMemPool(&before, 1));
+    NEED(cu.cuDeviceSetMemPool(1, pool));
     const Stream one;
     const CUdeviceptr first = allocate_async(mib, one);
     const Second context(1);
@@ -86,21 +66,21 @@ void gives_access_to_all_contexts(const Primary &here, CUstream stream) {
     is_used_from(here.context, stream, second, "memory of the second one");
     NEED(cu.cuMemFreeAsync(first, one));
     NEED(cu.cuMemFreeAsync(second, other));
+    NEED(cu.cuDeviceSetMemPool(1, before));
 }
 
-CUdeviceptr allocate_there(CUstream stream) {
+CUdeviceptr allocate_there(CUmemoryPool pool, CUstream stream) {
     CUdeviceptr memory = 0;
-    NEED(cu.cuMemAllocFromPoolAsync(&memory, 64 * mib, default_pool(1), stream));
+    NEED(cu.cuMemAllocFromPoolAsync(&memory, 64 * mib, pool, stream));
     return memory;
 }
 
 // On a stream of device 0, memory of device 1.
-void serves_streams_of_other_devices(CUstream stream, const char *name) {
-    const CUmemoryPool pool = default_pool(1);
+void serves_streams_of_other_devices(CUmemoryPool pool, CUstream stream, const char *name) {
     const uint64_t used_here = used(default_pool(0)), used_there = used(pool);
     CUmemoryPool told = nullptr;
     int ordinal = 7;
-    const CUdeviceptr memory = allocate_there(stream);
+    const CUdeviceptr memory = allocate_there(pool, stream);
     NEED(cu.cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, memory));
     fact(ordinal == 1, "%s: it says so", name);
     NEED(cu.cuPointerGetAttribute(&told, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, memory + 5));
@@ -131,11 +111,16 @@ void device_pools_case() {
     }
     const Primary here;
     const Stream stream;
-    serves_streams_of_other_devices(stream, "memory of a device without a context");
+    const CUmemoryPool own = make_keeping_pool(1);
+    serves_streams_of_other_devices(default_pool(1), stream,
+                                    "memory of a device without a context");
+    serves_streams_of_other_devices(own, stream, "a pool of a device without a context");
     const Primary there(1);
     NEED(cu.cuMemFree(allocate(mib)));
     NEED(cu.cuCtxSetCurrent(here.context));
-    serves_streams_of_other_devices(stream, "memory of a device with one");
+    serves_streams_of_other_devices(default_pool(1), stream, "memory of a device with one");
+    serves_streams_of_other_devices(own, stream, "a pool of a device with one");
+    NEED(cu.cuMemPoolDestroy(own));
 }
 
 void pool_access_case() {
@@ -144,11 +129,15 @@ void pool_access_case() {
     }
     const Primary here;
     const Stream stream;
-    set_access(default_pool(1), 0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
-    gives_access_to_all_contexts(here, stream);
-    NEED(cu.cuCtxSetCurrent(here.context));
-    const CUdeviceptr memory = allocate_there(stream);
-    is_used_from(here.context, stream, memory, "memory of device 1 on a stream of device 0");
-    NEED(cu.cuMemFreeAsync(memory, stream));
-    set_access(default_pool(1), 0, CU_MEM_ACCESS_FLAGS_PROT_NONE);
+    const CUmemoryPool own = make_keeping_pool(1);
+    for (const CUmemoryPool pool : {default_pool(1), own}) {
+        set_access(pool, 0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+        gives_access_to_all_contexts(pool, here, stream);
+        NEED(cu.cuCtxSetCurrent(here.context));
+        const CUdeviceptr memory = allocate_there(pool, stream);
+        is_used_from(here.context, stream, memory, "memory of device 1 on a stream of device 0");
+        NEED(cu.cuMemFreeAsync(memory, stream));
+        set_access(pool, 0, CU_MEM_ACCESS_FLAGS_PROT_NONE);
+    }
+    NEED(cu.cuMemPoolDestroy(own));
 }

@@ -60,6 +60,9 @@
     X(cuMemPoolGetAttribute)                                                                       \
     X(cuMemPoolSetAttribute)                                                                       \
     X(cuMemPoolSetAccess)                                                                          \
+    X(cuMemPoolGetAccess)                                                                          \
+    X(cuMemPoolExportPointer)                                                                      \
+    X(cuMemPoolExportToShareableHandle)                                                            \
     X(cuMemPoolTrimTo)                                                                             \
     X(cuMemAddressReserve)                                                                         \
     X(cuMemAddressFree)                                                                            \

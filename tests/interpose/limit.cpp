@@ -61,15 +61,6 @@ CUmemLocation device_0() {
     return location;
 }
 
-CUmemoryPool make_pool() {
-    CUmemoryPool pool = nullptr;
-    CUmemPoolProps properties = {};
-    properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
-    properties.location = device_0();
-    NEED(cu.cuMemPoolCreate(&pool, &properties));
-    return pool;
-}
-
 // Takes one piece, in the current context; `ret_free` gives it back there.
 using Free = std::function<void()>;
 using Take = CUresult (*)(CUmemoryPool pool, Free &ret_free);
@@ -179,12 +170,15 @@ struct Kind {
     Take take;
     bool has_own_pool = false;
     bool is_current = false; // that pool is the device's
+    bool keeps = false;      // and keeps what is freed
 };
 
 const Kind kinds[] = {{"cuMemAlloc", take_block},
                       {"cuMemAllocAsync", take_async},
                       {"a pool of its own", take_from_pool, true},
                       {"the device's current pool", take_async, true, true},
+                      {"a keeping pool of its own", take_from_pool, true, false, true},
+                      {"the device's current, keeping pool", take_async, true, true, true},
                       {"cuMemCreate", take_physical},
                       {"a mapping without a handle", take_mapped},
                       {"arrays", take_array},
@@ -194,7 +188,10 @@ const Kind kinds[] = {{"cuMemAlloc", take_block},
 // Where a kind's pieces come from: the pool that it needs.
 class Source {
 public:
-    explicit Source(const Kind &kind) : pool_(kind.has_own_pool ? make_pool() : nullptr) {
+    explicit Source(const Kind &kind)
+        : pool_(!kind.has_own_pool ? nullptr
+                : kind.keeps       ? make_keeping_pool()
+                                   : make_pool()) {
         if (kind.is_current) {
             NEED(cu.cuDeviceGetMemPool(&before_, 0));
             NEED(cu.cuDeviceSetMemPool(0, pool_));

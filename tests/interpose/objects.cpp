@@ -34,6 +34,35 @@ CUdeviceptr allocate(size_t size) {
     return address;
 }
 
+CUmemoryPool make_pool(CUdevice device) {
+    CUmemoryPool pool = nullptr;
+    CUmemPoolProps properties = {};
+    properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    properties.location.id = device;
+    NEED(cu.cuMemPoolCreate(&pool, &properties));
+    return pool;
+}
+
+CUmemoryPool make_keeping_pool(CUdevice device) {
+    uint64_t all = ~uint64_t(0);
+    const CUmemoryPool pool = make_pool(device);
+    NEED(cu.cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &all));
+    return pool;
+}
+
+uint64_t figure(CUmemoryPool pool, CUmemPool_attribute attribute) {
+    uint64_t bytes = 0;
+    NEED(cu.cuMemPoolGetAttribute(pool, attribute, &bytes));
+    return bytes;
+}
+
+CUmemoryPool pool_of(CUdeviceptr address) {
+    CUmemoryPool pool = nullptr;
+    NEED(cu.cuPointerGetAttribute(&pool, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, address));
+    return pool;
+}
+
 CUdeviceptr allocate_async(size_t size, CUstream stream) {
     CUdeviceptr address = 0;
     NEED(cu.cuMemAllocAsync(&address, size, stream));

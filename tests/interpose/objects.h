@@ -20,6 +20,15 @@ private:
     CUdevice device_;
 };
 
+// A further context of the device, current as long as this lives.
+struct Second {
+    explicit Second(CUdevice device) { NEED(cu.cuCtxCreate_v2(&context, 0, device)); }
+    ~Second() { cu.cuCtxDestroy(context); }
+    Second(const Second &) = delete;
+    Second &operator=(const Second &) = delete;
+    CUcontext context = nullptr;
+};
+
 struct Stream {
     explicit Stream(unsigned flags = CU_STREAM_NON_BLOCKING) {
         NEED(cu.cuStreamCreate(&handle, flags));
@@ -47,6 +56,18 @@ CUstreamCaptureStatus status_of(CUstream stream);
 
 CUdeviceptr allocate(size_t size);
 CUdeviceptr allocate_async(size_t size, CUstream stream);
+
+// A memory pool of the program's own; the bytes that a pool tells of; whose pool memory is.
+CUmemoryPool make_pool(CUdevice device = 0);
+CUmemoryPool make_keeping_pool(CUdevice device = 0); // whose threshold is the highest
+uint64_t figure(CUmemoryPool pool, CUmemPool_attribute attribute);
+CUmemoryPool pool_of(CUdeviceptr address);
+inline uint64_t used(CUmemoryPool pool) {
+    return figure(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT);
+}
+inline uint64_t reserved(CUmemoryPool pool) {
+    return figure(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
+}
 
 // Writes the value into each word, or into each byte where the size is no multiple of 4.
 CUresult fill(CUdeviceptr address, size_t size, unsigned value, CUstream stream);

@@ -45,6 +45,24 @@ void ordered_pair(size_t bytes, CUstream stream) {
     check(cuMemFreeAsync(ptr, stream), "cuMemFreeAsync");
 }
 
+void pool_pair(size_t bytes, CUmemoryPool pool, CUstream stream) {
+    CUdeviceptr ptr = 0;
+    check(cuMemAllocFromPoolAsync(&ptr, bytes, pool, stream), "cuMemAllocFromPoolAsync");
+    check(cuMemFreeAsync(ptr, stream), "cuMemFreeAsync");
+}
+
+CUmemoryPool make_pool(CUdevice device, uint64_t threshold) {
+    CUmemPoolProps properties = {};
+    properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    properties.location.id = device;
+    CUmemoryPool pool = nullptr;
+    check(cuMemPoolCreate(&pool, &properties), "cuMemPoolCreate");
+    check(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold),
+          "cuMemPoolSetAttribute");
+    return pool;
+}
+
 // A page at an address that stays: what allocators that map memory themselves do.
 void mapped_pair(CUdeviceptr ptr, size_t bytes, const CUmemAllocationProp &properties) {
     CUmemGenericAllocationHandle handle = 0;
@@ -76,6 +94,8 @@ int main(int argc, char *argv[]) {
     check(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
 
     std::printf("figure first-free-ms %.1f\n", start.count());
+    // Pools of its own: one keeps what is freed, the other gives it back where the program waits.
+    const CUmemoryPool keeping = make_pool(device, ~uint64_t(0)), giving = make_pool(device, 0);
     int version = 0;
     std::printf("figure cuDriverGetVersion-ns %.1f\n",
                 nanoseconds(100 * rounds, [&] { cuDriverGetVersion(&version); }));
@@ -84,7 +104,13 @@ int main(int argc, char *argv[]) {
                     nanoseconds(rounds, [&] { pair(bytes); }));
         std::printf("figure cuMemAllocAsync+cuMemFreeAsync-%zu-ns %.1f\n", bytes,
                     nanoseconds(10 * rounds, [&] { ordered_pair(bytes, stream); }));
+        std::printf("figure keeping-pool-%zu-ns %.1f\n", bytes,
+                    nanoseconds(10 * rounds, [&] { pool_pair(bytes, keeping, stream); }));
+        std::printf("figure giving-pool-%zu-ns %.1f\n", bytes,
+                    nanoseconds(10 * rounds, [&] { pool_pair(bytes, giving, stream); }));
     }
+    check(cuMemPoolDestroy(keeping), "cuMemPoolDestroy");
+    check(cuMemPoolDestroy(giving), "cuMemPoolDestroy");
     constexpr size_t page = size_t(2) << 20;
     CUmemAllocationProp properties = {};
     properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;

@@ -84,27 +84,6 @@ void async_case() {
 
 namespace {
 
-CUmemoryPool pool_of(CUdeviceptr address) {
-    CUmemoryPool pool = nullptr;
-    NEED(cu.cuPointerGetAttribute(&pool, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, address));
-    return pool;
-}
-
-CUmemoryPool make_pool() {
-    CUmemPoolProps properties = {};
-    CUmemoryPool pool = nullptr;
-    properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
-    properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    NEED(cu.cuMemPoolCreate(&pool, &properties));
-    return pool;
-}
-
-uint64_t used(CUmemoryPool pool) {
-    uint64_t bytes = 0;
-    NEED(cu.cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &bytes));
-    return bytes;
-}
-
 void from_pool(CUmemoryPool pool, CUstream stream, const char *name) {
     CUdeviceptr address = 0;
     NEED(cu.cuMemAllocFromPoolAsync(&address, mib, pool, stream));

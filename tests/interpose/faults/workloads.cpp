@@ -343,13 +343,52 @@ void passed_on(Pass &pass) {
     pass.give_back();
 }
 
+// A pool of the program's own that keeps what is freed, and ends while memory of it is in use.
+void own_pool(Pass &pass) {
+    CUmemPoolProps properties = {};
+    properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    CUmemoryPool pool = nullptr;
+    uint64_t threshold = ~uint64_t(0), bytes = 0;
+    if (!pass.call("cuMemPoolCreate", [&] { return cu.cuMemPoolCreate(&pool, &properties); })) {
+        return;
+    }
+    pass.call("cuMemPoolSetAttribute", [&] {
+        return cu.cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold);
+    });
+    CUdeviceptr blocks[3] = {};
+    for (CUdeviceptr &block : blocks) {
+        pass.call("cuMemAllocFromPoolAsync", [&] {
+            return cu.cuMemAllocFromPoolAsync(&block, 5 * mib, pool, pass.stream(0));
+        });
+    }
+    pass.call("cuMemPoolGetAttribute", [&] {
+        return cu.cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &bytes);
+    });
+    const auto free = [&](CUdeviceptr block) {
+        if (block && !pass.call("cuMemFreeAsync",
+                                [&] { return cu.cuMemFreeAsync(block, pass.stream(0)); })) {
+            must(cu.cuMemFreeAsync(block, pass.stream(0)), "cuMemFreeAsync of what was not freed");
+        }
+    };
+    free(blocks[0]);
+    pass.call("cuMemPoolTrimTo", [&] { return cu.cuMemPoolTrimTo(pool, 0); });
+    if (!pass.call("cuMemPoolDestroy", [&] { return cu.cuMemPoolDestroy(pool); })) {
+        must(cu.cuMemPoolDestroy(pool), "cuMemPoolDestroy of what was not destroyed");
+    }
+    free(blocks[1]);
+    free(blocks[2]);
+    must(cu.cuStreamSynchronize(pass.stream(0)), "cuStreamSynchronize");
+}
+
 } // namespace
 
 const std::vector<Workload> workloads = {
-    {"plain", plain},         {"ordered", ordered}, {"elsewhere", elsewhere}, {"host", host},
-    {"questions", questions}, {"streams", streams}, {"captures", captures},   {"primary", primary},
-    {"peers", peers},         {"sharing", sharing}, {"passed on", passed_on}, {"left", left},
-    {"updated", updated},
+    {"plain", plain},       {"ordered", ordered},     {"elsewhere", elsewhere},
+    {"host", host},         {"questions", questions}, {"streams", streams},
+    {"captures", captures}, {"primary", primary},     {"peers", peers},
+    {"sharing", sharing},   {"passed on", passed_on}, {"left", left},
+    {"updated", updated},   {"own pool", own_pool},
 };
 
 } // namespace faults

@@ -62,15 +62,27 @@ void Worker::make_or_end_pool() {
     properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
     properties.location.id = device;
     check(cu.cuMemPoolCreate(&mine_->pool, &properties), "cuMemPoolCreate");
+    change_pool();
     if (chance_.one_in(4)) {
         check(cu.cuDeviceSetMemPool(device, mine_->pool), "cuDeviceSetMemPool");
     }
+}
+
+// Whether it keeps what is freed.
+void Worker::change_pool() {
+    uint64_t threshold = chance_.one_in(4) ? 0 : ~uint64_t(0);
+    check(cu.cuMemPoolSetAttribute(mine_->pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold),
+          "cuMemPoolSetAttribute");
 }
 
 void Worker::trim() {
     CUmemoryPool pool = nullptr;
     check(cu.cuDeviceGetDefaultMemPool(&pool, world_.places[place_].device),
           "cuDeviceGetDefaultMemPool");
+    if (mine_->pool && chance_.one_in(2)) {
+        pool = mine_->pool;
+        change_pool();
+    }
     check(cu.cuMemPoolTrimTo(pool, chance_.one_in(2) ? 0 : below(64) << 20), "cuMemPoolTrimTo");
 }
 

@@ -105,6 +105,7 @@ private:
     void make_stream(Stream &stream);
     void replace_stream();
     void make_or_end_pool();
+    void change_pool();
     void live_in_own_context();
     void live_in_common_context();
     void use_a_life(CUstream stream, CUdevice device);

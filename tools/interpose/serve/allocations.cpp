@@ -16,8 +16,8 @@ static_assert(std::has_single_bit(sizeof(AllocationShard)));
 // A record is stored and loaded member by member: a load that is wider than the stores before it
 // waits until they are done.
 Allocation copy_of(const Allocation &from) {
-    return {from.address, from.size,  from.context,  from.id,      from.flags,
-            from.kind,    from.freed, from.launched, from.exported};
+    return {from.address, from.size,  from.context,  from.id,       from.flags,
+            from.kind,    from.freed, from.launched, from.exported, from.pool};
 }
 
 Allocation none_at(SpreadAddress at, FreedAddresses &freed) {
@@ -76,14 +76,15 @@ void AllocationShard::forget_at(uint64_t address) {
 }
 
 inline bool AllocationShard::insert(SpreadAddress at, uint64_t size, emm_context *context,
-                                    uint32_t flags, Kind kind, FreedAddresses &freed) noexcept {
+                                    uint32_t flags, Kind kind, emm_context *pool,
+                                    FreedAddresses &freed) noexcept {
     const std::lock_guard guard(lock_);
     Allocation *const slot = make_room(at);
     if (!slot) [[unlikely]] {
         return false;
     }
     const uint64_t id = before_ids + ++last_id_ * shards + at.shard();
-    *slot = {at.address, size, context, id, flags, kind};
+    *slot = {at.address, size, context, id, flags, kind, false, false, false, pool};
     freed.forget(at);
     return true;
 }
@@ -215,9 +216,9 @@ template <class Predicate> void AllocationShard::remove_if(Predicate predicate) 
 // --- all of them -------------------------------------------------------------------------------
 
 bool Allocations::insert(uint64_t address, uint64_t size, emm_context *context, uint32_t flags,
-                         Kind kind) noexcept {
+                         Kind kind, emm_context *pool) noexcept {
     const SpreadAddress at(address);
-    return shard_of(at).insert(at, size, context, flags, kind, freed_);
+    return shard_of(at).insert(at, size, context, flags, kind, pool, freed_);
 }
 
 Allocation Allocations::find(uint64_t address) {

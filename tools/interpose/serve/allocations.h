@@ -32,10 +32,12 @@ struct alignas(16) Allocation {
     uint64_t id = 0;    // no other allocation of the process has it
     uint32_t flags = 0; // as the program gave them
     Kind kind = Kind::device;
-    bool freed = false;    // by the program; a graph's may be the program's again
-    bool launched = false; // a graph's: the program has had it
-    bool exported = false; // Sharing has an export of it
+    bool freed = false;          // by the program; a graph's may be the program's again
+    bool launched = false;       // a graph's: the program has had it
+    bool exported = false;       // Sharing has an export of it
+    emm_context *pool = nullptr; // emm's for a pool of the program's own; NULL: the context itself
 
+    emm_context *manager() const { return pool ? pool : context; }
     // Whether the program has it: a graph's only between a launch and the free after it.
     bool is_programs() const { return kind != Kind::captured || (launched && !freed); }
     bool is_one_of(uint32_t kinds) const { return (uint32_t(kind) & kinds) != 0; }
@@ -106,7 +108,7 @@ public:
     // With an id of its own: shards differ by the remainder of division by how many there are.
     // False: there is no memory for it.
     bool insert(SpreadAddress at, uint64_t size, emm_context *context, uint32_t flags, Kind kind,
-                FreedAddresses &freed) noexcept;
+                emm_context *pool, FreedAddresses &freed) noexcept;
     void put_back(const Allocation &allocation, FreedAddresses &freed) noexcept;
     void forget_at(uint64_t address);
     Allocation find(SpreadAddress at, FreedAddresses &freed);
@@ -139,7 +141,7 @@ class Allocations {
 public:
     // Gives the allocation its id. False: no memory for the record, and nothing has changed.
     bool insert(const Allocation &made) noexcept {
-        return insert(made.address, made.size, made.context, made.flags, made.kind);
+        return insert(made.address, made.size, made.context, made.flags, made.kind, made.pool);
     }
 
     // Of memory that begins at `address`; `address` 0 in the answer: there is none, and `freed`
@@ -180,8 +182,8 @@ public:
 
 private:
     // In registers: a record that is put together in memory is loaded before its stores are done.
-    bool insert(uint64_t address, uint64_t size, emm_context *context, uint32_t flags,
-                Kind kind) noexcept;
+    bool insert(uint64_t address, uint64_t size, emm_context *context, uint32_t flags, Kind kind,
+                emm_context *pool) noexcept;
     AllocationShard &shard_of(SpreadAddress at) { return shards_[at.shard()]; }
     AllocationShard &shard_of(uint64_t address) { return shard_of(SpreadAddress(address)); }
 

@@ -47,8 +47,8 @@ CUmemoryPool pool_made(uint32_t kind, uint64_t key) {
 
 // A call that makes one, charged before; `key` tells of it once it has succeeded.
 template <class Call, class Key>
-CUresult make(Passed kind, CUcontext context, const emm_driver_memory &wanted, Call call, Key key) {
-    const Turn turn;
+CUresult make(const Turn &turn, Passed kind, CUcontext context, const emm_driver_memory &wanted,
+              Call call, Key key) {
     Charged charged(turn.is_programs(), wanted);
     if (charged.is_refused()) {
         return Charged::refuse(wanted, call);
@@ -117,15 +117,16 @@ emm_driver_memory tell_pool(const CUmemPoolProps *properties) {
     return properties ? charge(device_at(properties->location), EMM_MEMORY_POOL, 0) : nothing;
 }
 
-// Physical memory and pools outlive contexts.
+// Physical memory outlives contexts.
 template <Served entry, Passed kind, class Handle, auto told> struct Create;
 template <Served entry, Passed kind, class Handle, class... More,
           emm_driver_memory (*told)(More...)>
 struct Create<entry, kind, Handle, told> {
     static CUresult call(Handle *ret_handle, More... more) {
-        constexpr bool outlives = kind == Passed::physical || kind == Passed::pool;
+        const Turn turn;
+        constexpr bool outlives = kind == Passed::physical;
         return make(
-            kind, outlives ? nullptr : current_context(), told(more...),
+            turn, kind, outlives ? nullptr : current_context(), told(more...),
             [&] { return ask_driver<&call>(entry, ret_handle, more...); },
             [&] { return key_of(*ret_handle); });
     }
@@ -142,6 +143,18 @@ void serve_both(Entries &entries) {
     entries.at[destroy_entry] = entry_of<&destroy<destroy_entry, kind, Handle>>();
 }
 
+CUresult pool_create(CUmemoryPool *ret_pool, const CUmemPoolProps *properties) {
+    const Turn turn;
+    const CUresult result = make(
+        turn, Passed::pool, nullptr, tell_pool(properties),
+        [&] { return ask_driver<&pool_create>(served_cuMemPoolCreate, ret_pool, properties); },
+        [&] { return key_of(*ret_pool); });
+    if (turn.is_programs() && result == CUDA_SUCCESS) {
+        server().own_pools.made(*ret_pool, *properties);
+    }
+    return result;
+}
+
 // The account asks its pools how large they are: before the driver ends one, that is over. One that
 // the driver refuses to end is charged again.
 CUresult pool_destroy(CUmemoryPool pool) {
@@ -152,6 +165,7 @@ CUresult pool_destroy(CUmemoryPool pool) {
     }
     // First: another thread may get the handle.
     const std::vector<CUdevice> devices = server().pools.forget(pool);
+    const uint64_t own = server().own_pools.id_of(pool);
     const PassedOn::Item item = server().passed_on.release(Passed::pool, key_of(pool));
     emm_give_driver_memory(item.charge);
     const CUresult result = destroy();
@@ -162,6 +176,10 @@ CUresult pool_destroy(CUmemoryPool pool) {
     }
     for (size_t i = 0; result != CUDA_SUCCESS && i < devices.size(); i++) {
         server().pools.set(devices[i], pool);
+    }
+    if (result == CUDA_SUCCESS && own != 0) {
+        server().own_pools.ended(own);
+        server().give_back_of_ended_pools();
     }
     return result;
 }
@@ -242,8 +260,7 @@ void say_at_exit() {
 void serve_counted(Entries &entries) {
     serve_both<Passed::physical, CUmemGenericAllocationHandle, served_cuMemCreate,
                served_cuMemRelease, &tell_physical>(entries);
-    entries.at[served_cuMemPoolCreate] =
-        entry_of<&Create<served_cuMemPoolCreate, Passed::pool, CUmemoryPool, &tell_pool>::call>();
+    entries.at[served_cuMemPoolCreate] = entry_of<&pool_create>();
     entries.at[served_cuMemPoolDestroy] = entry_of<&pool_destroy>();
     watch<served_cuMemMap, &mapped>(entries);
     entries.at[served_cuMemUnmap] = entry_of<&mem_unmap>();

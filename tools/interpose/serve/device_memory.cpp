@@ -27,7 +27,7 @@ constexpr size_t pitch_bytes = 512; // what the driver's rows begin at multiples
     if (made.kind == Kind::managed) {
         emm_memfreemanaged(made.context, made.address, made.size, stream);
     } else {
-        emm_memfree(made.context, made.address, made.size, stream);
+        emm_memfree(made.manager(), made.address, made.size, stream);
     }
     return result;
 }
@@ -53,16 +53,19 @@ template <class... More> void driver_gave(CUdeviceptr *ret_ptr, size_t bytes, Mo
     return CUDA_SUCCESS;
 }
 
+// `pool`: emm's for a pool of the program's own; NULL: the context's own manager.
 [[gnu::always_inline]] inline Answer allocate(emm_context *context, size_t bytes, emm_stream stream,
-                                              Kind kind, CUdeviceptr *ret_ptr) {
+                                              Kind kind, CUdeviceptr *ret_ptr,
+                                              emm_context *pool = nullptr) {
     server().give_back_of_ended_graphs();
     emm_deviceptr ptr = 0;
-    const emm_status status = allocate_with_release(
-        context, bytes, Memory::device, [&] { return emm_memalloc(context, bytes, stream, &ptr); });
+    const emm_status status = allocate_with_release(context, bytes, Memory::device, [&] {
+        return emm_memalloc(pool ? pool : context, bytes, stream, &ptr);
+    });
     if (status < 0) {
         return unserved(status);
     }
-    return keep({ptr, bytes, context, 0, 0, kind}, stream, ret_ptr);
+    return keep({ptr, bytes, context, 0, 0, kind, false, false, false, pool}, stream, ret_ptr);
 }
 
 Answer allocate_unordered(size_t bytes, CUdeviceptr *ret_ptr) {
@@ -181,9 +184,22 @@ Answer allocate_from_default_pool(CUdevice device, size_t bytes, CUstream stream
                : allocate_elsewhere(device, bytes, stream, ret_ptr);
 }
 
-// What the driver allocates from a pool of the program's own, which may have to grow.
+// What a graph allocates so is the driver's, and what emm does not serve.
+Answer allocate_in_own_pool(CUmemoryPool own, CUdeviceptr *ret_ptr, size_t bytes, CUstream stream) {
+    emm_status status = EMM_OK;
+    emm_context *const context =
+        server().streams.captures(stream) ? nullptr : server().streams.context_of(stream, status);
+    emm_context *const pool = context ? server().own_pools.manager_in(context, own) : nullptr;
+    return pool ? allocate(context, bytes, stream, Kind::ordered, ret_ptr, pool) : Answer();
+}
+
+// `more`: what the driver's entry takes beside; its pool may have to grow.
 template <Served entry, class... More>
-Answer from_own_pool(CUmemoryPool pool, CUdeviceptr *ret_ptr, size_t bytes, More... more) {
+Answer from_own_pool(CUmemoryPool pool, CUstream stream, CUdeviceptr *ret_ptr, size_t bytes,
+                     More... more) {
+    if (const Answer answer = allocate_in_own_pool(pool, ret_ptr, bytes, stream)) {
+        return answer;
+    }
     constexpr CUdevice any = 0; // the account knows the device of each pool
     const Charged charged(true, {sizeof(emm_driver_memory), any, EMM_MEMORY_POOL, 0, bytes, pool});
     if (charged.is_refused()) {
@@ -201,11 +217,11 @@ Answer from_own_pool(CUmemoryPool pool, CUdeviceptr *ret_ptr, size_t bytes, More
 template <bool per_thread>
 Answer mem_alloc_async(CUdeviceptr *ret_ptr, size_t bytes, CUstream stream) {
     constexpr Served entry = per_thread ? served_cuMemAllocAsync_ptsz : served_cuMemAllocAsync;
+    const CUstream named = meant<per_thread>(stream);
     CUmemoryPool own = nullptr;
-    const Answer answer = ret_ptr && bytes != 0
-                              ? allocate_ordered(bytes, meant<per_thread>(stream), ret_ptr, own)
-                              : Answer();
-    return own ? from_own_pool<entry>(own, ret_ptr, bytes, stream) : answer;
+    const Answer answer =
+        ret_ptr && bytes != 0 ? allocate_ordered(bytes, named, ret_ptr, own) : Answer();
+    return own ? from_own_pool<entry>(own, named, ret_ptr, bytes, stream) : answer;
 }
 
 template <bool per_thread>
@@ -217,9 +233,10 @@ Answer mem_alloc_from_pool_async(CUdeviceptr *ret_ptr, size_t bytes, CUmemoryPoo
     if (!ret_ptr || bytes == 0 || !pool) {
         return {};
     }
+    const CUstream named = meant<per_thread>(stream);
     return server().pools.is_default(pool, device)
-               ? allocate_from_default_pool(device, bytes, meant<per_thread>(stream), ret_ptr)
-               : from_own_pool<entry>(pool, ret_ptr, bytes, pool, stream);
+               ? allocate_from_default_pool(device, bytes, named, ret_ptr)
+               : from_own_pool<entry>(pool, named, ret_ptr, bytes, pool, stream);
 }
 
 } // namespace

@@ -11,6 +11,7 @@ namespace {
 // returned.
 void find_complete(emm_context *context) {
     server().give_back_of_ended_graphs();
+    server().give_back_of_ended_pools();
     if (!server().streams.any_capture()) {
         emm_trim(context, SIZE_MAX, nullptr);
     }

@@ -37,6 +37,16 @@ Allocation take(uint64_t address) {
     return found;
 }
 
+// Of a pool of the program's own, which may have ended.
+[[gnu::always_inline]] inline CUresult free_to_pool(const Allocation &found, CUstream stream) {
+    const CUresult result =
+        conclude(found, emm_memfree(found.pool, found.address, found.size, stream));
+    if (server().own_pools.has_leaving() && !server().streams.any_capture()) [[unlikely]] {
+        server().own_pools.freed_to(found.pool);
+    }
+    return result;
+}
+
 // Any device memory of emm's, however it was allocated.
 Answer free_unordered(CUdeviceptr address) {
     const Allocation found = take(address);
@@ -48,6 +58,9 @@ Answer free_unordered(CUdeviceptr address) {
     }
     if (found.kind == Kind::captured) {
         return CUDA_SUCCESS; // until the graph is gone
+    }
+    if (found.pool) [[unlikely]] {
+        return free_to_pool(found, EMM_STREAM_UNORDERED);
     }
     return conclude(
         found,
@@ -128,7 +141,9 @@ Answer free_in_own_graph(const Capture &capture, const Allocation &found, CUstre
     if (found.kind == Kind::captured) {
         return CUDA_SUCCESS; // until the graph is gone
     }
-    return conclude(found, emm_memfree(found.context, found.address, found.size, stream));
+    return found.pool
+               ? free_to_pool(found, stream)
+               : conclude(found, emm_memfree(found.context, found.address, found.size, stream));
 }
 
 // The plugin gets the address and the context as the program and the stream have told them: it
@@ -150,6 +165,9 @@ Answer free_outside(uint64_t address, CUstream stream) {
     }
     if (found.kind == Kind::captured) {
         return CUDA_SUCCESS; // until the graph is gone
+    }
+    if (found.pool) [[unlikely]] {
+        return free_to_pool(found, stream);
     }
     return conclude(found, emm_memfree(context, address, found.size, stream));
 }

@@ -84,16 +84,16 @@ bool Pools::is_default(CUmemoryPool pool, CUdevice &ret_device) {
 
 namespace {
 
-// The contexts that are served on the device of a default pool; of another pool none.
-std::vector<emm_context *> contexts_of_pool(CUmemoryPool pool) {
+// What serves a pool: the contexts on the device of a default one; emm's pools for one of the
+// program's own.
+std::vector<emm_context *> managers_of_pool(CUmemoryPool pool) {
     CUdevice device = 0;
     return server().pools.is_default(pool, device) ? server().contexts.all_on(device)
-                                                   : std::vector<emm_context *>();
+                                                   : server().own_pools.managers_of(pool);
 }
 
-emm_stats stats_of(emm_context *context) {
-    auto stats = sized<emm_stats>();
-    return emm_get_stats(context, &stats) < 0 ? emm_stats() : stats;
+emm_stats stats_of(emm_context *manager) {
+    return server().own_pools.stats_of(manager);
 }
 
 void device_pool_set(CUdevice device, CUmemoryPool pool) {
@@ -128,14 +128,25 @@ bool bytes_of(const emm_stats &stats, CUmemPool_attribute attribute, cuuint64_t 
     }
 }
 
+// What the driver itself has there: nothing in a default pool that emm serves. False: it has not
+// answered.
+bool driver_bytes_of(CUmemoryPool pool, CUmemPool_attribute attribute, cuuint64_t &ret_bytes) {
+    CUdevice device = 0;
+    return server().pools.is_default(pool, device) ||
+           ask_driver<&cuMemPoolGetAttribute>(served_cuMemPoolGetAttribute, pool, attribute,
+                                              &ret_bytes) == CUDA_SUCCESS;
+}
+
 // The sum of what several contexts had at most may be more than they had at one time.
 Answer pool_get_attribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *ret_value) {
+    server().give_back_of_ended_pools();
     const auto kept = server().contexts.keep();
-    const std::vector<emm_context *> contexts = contexts_of_pool(pool);
+    const std::vector<emm_context *> managers = managers_of_pool(pool);
     cuuint64_t sum = 0, bytes = 0;
-    bool is_told = !contexts.empty() && ret_value;
-    for (size_t i = 0; is_told && i < contexts.size(); i++, sum += bytes) {
-        is_told = bytes_of(stats_of(contexts[i]), attribute, bytes);
+    bool is_told = !managers.empty() && ret_value && bytes_of({}, attribute, bytes) &&
+                   driver_bytes_of(pool, attribute, sum);
+    for (size_t i = 0; is_told && i < managers.size(); i++, sum += bytes) {
+        is_told = bytes_of(stats_of(managers[i]), attribute, bytes);
     }
     if (!is_told) {
         return {};
@@ -160,7 +171,7 @@ void trim_all(const std::vector<emm_context *> &contexts, uint64_t keep_reserved
 
 Answer pool_trim_to(CUmemoryPool pool, size_t keep_bytes) {
     const auto kept = server().contexts.keep();
-    trim_all(contexts_of_pool(pool), keep_bytes);
+    trim_all(managers_of_pool(pool), keep_bytes);
     return {}; // and the driver trims its own
 }
 
@@ -172,13 +183,18 @@ uint32_t access_of(const CUmemAccessDesc &access) {
 
 void pool_access_set(CUmemoryPool pool, const CUmemAccessDesc *access, size_t count) {
     CUdevice device = 0;
-    if (!server().pools.is_default(pool, device)) {
-        return;
-    }
+    const bool is_default = server().pools.is_default(pool, device);
     const auto kept = server().contexts.keep();
     for (size_t i = 0; i < count; i++) {
         const CUmemLocation peer = access[i].location;
-        if (peer.type != CU_MEM_LOCATION_TYPE_DEVICE || peer.id == device) {
+        if (peer.type != CU_MEM_LOCATION_TYPE_DEVICE) {
+            continue;
+        }
+        if (!is_default) {
+            server().own_pools.set_access(pool, peer.id, access_of(access[i]));
+            continue;
+        }
+        if (peer.id == device) {
             continue;
         }
         server().pools.set_access(device, peer.id, access_of(access[i]));
@@ -188,12 +204,17 @@ void pool_access_set(CUmemoryPool pool, const CUmemAccessDesc *access, size_t co
     }
 }
 
+void pool_attribute_set(CUmemoryPool pool, CUmemPool_attribute attribute, void *value) {
+    server().own_pools.set(pool, attribute, value);
+}
+
 } // namespace
 
 void serve_pools(Entries &entries) {
     watch<served_cuDeviceSetMemPool, &device_pool_set>(entries);
     watch<served_cuMemSetMemPool, &location_pool_set>(entries);
     serve<served_cuMemPoolGetAttribute, &pool_get_attribute>(entries);
+    watch<served_cuMemPoolSetAttribute, &pool_attribute_set>(entries);
     watch<served_cuMemPoolSetAccess, &pool_access_set>(entries);
     serve<served_cuMemPoolTrimTo, &pool_trim_to>(entries);
 }

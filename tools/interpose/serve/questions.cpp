@@ -84,7 +84,9 @@ void tell_attribute(const Allocation &allocation, CUpointer_attribute attribute,
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
         return tell(ret_data, 0ULL); // cuMemRetainAllocationHandle gives none
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
-        if (allocation.kind == Kind::ordered) {
+        if (allocation.pool) {
+            pool = server().own_pools.pool_of(allocation.pool);
+        } else if (allocation.kind == Kind::ordered) {
             server().driver.cuDeviceGetDefaultMemPool(&pool, info.device);
         }
         return tell(ret_data, pool);

@@ -74,9 +74,13 @@ Allocation Server::own_around(uint64_t address) {
         return there.is_one_of(on_device) ? there : Allocation();
     }
     const auto kept = contexts.keep();
+    std::vector<emm_context *> managers = own_pools.all_managers();
     for (emm_context *context : contexts.all()) {
+        managers.push_back(context);
+    }
+    for (emm_context *manager : managers) {
         auto block = sized<emm_block_info>();
-        const emm_status status = emm_query(context, address, &block);
+        const emm_status status = emm_query(manager, address, &block);
         const Allocation found = status == EMM_E_NOT_SUPPORTED
                                      ? allocations.find_around(address, on_device)
                                  : status >= 0 ? allocations.find(block.base)
@@ -143,6 +147,7 @@ bool Server::end_context(CUcontext context) {
     if (emm_context *ending = contexts.known(context)) {
         allocations.forget(ending);
         peers.forget(ending);
+        own_pools.forget(ending);
     }
     end_peer_access(context);
     for (const PassedOn::Item &ended : passed_on.end(context)) {

@@ -6,6 +6,7 @@
 #include "contexts.h"
 #include "graph_memory.h"
 #include "options.h"
+#include "own_pools.h"
 #include "passed_on.h"
 #include "peer_access.h"
 #include "pools.h"
@@ -27,6 +28,7 @@ struct Server {
     Contexts contexts{driver};
     Streams streams{driver, contexts};
     Pools pools{driver};
+    OwnPools own_pools{contexts};
     PeerAccess peers;
     PassedOn passed_on;
     Allocations allocations;
@@ -53,6 +55,13 @@ struct Server {
     void give_back_of_ended_graphs() {
         if (graph_memory.has_ended()) [[unlikely]] {
             give_back_of_graphs(graph_memory.take_ended());
+        }
+    }
+
+    // What the program's own pools that have ended need no more, however much of it is in use.
+    void give_back_of_ended_pools() {
+        if (own_pools.has_leaving() && !streams.any_capture()) [[unlikely]] {
+            own_pools.trim_leaving();
         }
     }
 

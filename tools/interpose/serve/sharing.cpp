@@ -27,7 +27,8 @@ bool describe(emm_memory *handle, Allocation &ret_memory) {
 }
 
 bool is_of_kind_to_export(const Allocation &allocation) {
-    return allocation.is_one_of(uint32_t(Kind::device) | uint32_t(Kind::ordered));
+    return !allocation.pool &&
+           allocation.is_one_of(uint32_t(Kind::device) | uint32_t(Kind::ordered));
 }
 
 } // namespace

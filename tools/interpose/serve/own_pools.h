@@ -1,0 +1,118 @@
+// Memory pools that the program makes itself (cuMemPoolCreate). One that promises no more than a
+// pool of the plugin's does is served by that: by a named pool of emm's, its manager, in each CUDA
+// context that allocates from it. The driver's pool is there all the same, with the handle that the
+// program knows. Any thread may call.
+#pragma once
+
+#include "contexts.h"
+
+#include <map>
+
+namespace emm::run {
+
+// Whether a plugin with these capabilities (EMM_PLUGIN_*) has something over the driver's own pool:
+// it keeps freed memory in stream order, and does not go through CUDA for each call.
+bool is_worth_serving(uint64_t capabilities);
+
+// A pool of device memory with no limit, no way to other processes, and nothing newer than emm.
+bool is_plain(const CUmemPoolProps &properties);
+
+// What a program may set of a pool, as far as it decides who serves it.
+struct PoolSettings {
+    uint64_t release_threshold = 0;
+    unsigned refused_reuse = 0; // a bit for each CU_MEMPOOL_ATTR_REUSE_* that is off
+
+    void set(CUmemPool_attribute attribute, const void *value);
+    // A plugin gives nothing back by itself and reuses whatever is complete: so the pool has to
+    // keep all of the device's memory, and to allow each way of reuse.
+    bool allow_plugin(uint64_t device_total) const {
+        return release_threshold >= device_total && refused_reuse == 0;
+    }
+};
+
+// The highest value since a moment before which it was `before`: at least that of now.
+uint64_t high_since(uint64_t before, uint64_t highest, uint64_t now);
+
+class OwnPools {
+public:
+    explicit OwnPools(Contexts &contexts) : contexts_(contexts) {}
+
+    // The program has made a pool; it has set something of it. What there is no memory to note is
+    // the driver's.
+    void made(CUmemoryPool pool, const CUmemPoolProps &properties) noexcept;
+    void set(CUmemoryPool pool, CUmemPool_attribute attribute, const void *value);
+    void set_access(CUmemoryPool pool, CUdevice peer, uint32_t access);
+
+    // Once the driver has destroyed the pool, whose id was asked for before: another thread may
+    // have got the handle. What is allocated stays, and goes back to the driver as it is freed.
+    uint64_t id_of(CUmemoryPool pool); // 0: emm does not serve it
+    void ended(uint64_t id);
+
+    // The one that serves the pool in a context. NULL: the driver does.
+    emm_context *manager_in(emm_context *context, CUmemoryPool pool) {
+        if (latest_.pool == pool && latest_.context == context &&
+            latest_.epoch == contexts_.epoch()) [[likely]] {
+            return latest_.manager;
+        }
+        return find_manager(context, pool);
+    }
+
+    std::vector<emm_context *> all_managers();
+    std::vector<emm_context *> managers_of(CUmemoryPool pool);
+    CUmemoryPool pool_of(emm_context *manager); // NULL: it has ended
+
+    // With the peaks since the manager got its pool, or the program reset the pool's.
+    emm_stats stats_of(emm_context *manager);
+
+    // Managers whose pool has ended, or is served no more, give back what is complete; one to which
+    // memory was freed does, if that was all.
+    bool has_leaving() const { return any_leaving_.load(std::memory_order_acquire); }
+    void trim_leaving() noexcept;
+    void freed_to(emm_context *manager) noexcept;
+
+    void forget(const emm_context *context); // which ends, with its managers
+
+private:
+    using Access = std::map<CUdevice, uint32_t>; // EMM_ACCESS_*, by peer
+    struct Pool {
+        uint64_t id = 0; // no other pool of the process has it
+        CUdevice device = 0;
+        PoolSettings settings;
+        Access access;
+    };
+    struct Manager {
+        emm_context *context = nullptr; // the CUDA context's record
+        uint64_t pool = 0;              // by id; that of none: free for another one
+        bool leaving = false;
+        Access access;
+        uint64_t live_before = 0, reserved_before = 0; // peaks that are not the pool's
+    };
+    struct Latest {
+        CUmemoryPool pool = nullptr;
+        emm_context *context = nullptr, *manager = nullptr;
+        uint64_t epoch = 0; // none
+    };
+    static constinit thread_local Latest latest_ __attribute__((tls_model("initial-exec")));
+
+    emm_context *find_manager(emm_context *context, CUmemoryPool pool);
+    void trim(emm_context *manager) noexcept;
+    emm_context *leaving_after(emm_context *manager); // in the order of the map
+    // The mutex is held.
+    emm_context *take_manager(emm_context *context, const Pool &pool);
+    emm_context *find_unused(emm_context *context);
+    emm_context *make_manager(emm_context *context);
+    void set_leaving(uint64_t pool, bool leaving);
+    void note_leaving();
+    template <class Visit> void each_of(uint64_t pool, Visit visit);
+
+    Contexts &contexts_;
+    // Held while emm makes a manager or is told of access, never while memory goes back to the
+    // driver, which may wait for another thread.
+    std::mutex mutex_;
+    std::map<CUmemoryPool, Pool> pools_;
+    std::map<emm_context *, Manager> managers_;
+    uint64_t last_id_ = 0;
+    std::atomic<bool> any_leaving_{false};
+};
+
+} // namespace emm::run
