@@ -287,7 +287,8 @@ typedef struct emm_driver_memory {
  *          reference more
  *   give   the driver's call has failed, or one reference has gone. The last reference takes the
  *          charge with it. The charge of an allocation from a pool is always given back after the
- *          call, because the pool's own figure counts it then. Id 0 is accepted and does nothing
+ *          call, because the pool's own figure counts it then. Id 0, which such an allocation has
+ *          where no memory is counted (is_counted), is accepted and does nothing
  * EMM_E_OUT_OF_MEMORY   (take) the bound leaves no room; *ret_id stays as it was
  * EMM_E_NOT_OWNED       (keep, give) there is no such id
  */
