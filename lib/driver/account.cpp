@@ -229,6 +229,7 @@ uint64_t Account::take_growth(uint64_t pool, uint64_t bytes) {
         return take({-1, Holder::program, Kind::pool});
     }
     Charge growth = found->second.charge;
+    growth.tracked = 0; // the pool's
     growth.bytes = bound(growth.device) == 0 ? 0 : with_segment(bytes);
     if (const uint64_t id = take(growth, pool)) {
         return id;
@@ -349,6 +350,21 @@ Account::Figures Account::figures(int32_t device) {
         }
     }
     return figures;
+}
+
+std::map<uint64_t, uint64_t> Account::tracked_pools(int32_t device) {
+    {
+        const std::lock_guard growth(growth_mutex_);
+        refresh_all(device);
+    }
+    std::map<uint64_t, uint64_t> reserved;
+    const std::lock_guard lock(mutex_);
+    for (const auto &[handle, pool] : pools_) {
+        if (pool.charge.device == device && pool.charge.tracked != 0) {
+            reserved[pool.charge.tracked] = pool.reserved;
+        }
+    }
+    return reserved;
 }
 
 void Account::bound_figures(int32_t device, size_t *free, size_t *total) {

@@ -142,6 +142,9 @@ public:
     Tally managers_total(bool of_host) const;
     uint64_t managers_pools(PoolFigure which);
 
+    // What the device's pools have reserved, by the callers' own numbers of them.
+    std::map<uint64_t, uint64_t> tracked_pools(int32_t device);
+
     // Before the driver is asked: its highest figure is remembered. If the driver refuses, the
     // pool counts as it is now: no manager takes from it any more.
     void pool_ends(uint64_t pool);

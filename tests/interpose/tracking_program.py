@@ -77,6 +77,20 @@ def take_physical(size):
     return handle
 
 
+class PoolProperties(ctypes.Structure):
+    """CUmemPoolProps: memory of device 0."""
+    _fields_ = [("type", ctypes.c_int), ("handle_types", ctypes.c_int), ("location_type", ctypes.c_int),
+                ("location_id", ctypes.c_int), ("security", ctypes.c_void_p), ("reserved", ctypes.c_uint64 * 8)]
+
+
+def take_from_pool(size):
+    """From a pool that gives back what is freed, so it is the driver's."""
+    pool, address, properties = ctypes.c_void_p(), ctypes.c_uint64(), PoolProperties(1, 0, 1, 0)
+    require(cuda.cuMemPoolCreate(ctypes.byref(pool), ctypes.byref(properties)))
+    require(cuda.cuMemAllocFromPoolAsync(ctypes.byref(address), ctypes.c_size_t(size), pool, None))
+    return address
+
+
 def tell():
     told = {}
 
@@ -108,9 +122,11 @@ def main():
         assert str(error) == "pending while memory is asked for" and sys.exc_info()[1] is error
     without_lock(WITHOUT_LOCK)
     require(cuda.cuMemRelease(returned))
+    pooled = take_from_pool(5 << 20)
     too_much = cuda.cuMemAlloc_v2(ctypes.byref(address), noted(1 << 39))
     print(json.dumps({"told": tell(), "expected": expected, "too_much": too_much}))
     require(cuda.cuMemRelease(taken))
+    require(cuda.cuMemFreeAsync(pooled, None))
 
 
 main()

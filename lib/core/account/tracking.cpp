@@ -235,7 +235,7 @@ emm_status track_driver_memory(int32_t device, uint64_t size, const void *caller
     look_for_unloads(all, observe::event_ticks());
     const observe::CodePlace place = observe::find_outer_caller(caller).place;
     const std::lock_guard lock(all.driver_memory_mutex);
-    all.driver_memory[all.last_id + 1] = {size, device, place.module};
+    all.driver_memory[all.last_id + 1] = {all.last_id + 1, size, device, place.module};
     ret_id = ++all.last_id;
     return EMM_OK;
 }

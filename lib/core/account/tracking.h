@@ -56,7 +56,8 @@ std::vector<TrackedAllocation> tracked_allocations(const emm_context *context);
 // Memory of a device that the program has taken from the driver itself: as
 // emm_track_driver_memory.
 struct DriverMemory {
-    uint64_t size = 0;
+    uint64_t id = 0;
+    uint64_t size = 0; // of a pool 0: it grows
     int32_t device = 0;
     uint32_t module = 0; // observe::CodePlace: of the call
 };

@@ -25,12 +25,14 @@ static_assert(uint32_t(Kind::external) == EMM_MEMORY_EXTERNAL &&
 
 // What reports name callers of.
 bool is_tracked(Kind kind) {
-    return kind == Kind::physical || kind == Kind::array || kind == Kind::mipmapped_array;
+    return kind == Kind::physical || kind == Kind::pool || kind == Kind::array ||
+           kind == Kind::mipmapped_array;
 }
 
 uint64_t track_if_wanted(const emm_driver_memory &memory, const void *caller) {
     uint64_t id = 0;
-    if (is_tracked(Kind(memory.kind)) && open_tracking().depth != observe::TrackDepth::none) {
+    if (is_tracked(Kind(memory.kind)) && !memory.pool &&
+        open_tracking().depth != observe::TrackDepth::none) {
         track_driver_memory(memory.device, memory.bytes, caller, id);
     }
     return id;

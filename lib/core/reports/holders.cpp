@@ -132,10 +132,15 @@ bool is_host_memory(const TrackedAllocation &record) noexcept {
 
 std::vector<MemoryHolder> taken_from_driver(int32_t device) {
     Sums<uint32_t> libraries;
+    const std::map<uint64_t, uint64_t> pools = driver::account().tracked_pools(device);
     for (const DriverMemory &memory : tracked_driver_memory(device)) {
-        MemoryHolder &sum = libraries[memory.module];
-        sum.bytes += memory.size;
-        sum.count++;
+        const auto pool = pools.find(memory.id);
+        const uint64_t bytes = pool == pools.end() ? memory.size : pool->second;
+        if (bytes != 0) {
+            MemoryHolder &sum = libraries[memory.module];
+            sum.bytes += bytes;
+            sum.count++;
+        }
     }
     return largest_of(libraries, [](uint32_t module) { return observe::modules().path(module); });
 }

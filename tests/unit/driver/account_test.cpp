@@ -130,6 +130,23 @@ TEST_CASE("a pool counts by its reserved bytes, and is charged for growing befor
     pools.clear();
 }
 
+TEST_CASE("a tracked pool is told by its number with what it has reserved, until it ends") {
+    Account account(&ask);
+    constexpr uint64_t handle = 7, number = 3;
+    const uint64_t pool = took(account, {0, Holder::program, Kind::pool, 0, number}, handle);
+    took(account, charge(0, Kind::pool), 8);
+    pools[handle] = {64 * mib, 33 * mib};
+    CHECK(account.tracked_pools(0) == std::map<uint64_t, uint64_t>{{number, 64 * mib}});
+    CHECK(account.tracked_pools(1).empty());
+    uint64_t tracked = 7;
+    CHECK(account.give(account.take_growth(handle, mib), &tracked));
+    CHECK(tracked == 0); // the pool goes on
+    CHECK(account.give(pool, &tracked));
+    CHECK(tracked == number);
+    CHECK(account.tracked_pools(0).empty());
+    pools.clear();
+}
+
 TEST_CASE("two threads that let a pool grow at once are charged for both") {
     Account account(&ask);
     account.set_bound(0, 64 * mib);
