@@ -371,6 +371,32 @@ EMM_API emm_status emm_context_retire(emm_context *context);
  * left is dropped by the next reset that succeeds. */
 EMM_API emm_status emm_context_reset(emm_context *context);
 
+/*
+ * Returns the device memory of all pools of the CUDA context to the driver, or of a named pool
+ * alone, and keeps its addresses: pointers, views and graphs stay true. `flags`: EMM_PAUSE_KEEP or
+ * EMM_PAUSE_DISCARD, and EMM_PAUSE_UNSHARED if need be (emm/plugin.h). Pinned and managed memory,
+ * and device memory whose export has not ended, stay. *ret_released, which may be NULL, gets the
+ * bytes that went back; 0 of a pool that is paused already. The work that is on the device is
+ * waited for. From then on the program puts no work on this memory until emm_context_resume has
+ * succeeded. Frees go on, and so do a reset, which ends the pause, and a retirement; allocations
+ * and exports answer EMM_E_PAUSED, or wait where the plugin's options say so.
+ * If one of several pools cannot be paused, those that were are resumed. A capture that is not
+ * announced may be invalidated by both calls.
+ *   EMM_E_OUT_OF_HOST_MEMORY   (pause) none for the copy of EMM_PAUSE_KEEP
+ *   EMM_E_OUT_OF_MEMORY        (resume) the device has not enough; try again, or pool by pool: what
+ *                              has been resumed stays so
+ *   EMM_E_CAPTURING            (pause) a capture is announced
+ *   EMM_E_BUSY                 (pause) in a section (emm_defer_cleanup_begin); or, with
+ *                              EMM_PAUSE_UNSHARED, an export has not ended
+ *   EMM_E_NOT_SUPPORTED        (pause) the plugin or its options cannot; pool:growth=vmm can
+ *   EMM_E_REENTERED            called by the plugin, or from within a pressure callback
+ */
+EMM_API emm_status emm_context_pause(emm_context *context, uint32_t flags, size_t *ret_released);
+
+/* Takes device memory behind the same addresses again. `flags`: 0 or EMM_RESUME_KEEP_COPY. The
+ * memory may be used at once. Not paused: a success. */
+EMM_API emm_status emm_context_resume(emm_context *context, uint32_t flags);
+
 /* Calls `visit` for each context that is being served, each named pool too. A non-zero answer ends
  * the walk. */
 typedef int (*emm_context_visitor)(emm_context *context, void *user_data);

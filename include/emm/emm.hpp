@@ -138,6 +138,40 @@ inline void reset(emm_context *context) {
     check(emm_context_reset(context));
 }
 
+// As emm_context_pause: tells how many bytes went back to the driver.
+inline size_t pause(emm_context *context, uint32_t flags = EMM_PAUSE_KEEP) {
+    return detail::made_by<size_t>(emm_context_pause, context, flags);
+}
+inline void resume(emm_context *context, uint32_t flags = 0) {
+    check(emm_context_resume(context, flags));
+}
+
+// Paused until resume(), or until the guard ends: where that finds no memory, the pool stays
+// paused.
+class Pause {
+public:
+    explicit Pause(emm_context *context, uint32_t flags = EMM_PAUSE_KEEP)
+        : context_(context), released_(pause(context, flags)) {}
+    ~Pause() {
+        if (context_) {
+            emm_context_resume(context_, 0);
+        }
+    }
+    Pause(const Pause &) = delete;
+    Pause &operator=(const Pause &) = delete;
+
+    size_t released() const noexcept { return released_; }
+    // Throws if there is no memory, and may be called again.
+    void resume(uint32_t flags = 0) {
+        emm::resume(context_, flags);
+        context_ = nullptr;
+    }
+
+private:
+    emm_context *context_; // until it is resumed
+    size_t released_;
+};
+
 // A section as emm_defer_cleanup_begin and _end make it, for as long as the guard lives.
 class DeferCleanup {
 public:

@@ -24,7 +24,7 @@
  * `destroy`. A plugin of four functions (create, destroy, memalloc, memfree) is complete: emm fills
  * the other slots, working over the driver or answering EMM_E_NOT_SUPPORTED. memhostalloc and
  * memhostfree, mempin and memunpin, memallocmanaged and memfreemanaged, get_ipc_handle and
- * release_ipc_handle are pairs: a plugin fills both or neither.
+ * release_ipc_handle, pause and resume are pairs: a plugin fills both or neither.
  *
  * Versions
  *   - EMM_PLUGIN_ABI_MAJOR is in the entry symbol's name, in emm_host and in emm_plugin. A
@@ -33,7 +33,8 @@
  *     reader ignores what lies beyond what it knows and takes what is missing as zero, which for a
  *     slot means NULL.
  *   - A newer minor in a plugin is accepted: it tells that slots past the host's knowledge exist.
- *     Minor 1 added get_device_total, check_options and emm_stats.largest_free_block.
+ *     Minor 1 added get_device_total, check_options and emm_stats.largest_free_block. Minor 2 added
+ *     pause, resume and emm_stats.paused_bytes.
  *
  * Calls
  * Every slot may be called by many threads at once, also for the same manager, with any or no
@@ -85,12 +86,12 @@
  * cuEventQuery and others invalidate them unless the thread's capture mode is relaxed round the
  * call (cuThreadExchangeStreamCaptureMode), cuCtxSynchronize and cuCtxRecordEvent in any mode. So
  * these two belong in calls that emm.h forbids beside a capture that is not announced: those with
- * no stream, allocations of pinned memory, frees after record_use, trims, destroy, and requests
- * that run out of memory; never in other calls. A graph uses memory whenever it is launched: what
- * is freed on a stream that captures is kept until the graph is gone, and each clone and executable
- * graph made of it or last updated from it (cuGraphExecUpdate); or the free is refused with
- * EMM_E_CAPTURING. A user object retained on the graph tells: the driver hands it on to all of
- * these, but not to a graph of which a single node's parameters are set.
+ * no stream, allocations of pinned memory, frees after record_use, trims, pause and resume,
+ * destroy, and requests that run out of memory; never in other calls. A graph uses memory whenever
+ * it is launched: what is freed on a stream that captures is kept until the graph is gone, and each
+ * clone and executable graph made of it or last updated from it (cuGraphExecUpdate); or the free is
+ * refused with EMM_E_CAPTURING. A user object retained on the graph tells: the driver hands it on
+ * to all of these, but not to a graph of which a single node's parameters are set.
  */
 #ifndef EMM_PLUGIN_H
 #define EMM_PLUGIN_H
@@ -133,11 +134,15 @@ typedef void (*emm_function)(void);       /* cast to the entry's own type before
  *   STREAM_ORDERED  memfree on a stream does not wait for it
  *   CACHES          keeps freed memory for later requests
  *   CAPTURE         memalloc and memfree work on a capturing stream; without it they may answer
- *                   EMM_E_CAPTURING there */
+ *                   EMM_E_CAPTURING there
+ *   PAUSE_KEEPS     pause takes EMM_PAUSE_KEEP
+ *   PAUSE_SHARES    pause leaves exported memory where it is; without it an export is EMM_E_BUSY */
 #define EMM_PLUGIN_NEEDS_CURRENT (UINT64_C(1) << 0)
 #define EMM_PLUGIN_STREAM_ORDERED (UINT64_C(1) << 1)
 #define EMM_PLUGIN_CACHES (UINT64_C(1) << 2)
 #define EMM_PLUGIN_CAPTURE (UINT64_C(1) << 3)
+#define EMM_PLUGIN_PAUSE_KEEPS (UINT64_C(1) << 4)
+#define EMM_PLUGIN_PAUSE_SHARES (UINT64_C(1) << 5)
 
 /* Log levels of emm_host.log, most severe first. */
 #define EMM_LOG_ERROR 1
@@ -169,6 +174,14 @@ typedef void (*emm_function)(void);       /* cast to the entry's own type before
 #define EMM_STREAM_RETIRING 2u       /* about to be destroyed; it can still be used in this call */
 #define EMM_STREAM_CAPTURE_BEGINS 3u /* about to begin a capture, or to join one */
 #define EMM_STREAM_CAPTURE_ENDS 4u   /* over, or failed to begin: one for each accepted BEGINS */
+
+/* Flags of pause: one of the first two. */
+#define EMM_PAUSE_KEEP 1u     /* resume brings the content back, from host memory */
+#define EMM_PAUSE_DISCARD 2u  /* after resume the content is undefined */
+#define EMM_PAUSE_UNSHARED 4u /* EMM_E_BUSY while an export has not ended */
+
+/* Flags of resume. */
+#define EMM_RESUME_KEEP_COPY 1u /* keep the copy's host memory for the next pause */
 
 /* set_access: CU_MEM_ACCESS_FLAGS_PROT_*. */
 #define EMM_ACCESS_NONE 0u
@@ -340,8 +353,8 @@ typedef struct emm_option {
 
 /*
  * What get_stats fills, up to the struct_size that the caller has set. live_bytes, cached_bytes and
- * pending_bytes are parts of reserved_bytes, and no memory counts in two of them; what the rounding
- * of live allocations costs may be in none.
+ * pending_bytes are parts of reserved_bytes and paused_bytes, and no memory counts in two of them;
+ * what the rounding of live allocations costs may be in none.
  */
 typedef struct emm_stats {
     uint32_t struct_size; /* in: sizeof(emm_stats) of the caller */
@@ -363,6 +376,7 @@ typedef struct emm_stats {
      * have at once. 0: there is none, or the plugin does not tell. Since minor 1.
      */
     uint64_t largest_free_block;
+    uint64_t paused_bytes; /* device memory that resume takes from the driver. Since minor 2 */
 } emm_stats;
 
 /* What query fills, up to the struct_size that the caller has set. */
@@ -424,6 +438,7 @@ typedef struct emm_plugin {
      *                              application to give back, and asks the plugin once more
      *   EMM_E_INVALID_VALUE        the size cannot be met in any state of the manager
      *   EMM_E_CAPTURING            the stream captures and this plugin cannot serve that
+     *   EMM_E_PAUSED               see pause
      *   EMM_E_DEVICE_LOST, EMM_E_DRIVER
      */
     emm_status (*memalloc)(emm_manager *self, size_t size, emm_stream stream,
@@ -571,6 +586,32 @@ typedef struct emm_plugin {
      *   EMM_E_PLUGIN_SPEC          an option's value makes no sense; say which
      */
     emm_status (*check_options)(const emm_host *host, const char *const *option_texts);
+
+    /* --- since 1.2 --- */
+
+    /*
+     * Waits for the context's work, then returns the device memory behind all allocations, and what
+     * is cached, to the driver. Addresses, pinned and managed memory stay, and so does memory whose
+     * export has not ended, or that the driver refuses to take. *ret_released: the bytes that went
+     * back. Until resume the program puts no work on this memory. A manager that is paused already
+     * answers EMM_S_IGNORED and 0 bytes.
+     * While paused, memalloc and get_ipc_handle answer EMM_E_PAUSED or wait for resume, trim
+     * releases nothing, and the other slots work. reset ends the pause. A failure changes nothing.
+     * emm makes one call of pause, resume, reset or destroy at a time for a manager.
+     *   EMM_E_OUT_OF_HOST_MEMORY   none for the copy
+     *   EMM_E_CAPTURING            a capture is announced
+     *   EMM_E_BUSY                 in a deferred section; or an export has not ended (see flags)
+     *   EMM_E_NOT_SUPPORTED        this manager cannot, or not with EMM_PAUSE_KEEP
+     */
+    emm_status (*pause)(emm_manager *self, uint32_t flags, size_t *ret_released);
+
+    /*
+     * Puts memory behind the same addresses, with what peers may access and, after EMM_PAUSE_KEEP,
+     * the content of what is still live. The memory may be used at once. Not paused: EMM_OK. A
+     * failure changes nothing, and resume may be called again.
+     *   EMM_E_OUT_OF_MEMORY        emm looks for memory as for memalloc, and calls once more
+     */
+    emm_status (*resume)(emm_manager *self, uint32_t flags);
 } emm_plugin;
 
 /* The entry point, called once in a process: returns the table, or NULL after host->fail. */

@@ -51,6 +51,7 @@ typedef int32_t emm_status;
 #define EMM_E_PLUGIN_EXCEPTION (-22)  /* a C++ exception left the plugin */
 #define EMM_E_REENTERED (-23)         /* the plugin called back into what it is being called for */
 #define EMM_E_ALREADY_FREED (-24)     /* the memory behind the handle has been freed explicitly */
+#define EMM_E_PAUSED (-25)            /* the pool is paused: resume it first */
 
 /*
  * One sentence in English for a code; for a code unknown to this version, a sentence saying so.

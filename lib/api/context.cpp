@@ -87,6 +87,17 @@ emm_status emm_context_reset(emm_context *context) {
     return api::guarded([&] { return core::reset(*context, caller); });
 }
 
+emm_status emm_context_pause(emm_context *context, uint32_t flags, size_t *ret_released) {
+    EMM_ENTER(context);
+    return api::guarded([&] { return core::pause(*context, flags, ret_released); });
+}
+
+emm_status emm_context_resume(emm_context *context, uint32_t flags) {
+    EMM_ENTER(context);
+    const void *const caller = __builtin_return_address(0);
+    return api::guarded([&] { return core::resume(*context, flags, caller); });
+}
+
 emm_status emm_foreach_context(emm_context_visitor visit, void *user_data) {
     EMM_ENTER(visit);
     for (emm_context *context = core::first_context(); context; context = context->next) {

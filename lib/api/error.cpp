@@ -38,6 +38,7 @@ constexpr StatusRow status_rows[] = {
     EMM_ROW(EMM_E_PLUGIN_EXCEPTION, "a C++ exception left the plugin"),
     EMM_ROW(EMM_E_REENTERED, "the plugin called back into what it was being called for"),
     EMM_ROW(EMM_E_ALREADY_FREED, "the memory behind the handle has been freed already"),
+    EMM_ROW(EMM_E_PAUSED, "the pool is paused"),
 };
 
 const StatusRow *row_of(emm_status status) {

@@ -25,7 +25,8 @@ struct Pair {
 constexpr Pair pairs[] = {{Slot::memhostalloc, Slot::memhostfree},
                           {Slot::mempin, Slot::memunpin},
                           {Slot::memallocmanaged, Slot::memfreemanaged},
-                          {Slot::get_ipc_handle, Slot::release_ipc_handle}};
+                          {Slot::get_ipc_handle, Slot::release_ipc_handle},
+                          {Slot::pause, Slot::resume}};
 
 size_t index(Slot slot) {
     return static_cast<size_t>(slot);

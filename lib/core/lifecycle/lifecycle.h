@@ -96,6 +96,14 @@ emm_status reset(emm_context &context, const void *caller);
 emm_status retire(emm_context &context, const void *caller);
 emm_status shut_down(const void *caller);
 
+// --- pause and resume (pause.cpp) ---------------------------------------------------------------
+
+// emm_context_pause and emm_context_resume. The plugin knows what is paused, and nothing here does.
+emm_status pause(emm_context &context, uint32_t flags, size_t *ret_released);
+emm_status resume(emm_context &context, uint32_t flags, const void *caller);
+
+// --- contexts that have died, and calls from within (retire.cpp) --------------------------------
+
 // Contexts that have died without being retired. The driver gives their addresses to others, so
 // first of all none of them may hand out memory any more; then their managers are given up, except
 // those that a call is inside of as far as can be known: the next look finds them again.

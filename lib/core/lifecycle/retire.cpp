@@ -73,15 +73,6 @@ emm_status retire_one(emm_context &context, const void *caller) {
                    [&] { return retire_unwatched(context, caller); });
 }
 
-// Calls `act` for each pool that a call means: of a group's own record all, itself last.
-template <class Act> void for_each_meant(emm_context &context, Act act) {
-    if (context.is_named()) {
-        act(context);
-    } else {
-        for_each_pool(context, act);
-    }
-}
-
 // The plugin is at work below this thread's call, or the application's pressure callback is.
 bool is_inside_call() noexcept {
     return this_thread.depth != 0 || is_pressing() || this_thread.managing;

@@ -418,6 +418,10 @@ emm_plugin make_table() {
         return EMM_OK;
     };
     table.check_options = nothing_to_do;
+    table.pause = [](emm_manager *, uint32_t, size_t *) {
+        return not_supported("pause: its memory stays on the device");
+    };
+    table.resume = nothing_to_do;
     return table;
 }
 

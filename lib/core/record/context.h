@@ -120,6 +120,15 @@ template <class Visit> void for_each_pool(const emm_context &group, Visit visit)
     }
 }
 
+// Visits the pools that a call means: of a group's own record all, itself last.
+template <class Visit> void for_each_meant(emm_context &context, Visit visit) {
+    if (context.is_named()) {
+        visit(context);
+    } else {
+        for_each_pool(context, visit);
+    }
+}
+
 // What a plugin is told about it.
 emm_context_info info_of(emm_context &context);
 

@@ -144,6 +144,10 @@ const std::vector<Entry> &entries() {
               return is_forked(emm_context_get_info(things.context, &info));),
         ENTRY(emm_context_retire, things.context),
         ENTRY(emm_context_reset, things.context),
+        BLOCK(emm_context_pause, size_t released = 1;
+              return is_forked(emm_context_pause(things.context, EMM_PAUSE_KEEP, &released)) &&
+                     released == 1;),
+        ENTRY(emm_context_resume, things.context, 0),
         ENTRY(
             emm_foreach_context, [](emm_context *, void *) { return 1; }, nullptr),
         ENTRY(

@@ -76,7 +76,7 @@ class Stats(Sized):
         (name, c_uint64) for name in (
             "live_bytes", "live_count", "cached_bytes", "reserved_bytes", "peak_live_bytes",
             "peak_reserved_bytes", "allocations", "frees", "failures", "pending_bytes",
-            "host_live_bytes", "host_reserved_bytes", "largest_free_block")]
+            "host_live_bytes", "host_reserved_bytes", "largest_free_block", "paused_bytes")]
 
 
 class BlockInfo(Sized):
@@ -198,6 +198,8 @@ SIGNATURES = [
     ([CONTEXT, OUT], "emm_context_get_info emm_get_stats emm_release_ipc_handle"),
     ([CONTEXT], "emm_context_retire emm_context_reset emm_defer_cleanup_begin emm_defer_cleanup_end"),
     ([CONTEXT, CALLBACK, c_void_p], "emm_foreach_allocation"),
+    ([CONTEXT, c_uint32, OUT], "emm_context_pause"),
+    ([CONTEXT, c_uint32], "emm_context_resume"),
     ([c_int32, c_uint64, OUT], "emm_track_driver_memory"),
     ([CONTEXT, c_size_t, STREAM, OUT], "emm_memalloc emm_memory_alloc"),
     ([CONTEXT, PTR, c_size_t, STREAM], "emm_memfree emm_memfreemanaged emm_record_use"),

@@ -1,0 +1,123 @@
+#include "core/lifecycle/lifecycle.h"
+#include "core/memory/call.h"
+#include "core/memory/memory.h"
+#include "core/memory/recovery.h"
+#include "core/record/context.h"
+#include "observe/error.h"
+#include "observe/log.h"
+
+#include <vector>
+
+namespace emm::core {
+namespace {
+
+constexpr uint32_t contents = EMM_PAUSE_KEEP | EMM_PAUSE_DISCARD;
+
+emm_status check_pause_flags(uint32_t flags) {
+    const uint32_t content = flags & contents;
+    if ((content == EMM_PAUSE_KEEP || content == EMM_PAUSE_DISCARD) &&
+        (flags & ~(contents | EMM_PAUSE_UNSHARED)) == 0) {
+        return EMM_OK;
+    }
+    return observe::refuse("flags: expected EMM_PAUSE_KEEP or EMM_PAUSE_DISCARD, perhaps with "
+                           "EMM_PAUSE_UNSHARED, found {}",
+                           flags);
+}
+
+emm_status pause_one(emm_context &pool, uint32_t flags, size_t &ret_released) {
+    const OwnerGuard guard(pool.manager_lock);
+    EMM_TRY(guard.expect_owned("the plugin paused the context that it serves"));
+    EMM_TRY(admit_alive(pool));
+    const Returns::Scope returning(pool.returns);
+    if (may_return(pool)) {
+        flush(pool); // what is pending needs no copy
+    }
+    const emm_status status = EMM_CALL(pool, pause, flags, &ret_released);
+    if (status == EMM_OK) {
+        observe::log(EMM_LOG_INFO, "{} is paused: {} bytes went back to the driver", pool,
+                     ret_released);
+    }
+    return status;
+}
+
+uint64_t paused_bytes(emm_context &pool) noexcept {
+    auto stats = observe::sized<emm_stats>();
+    return get_stats(pool, &stats) >= EMM_OK ? stats.paused_bytes : 0;
+}
+
+emm_status resume_one(emm_context &pool, uint32_t flags, const void *caller) {
+    const OwnerGuard guard(pool.manager_lock);
+    EMM_TRY(guard.expect_owned("the plugin resumed the context that it serves"));
+    EMM_TRY(admit_alive(pool));
+    const auto ask = [&] { return EMM_CALL(pool, resume, flags); };
+    emm_status status = ask();
+    if (status == EMM_E_OUT_OF_MEMORY) {
+        const uint64_t size = paused_bytes(pool);
+        status = recover(pool, size, status, ask);
+        if (status == EMM_E_OUT_OF_MEMORY) {
+            status = exhausted(pool, status, size, caller);
+        }
+    }
+    if (status >= EMM_OK) {
+        observe::log(EMM_LOG_INFO, "{} is resumed", pool);
+    }
+    return status;
+}
+
+// One that is not being served has nothing to pause, unless the caller means it alone.
+bool is_meant(const emm_context &pool, const emm_context &context) noexcept {
+    return &pool == &context || is_served(pool);
+}
+
+} // namespace
+
+// All pools or none: a program whose call has failed goes on using them.
+emm_status pause(emm_context &context, uint32_t flags, size_t *ret_released) {
+    EMM_TRY(expect_outside("paused"));
+    EMM_TRY(check_pause_flags(flags));
+    size_t all = 0;
+    emm_status status = EMM_OK;
+    std::vector<emm_context *> paused;
+    for_each_meant(context, [&](emm_context &pool) {
+        if (status < EMM_OK || !is_meant(pool, context)) {
+            return;
+        }
+        paused.reserve(paused.size() + 1);
+        size_t released = 0;
+        status = pause_one(pool, flags, released);
+        if (status == EMM_OK) {
+            paused.push_back(&pool);
+        }
+        all += released;
+    });
+    if (status < EMM_OK) {
+        const observe::Preserved said;
+        for (emm_context *pool : paused) {
+            if (resume_one(*pool, 0, nullptr) < EMM_OK) {
+                observe::log(EMM_LOG_ERROR, "{} stays paused: {}", *pool,
+                             observe::last_error()->text);
+            }
+        }
+        return status;
+    }
+    if (ret_released) {
+        *ret_released = all;
+    }
+    return EMM_OK;
+}
+
+emm_status resume(emm_context &context, uint32_t flags, const void *caller) {
+    EMM_TRY(expect_outside("resumed"));
+    if ((flags & ~EMM_RESUME_KEEP_COPY) != 0) {
+        return observe::refuse("flags: expected 0 or EMM_RESUME_KEEP_COPY, found {}", flags);
+    }
+    emm_status status = EMM_OK;
+    for_each_meant(context, [&](emm_context &pool) {
+        if (status >= EMM_OK && is_meant(pool, context)) {
+            status = resume_one(pool, flags, caller);
+        }
+    });
+    return status;
+}
+
+} // namespace emm::core
