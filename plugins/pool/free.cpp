@@ -119,7 +119,7 @@ emm_status Manager::free_place(emm_deviceptr ptr, size_t size, emm_stream stream
     if (host_flags && known && !place.uses()) {
         pinned_.hand_over(stream, source);
     }
-    const bool plain = served_.serves() && !place.uses() && !place.capture();
+    const bool plain = served_.serves() && pause_.is_open() && !place.uses() && !place.capture();
     Magazine *magazine = host_flags || !plain ? nullptr
                          : known              ? caches_.own(stream, source)
                                               : caches_.own_for(caller, pool);
@@ -250,8 +250,9 @@ void Manager::look_after(Lock &lock, StreamPool &pool, const Caller *caller) {
     const bool seldom = unordered && !pinned_.any_waits_for_context();
     order_.look_after(lock, pool, caller, seldom ? holdings_.allowance(0) : Allowance{},
                       unordered && caches_.takes_batch());
-    if (options_.release_threshold != UINT64_MAX && backing_->may_have_idle() &&
+    if (options_.release_threshold != UINT64_MAX && pause_.is_open() && backing_->may_have_idle() &&
         !moves_.returns_are_deferred() && holdings_.cached() > options_.release_threshold) {
+        const PauseState::Use use(lock, pause_);
         order_.record_and_query_all(lock, false);
         backing_->release_idle(lock, options_.release_threshold, true);
     }

@@ -65,6 +65,9 @@ emm_status Manager::reset() {
     cross_context_.drop(marks);
     pinned_.give_back(pinned);
     backing_->give_back(segments);
+    backing_->drop_copy();
+    const Lock lock(served_.mutex);
+    pause_.open();
     return EMM_OK;
 }
 
@@ -95,6 +98,11 @@ emm_status Manager::trim(size_t keep_bytes, size_t *ret_released) {
     {
         const SlowCall call(served_.driver, caches_);
         Lock lock(served_.mutex);
+        if (!pause_.is_open()) {
+            *ret_released = 0;
+            return EMM_OK;
+        }
+        const PauseState::Use use(lock, pause_);
         order_.collect_graphs();
         const ThreadCaches::Search whole_blocks(lock, caches_);
         caches_.drain_all();
@@ -121,6 +129,13 @@ void Manager::drop_spares() {
 // --- other processes and devices ----------------------------------------------------------------
 
 emm_status Manager::get_ipc_handle(emm_deviceptr ptr, size_t size, emm_ipc_handle *ret_handle) {
+    Lock lock(served_.mutex);
+    if (!pause_.admit(lock, options_.waits_when_paused)) {
+        lock.unlock();
+        return refuse_paused("get_ipc_handle");
+    }
+    const PauseState::Use use(lock, pause_);
+    lock.unlock();
     return exports_.begin(ptr, size, *ret_handle);
 }
 

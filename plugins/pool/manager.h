@@ -6,6 +6,7 @@
 //   report.cpp   query, statistics, memory info
 //   host.cpp     memhostalloc and memhostfree: pinned host memory
 //   check.cpp    the invariants
+//   pause.cpp    pause and resume
 //   manager.cpp  create, reset, destroy, trim, exports, peers
 //
 // One lock protects everything here but the magazines. No driver call is made while it is held:
@@ -15,6 +16,7 @@
 
 #include "backing/backing.h"
 #include "backing/exports.h"
+#include "backing/pause_state.h"
 #include "backing/pinned_memory.h"
 #include "cache/thread_caches.h"
 #include "cuda/served_context.h"
@@ -55,6 +57,8 @@ public:
     emm_status stream_notice(emm_stream stream, uint32_t notice);
     emm_status set_access(int32_t peer_device, uint32_t flags);
     emm_status get_stats(emm_stats *ret_stats);
+    emm_status pause(uint32_t flags, size_t *ret_released);
+    emm_status resume(uint32_t flags);
     static emm_status get_device_total(const emm_host &host, int32_t device, size_t device_bytes,
                                        const char *const *texts, size_t *ret_total);
     static emm_status check_options(const emm_host &host, const char *const *texts);
@@ -91,6 +95,10 @@ private:
     emm_status identify(emm_stream stream, Caller &ret_caller);
     StreamPool &pool_of(const Caller &caller);
 
+    // --- pause.cpp
+    CUresult pause_backing(Lock &lock, const PauseRequest &request);
+    emm_status refuse_paused(const char *slot);
+
     // --- report.cpp
     std::string fault() const;
     void check();
@@ -113,6 +121,7 @@ private:
     DeviceMemory memory_{order_.common(), order_.clock()};
 
     alignas(128) Moves moves_;
+    PauseState pause_{served_, serving_, identity_};
     ThreadCaches caches_{order_,
                          memory_,
                          pinned_,

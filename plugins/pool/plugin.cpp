@@ -10,7 +10,9 @@ using emm::pool::Manager;
 const emm_plugin &guarded() {
     static const emm_plugin made = emm::make_plugin<Manager>(
         "pool", EMM_VERSION, "Caches device memory and hands it out again in stream order",
-        EMM_PLUGIN_STREAM_ORDERED | EMM_PLUGIN_CACHES | EMM_PLUGIN_CAPTURE, emm::pool::option_list);
+        EMM_PLUGIN_STREAM_ORDERED | EMM_PLUGIN_CACHES | EMM_PLUGIN_CAPTURE |
+            EMM_PLUGIN_PAUSE_KEEPS | EMM_PLUGIN_PAUSE_SHARES,
+        emm::pool::option_list);
     return made;
 }
 

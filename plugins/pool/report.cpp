@@ -7,7 +7,8 @@
 //             empty slabs cost
 //   largest   one piece of what is cached; slots, and remnants of up to 1 MiB, do not count
 //   reserved  what the driver has given for device memory: live (rounded) + pending + cached,
-//   always
+//   unless
+//             the pool is paused
 #include "manager.h"
 
 #include <algorithm>
@@ -21,20 +22,24 @@ emm_status Manager::get_stats(emm_stats *ret_stats) {
         const Lock lock(served_.mutex);
         order_.collect_graphs();
         caches_.report(stats);
+        stats.paused_bytes = holdings_.paused();
         stats.cached_bytes = holdings_.cached();
-        stats.reserved_bytes = holdings_.reserved();
+        stats.reserved_bytes = holdings_.held();
         stats.peak_reserved_bytes = holdings_.peak_reserved();
         // Magazines that give and magazines that take back add up to more than was ever live.
         stats.peak_live_bytes = std::min(stats.peak_live_bytes, stats.peak_reserved_bytes);
         stats.failures = memory_.counts.failures();
         stats.pending_bytes = holdings_.pending();
         stats.host_live_bytes = pinned_.live();
-        stats.host_reserved_bytes = pinned_.reserved();
+        stats.host_reserved_bytes = pinned_.reserved() + backing_->copy_bytes();
         stats.largest_free_block =
             std::max(memory_.heap.largest_complete(), caches_.largest_block());
         order_.each_pool([&](const StreamPool &pool) {
             stats.largest_free_block = std::max(stats.largest_free_block, Heap::largest_own(pool));
         });
+        if (pause_.is_paused()) {
+            stats.cached_bytes = 0; // it holds nothing that a request could have
+        }
         stats.largest_free_block = std::min(stats.largest_free_block, stats.cached_bytes);
         check();
     }
@@ -53,11 +58,12 @@ emm_status Manager::get_memory_info(size_t *ret_free, size_t *ret_total) {
         }
     }
     const Lock lock(served_.mutex);
-    const uint64_t reserved = holdings_.reserved();
+    const uint64_t reserved = holdings_.held();
     const uint64_t room = options_.max > reserved ? options_.max - reserved : 0;
     *ret_total = std::min<uint64_t>(total, options_.max);
     // What was free before the lock may be cached by now, and is not counted twice.
-    *ret_free = std::min<uint64_t>(std::min<uint64_t>(free, room) + holdings_.cached(), *ret_total);
+    const uint64_t cached = pause_.is_paused() ? 0 : holdings_.cached();
+    *ret_free = std::min<uint64_t>(std::min<uint64_t>(free, room) + cached, *ret_total);
     return EMM_OK;
 }
 

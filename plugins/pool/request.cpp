@@ -47,6 +47,12 @@ emm_status Manager::Request::serve(emm_deviceptr *ret_ptr) {
         return served.failed(served.lost(), "an earlier call");
     }
     lock_.lock();
+    if (!manager_.pause_.admit(lock_, manager_.options_.waits_when_paused)) {
+        manager_.memory_.counts.count_failure();
+        lock_.unlock();
+        return manager_.refuse_paused("memalloc");
+    }
+    const PauseState::Use use(lock_, manager_.pause_);
     emm_deviceptr address = size_ <= largest_request ? take_for_known_stream() : 0;
     if (address == 0 && is_impossible()) {
         return refuse();

@@ -12,11 +12,19 @@
 #include "backing/holdings.h"
 #include "backing/moves.h"
 #include "order/stream_order.h"
+#include "policy/copies.h"
 
 #include <memory>
 #include <vector>
 
 namespace emm::pool {
+
+// What a pause is to do.
+struct PauseRequest {
+    bool keeps = false;          // copies the content
+    uint64_t most_pinned = 0;    // bytes of host memory that the copy may pin
+    std::vector<Range> exported; // stays as it is
+};
 
 // A range of live memory, as another process will open it.
 struct ExportedRange {
@@ -68,6 +76,15 @@ public:
     virtual uint64_t release_idle(Lock &lock, uint64_t keep, bool complete_only) = 0;
     // All that the heap had and has forgotten. No lock is held, and the program uses none of it.
     virtual void give_back(List<Segment, &Segment::all> segments) = 0;
+
+    // --- pause: no call but a free uses memory meanwhile, and all that was freed is complete ---
+    virtual bool can_pause(bool) const { return false; } // keeping the content
+    // CUDA_ERROR_OUT_OF_MEMORY: there is no host memory. Throws std::bad_alloc.
+    virtual CUresult pause(Lock &, const PauseRequest &) { return CUDA_ERROR_NOT_SUPPORTED; }
+    // Changes nothing unless it succeeds. Throws std::bad_alloc.
+    virtual CUresult resume(Lock &, bool) { return CUDA_SUCCESS; } // keeping the copy's memory
+    virtual void drop_copy() {}                                    // no lock is held
+    virtual uint64_t copy_bytes() const { return 0; }              // pinned; needs no lock
 
     // --- other processes and devices ---
     virtual ExportedRange range_of(const Segment &segment, uint64_t begin, uint64_t size) const = 0;

@@ -24,6 +24,7 @@ emm_status Exports::begin(emm_deviceptr ptr, size_t size, emm_ipc_handle &ret_ha
     std::list<Export> made(1); // so that nothing can fail once the export is there
     UseRecord &record = order_.begin_export(place);
     made.front().record = &record;
+    made.front().range = {ptr, ptr + size};
     emm_ipc_handle &handle = made.front().handle;
     emm_status status = EMM_OK;
     {
@@ -37,6 +38,14 @@ emm_status Exports::begin(emm_deviceptr ptr, size_t size, emm_ipc_handle &ret_ha
     ret_handle = handle;
     exports_.splice(exports_.end(), made);
     return EMM_OK;
+}
+
+std::vector<Range> Exports::ranges() const {
+    std::vector<Range> all;
+    for (const Export &each : exports_) {
+        all.push_back(each.range);
+    }
+    return all;
 }
 
 // Under ipc=dedicated no other process sees a segment that allocations share.

@@ -18,12 +18,14 @@ public:
     emm_status begin(emm_deviceptr ptr, size_t size, emm_ipc_handle &ret_handle);
     emm_status end(const emm_ipc_handle &handle);
 
+    std::vector<Range> ranges() const;      // which have not ended; the pool's lock is held
     void forget_all() { exports_.clear(); } // with the use records; the pool's lock is held
 
 private:
     struct Export {
         UseRecord *record;
         emm_ipc_handle handle; // as the host got it: what identifies it is in it
+        Range range;
     };
 
     bool is_hidden(Place place) const;

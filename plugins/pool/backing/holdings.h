@@ -35,7 +35,12 @@ public:
     // --- held ---
     void add(uint64_t bytes); // which the driver has given
     void remove(uint64_t bytes) { reserved_ -= bytes; }
+    // With what is paused: its addresses, its rest and its place below `max` are kept.
     uint64_t reserved() const { return reserved_; }
+    uint64_t held() const { return reserved_ - paused_; }
+    void pause(uint64_t bytes) { paused_ += bytes; }
+    void resume(uint64_t bytes) { paused_ -= bytes; }
+    uint64_t paused() const { return paused_; }
     uint64_t peak_reserved() const { return peak_reserved_; }
     uint64_t claimed() const { return reserved_ + arriving_; }
     // The most that may ever be held: `max`, or what the device has.
@@ -53,7 +58,7 @@ public:
     // Freed memory waits for further uses, or for a capture.
     void begin_wait(uint64_t bytes) { waiting_ += bytes; }
     void end_wait(uint64_t bytes) { waiting_ -= bytes; }
-    void forget_memory() { waiting_ = 0; } // which no request needs any more
+    void forget_memory() { waiting_ = paused_ = 0; } // which no request needs any more
     // The most that was ever taken, if this request is served. One that fails leaves no trace.
     uint64_t most_with(uint64_t bytes) const;
     uint64_t taken() const { return memory_.counts.taken(); }
@@ -74,6 +79,7 @@ private:
     const ThreadCaches &caches_;
     const uint64_t device_bytes_;
     uint64_t reserved_ = 0;
+    uint64_t paused_ = 0;   // of that, what the driver has back until a resume
     uint64_t arriving_ = 0; // what the driver is being asked for, beside that
     uint64_t peak_reserved_ = 0;
     uint64_t waiting_ = 0;

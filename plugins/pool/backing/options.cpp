@@ -41,6 +41,10 @@ const emm_option option_list[] = {
      "where the device can; 0 is for MPS clients with locality domains, whose memory is not "
      "localized otherwise.",
      EMM_OPTION_FLAG, 0},
+    {"when_paused", "fail|wait",
+     "What an allocation does while the pool is paused (emm_context_pause): fail, or wait for the "
+     "resume.",
+     EMM_OPTION_CHOICE, 0},
     {"segment", "0", "The least to ask the driver for at a time; 0 lets the pool choose.",
      EMM_OPTION_SIZE, 0},
     {"ipc", "shared|dedicated",
@@ -104,6 +108,8 @@ Options::Options(const char *const *texts) {
     read_size(texts, "segment", segment);
     read_growth(texts);
     read_ipc(texts);
+    const char *paused = emm_option_text(option_list, texts, "when_paused");
+    waits_when_paused = paused && strcmp(paused, "wait") == 0;
     expect_at_least(texts, "max", least_limit, max);
     expect_at_least(texts, "host_max", least_limit, host_max);
     expect_at_most(texts, "initial", max, initial);

@@ -22,6 +22,7 @@ struct Options {
     double slack = 0.125;                 // part of the peak that may lie idle
     uint64_t places = 8;                  // most addresses that a piece may be mapped at
     bool rdma = true;                     // pages within reach of network cards
+    bool waits_when_paused = false;       // when_paused=wait
     uint64_t segment = 0;                 // least growth; 0: the pool's own choice
     bool dedicated = false;               // ipc=dedicated
     uint64_t dedicated_from = UINT64_MAX; // the least that has a segment of its own

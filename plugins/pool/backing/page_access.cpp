@@ -68,6 +68,9 @@ std::vector<PageAccess::Run> PageAccess::mapped_runs() const {
     std::vector<Run> runs;
     for (Segment *s = heap_.first_segment(); s; s = heap_.next_segment(*s)) {
         s->pieces.each([&](const Piece &piece) {
+            if (piece.handle == 0) {
+                return; // paused
+            }
             if (!runs.empty() && runs.back().first + runs.back().second == piece.address) {
                 runs.back().second += piece.bytes;
             } else {

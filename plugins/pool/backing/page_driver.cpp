@@ -154,7 +154,7 @@ uint64_t PageDriver::map(Block &block, std::vector<Piece> &pieces, size_t kept,
     size_t mapped = 0;
     CUresult latest = CUDA_SUCCESS;
     while (mapped < pieces.size()) {
-        latest = map_piece(block, at, pieces[mapped]);
+        latest = map_piece(*block.segment, at, pieces[mapped]);
         if (latest != CUDA_SUCCESS) {
             break;
         }
@@ -190,9 +190,9 @@ uint64_t PageDriver::map(Block &block, std::vector<Piece> &pieces, size_t kept,
     return at - block.begin;
 }
 
-CUresult PageDriver::map_piece(const Block &block, uint64_t at, const Piece &piece) const {
+CUresult PageDriver::map_piece(const Segment &segment, uint64_t at, const Piece &piece) const {
     CUresult result = driver_.cuMemMap(at, piece.bytes, 0, piece.handle, 0);
-    if (result == CUDA_ERROR_ALREADY_MAPPED && block.segment->stuck &&
+    if (result == CUDA_ERROR_ALREADY_MAPPED && segment.stuck &&
         driver_.cuMemUnmap(at, piece.bytes) == CUDA_SUCCESS) {
         result = driver_.cuMemMap(at, piece.bytes, 0, piece.handle, 0);
     }
@@ -220,7 +220,10 @@ uint64_t PageDriver::give_back(Segment &segment, Refused &refused) const {
     uint64_t bytes = 0;
     const Relaxed relaxed(driver_);
     segment.pieces.each([&](const Piece &piece) {
-        if (driver_.cuMemUnmap(piece.address, piece.bytes) == CUDA_SUCCESS) {
+        if (piece.handle == 0) {
+            bytes += piece.bytes;
+            segment.pieces.remove(piece);
+        } else if (driver_.cuMemUnmap(piece.address, piece.bytes) == CUDA_SUCCESS) {
             if (piece.other <= piece.address) { // of several places the last one has the handle
                 bytes += piece.bytes;
                 release(piece, refused);

@@ -55,12 +55,25 @@ public:
     // Returns the bytes that it has unmapped. Pieces that the driver refuses to unmap stay in the
     // segment.
     uint64_t give_back(Segment &segment, Refused &refused) const;
+
+    // --- pause: page_driver_pause.cpp ---
+    // What is behind these pieces goes back; which of them have gone. There is room in the vector.
+    void take_away(const std::vector<Piece> &pieces, std::vector<Piece> &ret_gone,
+                   Refused &refused) const;
+    // Maps them where they were: all, or as many as the driver maps.
+    CUresult put_behind(const std::vector<Piece> &pieces,
+                        const std::vector<CUmemAccessDesc> &access, const Heap &heap,
+                        size_t &ret_mapped) const;
+    // The first `mapped` of them are mapped no more, and all go back.
+    void withdraw(const std::vector<Piece> &pieces, size_t mapped, const Heap &heap,
+                  Refused &refused) const noexcept;
+
     void await_device() const; // for all work of the context: cuMemUnmap waits for none
 
 private:
     CUmemAllocationProp properties() const;
     CUresult try_as_one(const std::vector<uint64_t> &sizes, Refused &refused) const;
-    CUresult map_piece(const Block &block, uint64_t at, const Piece &piece) const;
+    CUresult map_piece(const Segment &segment, uint64_t at, const Piece &piece) const;
 
     const ServedContext &context_;
     const Driver &driver_ = context_.driver;

@@ -4,14 +4,17 @@
 // use is never complete. What the request's stream may use before that gets another place.
 //
 //   pages.cpp        where memory is put, and what goes back
+//   pages_pause.cpp  a pool that is paused
 //   fill.h           one plan, while the driver works on it
 //   page_driver.h    what that asks of the driver
 //   page_access.h    which devices may use it
 #pragma once
 
 #include "backing/backing.h"
+#include "backing/host_copy.h"
 #include "backing/page_access.h"
 #include "backing/page_driver.h"
+#include "order/copies.h"
 #include "policy/plan.h"
 
 namespace emm::pool {
@@ -37,6 +40,14 @@ public:
     uint64_t release_idle(Lock &lock, uint64_t keep, bool complete_only) override;
     void give_back(List<Segment, &Segment::all> segments) override;
 
+    bool can_pause(bool keeps) const override {
+        return !keeps || Copies::are_served(context_.driver);
+    }
+    CUresult pause(Lock &lock, const PauseRequest &request) override;
+    CUresult resume(Lock &lock, bool keeps_copy) override;
+    void drop_copy() override { copy_.release(); }
+    uint64_t copy_bytes() const override { return copy_.pinned(); }
+
     ExportedRange range_of(const Segment &segment, uint64_t begin, uint64_t size) const override;
     emm_status serve(const ExportedRange &range, emm_ipc_handle &ret_handle) override;
     emm_status withdraw(const emm_ipc_handle &handle) override;
@@ -61,8 +72,17 @@ private:
     void keep_refused(const Refused &refused);
     void return_refused(Lock &lock);
 
+    // --- pages_pause.cpp
+    template <class Choose> std::vector<Piece> pieces_where(Choose choose) const;
+    std::vector<Range> content_of(const std::vector<Piece> &pieces) const;
+    void end_former_places(Lock &lock);
+    void drop_idle_paused();
+    CUresult put_behind(const std::vector<Piece> &pieces, const std::vector<Range> &content,
+                        Refused &refused);
+
     const PageDriver driver_{context_, options_.rdma};
     PageAccess access_{context_, heap_};
+    HostCopy copy_{context_};           // of what is paused
     std::vector<Piece> refused_pieces_; // as refused_, and mapped nowhere
     uint64_t moved_ns_ = 0;             // what moving has cost, in the driver
 };

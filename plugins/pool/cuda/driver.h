@@ -52,6 +52,11 @@ struct Driver : cuda::Entries {
     EMM_POOL_OPTIONAL(cuMemHostAlloc);
     EMM_POOL_OPTIONAL(cuMemFreeHost);
     EMM_POOL_OPTIONAL(cuMemHostGetDevicePointer);
+    EMM_POOL_OPTIONAL(cuStreamCreate);
+    EMM_POOL_OPTIONAL(cuStreamDestroy);
+    EMM_POOL_OPTIONAL(cuStreamSynchronize);
+    EMM_POOL_OPTIONAL(cuMemcpyDtoHAsync);
+    EMM_POOL_OPTIONAL(cuMemcpyHtoDAsync);
     EMM_POOL_OPTIONAL(cuStreamQuery);
     EMM_POOL_OPTIONAL(cuStreamGetFlags);
     EMM_POOL_OPTIONAL(cuMemAddressReserve);

@@ -60,6 +60,7 @@ public:
     Segment *next_whole(const Segment &segment) const { return whole_.next(segment); }
     Segment *first_segment() const { return segments_.first(); }
     Segment *next_segment(const Segment &segment) const { return segments_.next(segment); }
+    Segment &segment_at(uint64_t address) const { return *map_.find(address); } // needs no lock
 
     // --- pages: heap_pages.cpp ---
     struct Room {

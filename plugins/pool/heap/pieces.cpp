@@ -22,6 +22,10 @@ void Pieces::set_other(uint64_t address, uint64_t other) {
     pages_[number(address)].other = other;
 }
 
+void Pieces::set_handle(uint64_t address, uint64_t handle) {
+    pages_[number(address)].handle = handle;
+}
+
 Piece Pieces::at(uint64_t address) const {
     const uint64_t page = number(address);
     const int64_t extent = pages_[page].extent;

@@ -12,9 +12,9 @@ constexpr uint64_t page_bytes = 2ull << 20; // what every piece is a multiple of
 
 struct Piece {
     uint64_t address = 0;
-    uint64_t bytes = 0; // 0: there is none
-    uint64_t handle = 0;
-    uint64_t other = 0; // the next of its places, in a ring by address; 0: it has one place
+    uint64_t bytes = 0;  // 0: there is none
+    uint64_t handle = 0; // 0: its pool is paused, and nothing is mapped
+    uint64_t other = 0;  // the next of its places, in a ring by address; 0: it has one place
 
     uint64_t end() const { return address + bytes; }
     explicit operator bool() const { return bytes != 0; }
@@ -38,7 +38,8 @@ public:
     bool has_range() const { return pages_.size() > 0; }
     void add(const Piece &piece); // where nothing is
     void remove(const Piece &piece);
-    void set_other(uint64_t address, uint64_t other); // of the piece that begins there
+    void set_other(uint64_t address, uint64_t other);   // of the piece that begins there
+    void set_handle(uint64_t address, uint64_t handle); // the same
 
     Piece at(uint64_t address) const; // the piece that holds the byte there
     // The first piece that begins at `from` or behind it and ends at `end` or before it.

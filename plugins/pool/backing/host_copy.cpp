@@ -1,0 +1,140 @@
+#include "host_copy.h"
+
+#include "cuda/relaxed.h"
+#include "heap/segment.h"
+#include "order/copies.h"
+
+#include <algorithm>
+#include <sys/mman.h>
+
+namespace emm::pool {
+namespace {
+
+// Large enough that a copy of one is at the bus's speed, and so small that a host with little
+// memory left, or `host_max`, pins most of what it can.
+constexpr uint64_t chunk_bytes = 256ull << 20;
+
+} // namespace
+
+// What is there already is used first.
+CUresult HostCopy::grow(uint64_t bytes, uint64_t most_pinned) {
+    for (const Chunk &chunk : chunks_) {
+        bytes -= std::min(bytes, chunk.bytes);
+    }
+    bool pins = context_.driver.serves_host();
+    while (bytes > 0) {
+        const uint64_t size = std::min(round_up(bytes, segment_granule), chunk_bytes);
+        pins = pins && pinned() + size <= most_pinned && add(size, true);
+        if (!pins && !add(size, false)) {
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        bytes -= std::min(bytes, size);
+    }
+    return CUDA_SUCCESS;
+}
+
+bool HostCopy::add(uint64_t bytes, bool pinned) {
+    chunks_.reserve(chunks_.size() + 1);
+    void *memory = nullptr;
+    if (pinned) {
+        const Relaxed relaxed(context_.driver);
+        if (relaxed.result() != CUDA_SUCCESS ||
+            context_.driver.cuMemHostAlloc(&memory, bytes, 0) != CUDA_SUCCESS) {
+            return false;
+        }
+        pinned_ += bytes;
+    } else {
+        memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (memory == MAP_FAILED) {
+            return false;
+        }
+    }
+    chunks_.push_back({static_cast<char *>(memory), bytes, pinned});
+    return true;
+}
+
+CUresult HostCopy::save(const std::vector<Range> &ranges, uint64_t most_pinned) {
+    uint64_t bytes = 0;
+    for (const Range &range : ranges) {
+        bytes += range.bytes();
+    }
+    CUresult result = grow(bytes, most_pinned);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    saved_.clear();
+    saved_.reserve(ranges.size() + chunks_.size());
+    size_t chunk = 0;
+    uint64_t used = 0; // of that chunk
+    Copies copies(context_);
+    for (Range rest : ranges) {
+        while (rest.bytes() > 0) {
+            if (used == chunks_[chunk].bytes) {
+                chunk++;
+                used = 0;
+            }
+            const uint64_t part = std::min(rest.bytes(), chunks_[chunk].bytes - used);
+            char *const host = chunks_[chunk].memory + used;
+            copies.to_host(host, rest.begin, part);
+            saved_.push_back({{rest.begin, rest.begin + part}, host});
+            rest.begin += part;
+            used += part;
+        }
+    }
+    return copies.wait();
+}
+
+CUresult HostCopy::load(const std::vector<Range> &ranges) const {
+    if (saved_.empty() || ranges.empty()) {
+        return CUDA_SUCCESS;
+    }
+    Copies copies(context_);
+    auto saved = saved_.begin();
+    for (Range rest : ranges) {
+        while (rest.bytes() > 0) {
+            while (saved != saved_.end() && saved->range.end <= rest.begin) {
+                ++saved;
+            }
+            if (saved == saved_.end()) {
+                break;
+            }
+            const uint64_t begin = std::max(rest.begin, saved->range.begin),
+                           end = std::min(rest.end, saved->range.end);
+            if (begin < end) {
+                copies.to_device(begin, saved->host + (begin - saved->range.begin), end - begin);
+            }
+            rest.begin = std::min(rest.end, saved->range.end);
+        }
+    }
+    return copies.wait();
+}
+
+// The driver gives a dead context's pinned memory back by itself. What it refuses it is asked for
+// once more, at the next end of a pause or of the pool.
+void HostCopy::release() noexcept {
+    saved_.clear();
+    if (!chunks_.empty()) {
+        chunks_.erase(std::remove_if(chunks_.begin(), chunks_.end(),
+                                     [this](const Chunk &chunk) { return give_back(chunk); }),
+                      chunks_.end());
+    }
+}
+
+bool HostCopy::give_back(const Chunk &chunk) noexcept {
+    if (!chunk.pinned) {
+        munmap(chunk.memory, chunk.bytes);
+        return true;
+    }
+    if (context_.lives()) {
+        const Current current = context_.make_current();
+        const Relaxed relaxed(context_.driver);
+        if (current.result() != CUDA_SUCCESS ||
+            !is_returned(context_.driver.cuMemFreeHost(chunk.memory))) {
+            return false;
+        }
+    }
+    pinned_ -= chunk.bytes;
+    return true;
+}
+
+} // namespace emm::pool

@@ -1,0 +1,72 @@
+// Pieces that leave their addresses and come back to them.
+#include "page_driver.h"
+
+#include "cuda/relaxed.h"
+
+namespace emm::pool {
+namespace {
+
+// Behind the pieces that lie side by side from the first on. They are sorted by address.
+size_t end_of_run(const std::vector<Piece> &pieces, size_t first, size_t count) {
+    size_t end = first + 1;
+    while (end < count && pieces[end].address == pieces[end - 1].end()) {
+        end++;
+    }
+    return end;
+}
+
+} // namespace
+
+// A run that the driver does not unmap stays as it is.
+void PageDriver::take_away(const std::vector<Piece> &pieces, std::vector<Piece> &ret_gone,
+                           Refused &refused) const {
+    const Relaxed relaxed(driver_);
+    for (size_t i = 0, end = 0; i < pieces.size(); i = end) {
+        end = end_of_run(pieces, i, pieces.size());
+        const uint64_t begin = pieces[i].address;
+        if (driver_.cuMemUnmap(begin, pieces[end - 1].end() - begin) != CUDA_SUCCESS) {
+            continue;
+        }
+        for (size_t at = i; at < end; at++) {
+            release(pieces[at], refused);
+            ret_gone.push_back(pieces[at]);
+        }
+    }
+}
+
+CUresult PageDriver::put_behind(const std::vector<Piece> &pieces,
+                                const std::vector<CUmemAccessDesc> &access, const Heap &heap,
+                                size_t &ret_mapped) const {
+    const Relaxed relaxed(driver_);
+    CUresult result = CUDA_SUCCESS;
+    for (ret_mapped = 0; ret_mapped < pieces.size(); ret_mapped++) {
+        const Piece &piece = pieces[ret_mapped];
+        result = map_piece(heap.segment_at(piece.address), piece.address, piece);
+        if (result != CUDA_SUCCESS) {
+            return result;
+        }
+    }
+    for (size_t i = 0, end = 0; i < pieces.size() && result == CUDA_SUCCESS; i = end) {
+        end = end_of_run(pieces, i, pieces.size());
+        const uint64_t begin = pieces[i].address;
+        result = driver_.cuMemSetAccess(begin, pieces[end - 1].end() - begin, access.data(),
+                                        access.size());
+    }
+    return result;
+}
+
+// What the driver does not unmap is unmapped before something else is mapped there.
+void PageDriver::withdraw(const std::vector<Piece> &pieces, size_t mapped, const Heap &heap,
+                          Refused &refused) const noexcept {
+    const Relaxed relaxed(driver_);
+    for (size_t i = 0; i < pieces.size(); i++) {
+        const Piece &piece = pieces[i];
+        if (i < mapped && driver_.cuMemUnmap(piece.address, piece.bytes) != CUDA_SUCCESS &&
+            driver_.cuMemUnmap(piece.address, piece.bytes) != CUDA_SUCCESS) {
+            heap.segment_at(piece.address).stuck = true;
+        }
+        release(piece, refused);
+    }
+}
+
+} // namespace emm::pool
