@@ -130,6 +130,23 @@ class Calls(unittest.TestCase):
         free, total = emm.memory_info(context)
         self.assertLessEqual(free, total)
 
+    def test_a_pool_is_paused_and_resumed_by_its_name(self):
+        pool = emm.context_named(emm.context_for_device(0), "asleep")
+        ptr = ctypes.c_ulonglong()
+        emm.check(emm.lib.emm_memalloc(pool, 8 << 20, emm.UNORDERED, ctypes.byref(ptr)))
+        self.assertGreaterEqual(emm.pause("asleep"), 8 << 20)
+        self.assertEqual(emm.pause("asleep"), 0)
+        with self.assertRaises(emm.Error) as raised:
+            emm.check(emm.lib.emm_memalloc(pool, 4096, emm.UNORDERED, ctypes.byref(ptr)))
+        self.assertEqual(raised.exception.status, emm.EMM_E_PAUSED)
+        emm.resume("asleep", keep_copy=True)
+        self.assertEqual(emm.stats(pool).paused_bytes, 0)
+        emm.pause(discard=True)
+        self.assertGreater(emm.stats(pool).paused_bytes, 0)
+        emm.resume()
+        with self.assertRaises(ValueError):
+            emm.pause("nobody")
+
     def test_a_named_pool_has_a_manager_of_its_own(self):
         context = emm.context_for_device(0)
         pool = emm.context_named(context, "kv-cache", "max=64MiB")

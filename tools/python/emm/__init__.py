@@ -13,8 +13,8 @@ from ._constants import *  # noqa: F403
 from ._constants import __all__ as _constants
 from ._error import Error, OutOfMemoryError, check
 from ._process import (
-    context_for_device, context_named, current_context, device_account, driver_info, memory_info, plugin_info,
-    set_plugin, shutdown, stats,
+    context_for_device, context_named, current_context, device_account, driver_info, memory_info, pause,
+    plugin_info, resume, set_plugin, shutdown, stats,
 )
 from ._register import register
 
@@ -23,7 +23,6 @@ __version__ = lib.emm_version().decode()
 __all__ = [
     *_constants, "UNORDERED", "Array", "ContextInfo", "Counters", "DeviceAccount", "DriverInfo", "Error",
     "IpcHandle", "MemoryInfo", "OutOfMemoryError", "PluginInfo", "Stats", "check", "context_for_device", "context_named",
-    "current_context", "device_account", "driver_info", "lib", "library_path", "memory_info", "plugin_info", "register",
-    "set_plugin",
-    "shutdown", "stats",
+    "current_context", "device_account", "driver_info", "lib", "library_path", "memory_info", "pause", "plugin_info", "register",
+    "resume", "set_plugin", "shutdown", "stats",
 ]

@@ -1,9 +1,12 @@
 """What a Python program asks of emm as a whole: plugin, driver, contexts, figures."""
 import os
-from ctypes import byref, c_size_t, c_void_p
+from ctypes import CFUNCTYPE, byref, c_int, c_size_t, c_void_p, cast
 
-from ._api import DeviceAccount, DriverInfo, PluginInfo, Stats, lib
-from ._error import check
+from ._api import ContextInfo, DeviceAccount, DriverInfo, PluginInfo, Stats, lib
+from ._constants import EMM_PAUSE_DISCARD, EMM_PAUSE_KEEP, EMM_PAUSE_UNSHARED, EMM_RESUME_KEEP_COPY
+from ._error import Error, check
+
+ContextVisitor = CFUNCTYPE(c_int, c_void_p, c_void_p)
 
 
 def set_plugin(spec):
@@ -42,6 +45,49 @@ def context_named(context, name, options=None):
     manager of its own. `options` ("max=2GiB") replace those of the plugin in force."""
     return made_by(lib.emm_context_named, context, os.fsencode(name),
                    None if options is None else os.fsencode(options)).value
+
+
+def pause(name=None, *, discard=False, unshared=False):
+    """Returns the device memory of the pool `name` to the driver, in each CUDA context that has one;
+    without a name, that of all pools. Addresses stay: tensors and captured graphs are good again after
+    resume(name), and no work may use them before. The content is kept in host memory, or with
+    `discard` is undefined afterwards. `unshared` refuses memory that other processes may have open.
+    Tells how many bytes went back. If one context refuses, those that were paused are resumed."""
+    flags = EMM_PAUSE_DISCARD if discard else EMM_PAUSE_KEEP
+    flags |= EMM_PAUSE_UNSHARED if unshared else 0
+    paused, released = [], 0
+    try:
+        for context in _contexts_with(name):
+            released += made_by(lib.emm_context_pause, context, flags, kind=c_size_t).value
+            paused.append(context)
+    except Error:
+        for context in paused:
+            lib.emm_context_resume(context, 0)
+        raise
+    return released
+
+
+def resume(name=None, *, keep_copy=False):
+    """Takes memory behind the addresses again, with its content if that was kept. With `keep_copy` the
+    host memory of the copy stays for the next pause, which is quicker then. OutOfMemoryError: the
+    device has not enough, and what is missing stays paused; it can be called again."""
+    for context in _contexts_with(name):
+        check(lib.emm_context_resume(context, EMM_RESUME_KEEP_COPY if keep_copy else 0))
+
+
+def _contexts_with(name):
+    """Those that are served: the pools of that name; without one, each CUDA context's own."""
+    wanted, found = b"" if name is None else os.fsencode(name), []
+
+    def visit(context, _):
+        if made_by(lib.emm_context_get_info, context, kind=ContextInfo).pool == wanted:
+            found.append(context)
+        return 0
+
+    check(lib.emm_foreach_context(cast(ContextVisitor(visit), c_void_p), None))
+    if not found:
+        raise ValueError("no context is served yet" if name is None else f"there is no pool {name!r}")
+    return found
 
 
 def memory_info(context):

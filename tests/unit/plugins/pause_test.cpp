@@ -1,0 +1,177 @@
+// Behaviour: pause and resume as a program sees them, on a plugin that can and on those that
+// cannot.
+#include "gpu.h"
+
+#include <vector>
+
+namespace {
+
+constexpr size_t whole_mib = 1 << 20;
+
+bool pauses() {
+    return plugin_name() == "pool";
+}
+
+emm_context *make_pool(const Gpu &gpu, const char *name, const char *options = nullptr) {
+    emm_context *pool = nullptr;
+    const emm_status status = emm_context_named(gpu.emm(), name, options, &pool);
+    INFO(emm_last_error()->text);
+    REQUIRE(status == EMM_OK);
+    return pool;
+}
+
+uint64_t paused_bytes(emm_context *pool) {
+    emm_stats stats = {};
+    stats.struct_size = sizeof stats;
+    REQUIRE(emm_get_stats(pool, &stats) == EMM_OK);
+    return stats.paused_bytes;
+}
+
+emm_deviceptr allocate_in(emm_context *pool, size_t size) {
+    emm_deviceptr ptr = 0;
+    REQUIRE(emm_memalloc(pool, size, EMM_STREAM_UNORDERED, &ptr) == EMM_OK);
+    return ptr;
+}
+
+emm_status pause(emm_context *pool, uint32_t flags = EMM_PAUSE_KEEP) {
+    size_t released = 0;
+    return emm_context_pause(pool, flags, &released);
+}
+
+} // namespace
+
+TEST_CASE("a plugin that cannot pause says so in a sentence, and goes on") {
+    const Gpu gpu;
+    if (pauses()) {
+        return;
+    }
+    const emm_deviceptr ptr = gpu.allocate(whole_mib);
+    size_t released = 7;
+    CHECK(emm_context_pause(gpu.emm(), EMM_PAUSE_KEEP, &released) == EMM_E_NOT_SUPPORTED);
+    CHECK(released == 7);
+    CHECK(std::string(emm_last_error()->text).find("pause") != std::string::npos);
+    CHECK(emm_context_resume(gpu.emm(), 0) == EMM_OK);
+    CHECK(gpu.free(ptr, whole_mib) == EMM_OK);
+}
+
+TEST_CASE("flags of pause and resume that are none are refused") {
+    const Gpu gpu;
+    for (const uint32_t flags : {0u, EMM_PAUSE_KEEP | EMM_PAUSE_DISCARD, EMM_PAUSE_UNSHARED, 9u}) {
+        CHECK(emm_context_pause(gpu.emm(), flags, nullptr) == EMM_E_INVALID_VALUE);
+    }
+    CHECK(emm_context_resume(gpu.emm(), 2) == EMM_E_INVALID_VALUE);
+    CHECK(emm_context_pause(nullptr, EMM_PAUSE_KEEP, nullptr) == EMM_E_INVALID_VALUE);
+}
+
+TEST_CASE("a named pool pauses alone, and the CUDA context with all its pools") {
+    const Gpu gpu;
+    if (!pauses()) {
+        return;
+    }
+    emm_context *const weights = make_pool(gpu, "weights"), *const cache =
+                                                                make_pool(gpu, "kv-cache");
+    const emm_deviceptr kept = allocate_in(weights, 8 * whole_mib),
+                        other = allocate_in(cache, 8 * whole_mib);
+    const emm_deviceptr own = gpu.allocate(8 * whole_mib);
+    fill(kept, 8 * whole_mib, 0x11, nullptr);
+    fill(other, 8 * whole_mib, 0x22, nullptr);
+    const uint64_t before = device_bytes();
+    size_t released = 0;
+    REQUIRE(emm_context_pause(weights, EMM_PAUSE_KEEP, &released) == EMM_OK);
+    CHECK(released == before - device_bytes());
+    CHECK(paused_bytes(weights) == released);
+    CHECK(paused_bytes(cache) == 0);
+    emm_deviceptr none = 0;
+    CHECK(emm_memalloc(weights, whole_mib, EMM_STREAM_UNORDERED, &none) == EMM_E_PAUSED);
+    CHECK(emm_memfree(cache, allocate_in(cache, whole_mib), whole_mib, EMM_STREAM_UNORDERED) ==
+          EMM_OK);
+    REQUIRE(emm_context_pause(gpu.emm(), EMM_PAUSE_KEEP, &released) == EMM_OK);
+    for (emm_context *const pool : {weights, cache, gpu.emm()}) {
+        CHECK(paused_bytes(pool) > 0);
+    }
+    REQUIRE(emm_context_resume(gpu.emm(), 0) == EMM_OK);
+    for (emm_context *const pool : {weights, cache, gpu.emm()}) {
+        CHECK(paused_bytes(pool) == 0);
+    }
+    CHECK(last_word(kept, 8 * whole_mib) == 0x11);
+    CHECK(last_word(other, 8 * whole_mib) == 0x22);
+    CHECK(gpu.free(own, 8 * whole_mib) == EMM_OK);
+}
+
+TEST_CASE("where one of several pools cannot be paused, none is") {
+    const Gpu gpu;
+    if (!pauses()) {
+        return;
+    }
+    emm_context *const first = make_pool(gpu, "first"), *const last = make_pool(gpu, "last");
+    for (emm_context *const refuses : {first, last}) {
+        allocate_in(first, whole_mib);
+        allocate_in(last, whole_mib);
+        REQUIRE(emm_defer_cleanup_begin(refuses) == EMM_OK);
+        CHECK(pause(gpu.emm()) == EMM_E_BUSY);
+        CHECK(paused_bytes(first) + paused_bytes(last) + paused_bytes(gpu.emm()) == 0);
+        REQUIRE(emm_defer_cleanup_end(refuses) == EMM_OK);
+    }
+    REQUIRE(pause(last) == EMM_OK); // stays so
+    REQUIRE(emm_defer_cleanup_begin(first) == EMM_OK);
+    CHECK(pause(gpu.emm()) == EMM_E_BUSY);
+    CHECK(paused_bytes(last) > 0);
+}
+
+TEST_CASE("a resume finds what other pools keep, and fails where there is not enough", "[sim]") {
+    const Gpu gpu;
+    if (!pauses()) {
+        return;
+    }
+    emm_context *const engine = make_pool(gpu, "engine"), *const other = make_pool(gpu, "other");
+    const size_t large = 5000 * whole_mib;
+    const emm_deviceptr ptr = allocate_in(engine, large);
+    REQUIRE(pause(engine, EMM_PAUSE_DISCARD) == EMM_OK);
+    const emm_deviceptr meanwhile = allocate_in(other, large);
+    CHECK(emm_context_resume(engine, 0) == EMM_E_OUT_OF_MEMORY);
+    CHECK(std::string(emm_last_error()->text).find("paused") != std::string::npos);
+    CHECK(paused_bytes(engine) >= large);
+    REQUIRE(emm_memfree(other, meanwhile, large, EMM_STREAM_UNORDERED) == EMM_OK); // it caches that
+    CHECK(emm_context_resume(engine, 0) == EMM_OK);
+    fill(ptr, large, 0x33, nullptr);
+    synchronize(nullptr);
+}
+
+TEST_CASE("while a pool is paused its handles live, are released, and are dropped by a reset") {
+    const Gpu gpu;
+    if (!pauses()) {
+        return;
+    }
+    emm_memory *freed = nullptr, *dropped = nullptr, *none = nullptr;
+    REQUIRE(emm_memory_alloc(gpu.emm(), whole_mib, EMM_STREAM_LEGACY, &freed) == EMM_OK);
+    REQUIRE(emm_memory_alloc(gpu.emm(), whole_mib, EMM_STREAM_LEGACY, &dropped) == EMM_OK);
+    REQUIRE(pause(gpu.emm()) == EMM_OK);
+    CHECK(emm_memory_alloc(gpu.emm(), whole_mib, EMM_STREAM_LEGACY, &none) == EMM_E_PAUSED);
+    CHECK(emm_memory_release(freed) == EMM_OK);
+    REQUIRE(emm_context_reset(gpu.emm()) == EMM_OK);
+    CHECK(paused_bytes(gpu.emm()) == 0);
+    CHECK(emm_memory_release(dropped) == EMM_OK);
+    CHECK(gpu.free(gpu.allocate(whole_mib), whole_mib) == EMM_OK);
+    REQUIRE(pause(gpu.emm()) == EMM_OK);
+    REQUIRE(emm_context_retire(gpu.emm()) == EMM_OK);
+    CHECK(pause(gpu.emm()) == EMM_E_RETIRED);
+}
+
+TEST_CASE("a pressure callback cannot pause") {
+    const Gpu gpu;
+    static emm_status inside = EMM_OK;
+    inside = EMM_OK;
+    emm_set_pressure_callback(
+        [](emm_context *context, size_t, void *) -> size_t {
+            inside = pause(context);
+            return 0;
+        },
+        nullptr);
+    emm_deviceptr none = 0;
+    size_t free = 0, total = 0;
+    REQUIRE(emm_get_memory_info(gpu.emm(), &free, &total) == EMM_OK);
+    gpu.allocate(whole_mib);
+    CHECK(emm_memalloc(gpu.emm(), total, EMM_STREAM_UNORDERED, &none) == EMM_E_OUT_OF_MEMORY);
+    emm_set_pressure_callback(nullptr, nullptr);
+    CHECK(inside == EMM_E_REENTERED);
+}
