@@ -2,7 +2,6 @@
 
 #include "cuda/relaxed.h"
 #include "heap/segment.h"
-#include "order/copies.h"
 
 #include <algorithm>
 #include <sys/mman.h>
@@ -58,7 +57,10 @@ CUresult HostCopy::save(const std::vector<Range> &ranges, uint64_t most_pinned) 
     for (const Range &range : ranges) {
         bytes += range.bytes();
     }
-    CUresult result = grow(bytes, most_pinned);
+    if (!settle()) {
+        return CUDA_ERROR_UNKNOWN;
+    }
+    const CUresult result = grow(bytes, most_pinned);
     if (result != CUDA_SUCCESS) {
         return result;
     }
@@ -66,7 +68,6 @@ CUresult HostCopy::save(const std::vector<Range> &ranges, uint64_t most_pinned) 
     saved_.reserve(ranges.size() + chunks_.size());
     size_t chunk = 0;
     uint64_t used = 0; // of that chunk
-    Copies copies(context_);
     for (Range rest : ranges) {
         while (rest.bytes() > 0) {
             if (used == chunks_[chunk].bytes) {
@@ -75,20 +76,16 @@ CUresult HostCopy::save(const std::vector<Range> &ranges, uint64_t most_pinned) 
             }
             const uint64_t part = std::min(rest.bytes(), chunks_[chunk].bytes - used);
             char *const host = chunks_[chunk].memory + used;
-            copies.to_host(host, rest.begin, part);
+            copies_.to_host(host, rest.begin, part);
             saved_.push_back({{rest.begin, rest.begin + part}, host});
             rest.begin += part;
             used += part;
         }
     }
-    return copies.wait();
+    return copies_.wait();
 }
 
-CUresult HostCopy::load(const std::vector<Range> &ranges) const {
-    if (saved_.empty() || ranges.empty()) {
-        return CUDA_SUCCESS;
-    }
-    Copies copies(context_);
+CUresult HostCopy::load(const std::vector<Range> &ranges) {
     auto saved = saved_.begin();
     for (Range rest : ranges) {
         while (rest.bytes() > 0) {
@@ -101,19 +98,19 @@ CUresult HostCopy::load(const std::vector<Range> &ranges) const {
             const uint64_t begin = std::max(rest.begin, saved->range.begin),
                            end = std::min(rest.end, saved->range.end);
             if (begin < end) {
-                copies.to_device(begin, saved->host + (begin - saved->range.begin), end - begin);
+                copies_.to_device(begin, saved->host + (begin - saved->range.begin), end - begin);
             }
             rest.begin = std::min(rest.end, saved->range.end);
         }
     }
-    return copies.wait();
+    return copies_.wait();
 }
 
 // The driver gives a dead context's pinned memory back by itself. What it refuses it is asked for
 // once more, at the next end of a pause or of the pool.
 void HostCopy::release() noexcept {
     saved_.clear();
-    if (!chunks_.empty()) {
+    if (!chunks_.empty() && settle()) {
         chunks_.erase(std::remove_if(chunks_.begin(), chunks_.end(),
                                      [this](const Chunk &chunk) { return give_back(chunk); }),
                       chunks_.end());

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cuda/served_context.h"
+#include "order/copies.h"
 #include "policy/copies.h"
 
 #include <atomic>
@@ -11,7 +12,7 @@ namespace emm::pool {
 
 class HostCopy {
 public:
-    explicit HostCopy(const ServedContext &context) : context_(context) {}
+    explicit HostCopy(const ServedContext &context) : context_(context), copies_(context) {}
     ~HostCopy() { release(); }
     HostCopy(const HostCopy &) = delete;
     HostCopy &operator=(const HostCopy &) = delete;
@@ -20,7 +21,9 @@ public:
     // `most_pinned`: how much of it may be pinned. Throws std::bad_alloc.
     CUresult save(const std::vector<Range> &ranges, uint64_t most_pinned);
     // Back, as far as they were saved: these have memory again.
-    CUresult load(const std::vector<Range> &ranges) const;
+    CUresult load(const std::vector<Range> &ranges);
+    // Waits for copies whose end was not seen. False: they may go on, and use both sides.
+    bool settle() { return !copies_.go_on() || (copies_.wait(), !copies_.go_on()); }
 
     void forget() { saved_.clear(); } // the content, and keeps the memory for the next one
     void release() noexcept;          // both
@@ -41,6 +44,7 @@ private:
     bool give_back(const Chunk &chunk) noexcept;
 
     const ServedContext &context_;
+    Copies copies_;
     std::vector<Chunk> chunks_;
     std::vector<Saved> saved_; // in the order of addresses
     std::atomic<uint64_t> pinned_{0};

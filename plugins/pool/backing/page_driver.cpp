@@ -221,6 +221,9 @@ uint64_t PageDriver::give_back(Segment &segment, Refused &refused) const {
     const Relaxed relaxed(driver_);
     segment.pieces.each([&](const Piece &piece) {
         if (piece.handle == 0) {
+            if (segment.stuck) {
+                driver_.cuMemUnmap(piece.address, piece.bytes);
+            }
             bytes += piece.bytes;
             segment.pieces.remove(piece);
         } else if (driver_.cuMemUnmap(piece.address, piece.bytes) == CUDA_SUCCESS) {

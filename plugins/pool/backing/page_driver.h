@@ -64,8 +64,8 @@ public:
     CUresult put_behind(const std::vector<Piece> &pieces,
                         const std::vector<CUmemAccessDesc> &access, const Heap &heap,
                         size_t &ret_mapped) const;
-    // The first `mapped` of them are mapped no more, and all go back.
-    void withdraw(const std::vector<Piece> &pieces, size_t mapped, const Heap &heap,
+    // The first `mapped` of them are mapped no more, unless copies still use them; all go back.
+    void withdraw(const std::vector<Piece> &pieces, size_t mapped, bool in_use, const Heap &heap,
                   Refused &refused) const noexcept;
 
     void await_device() const; // for all work of the context: cuMemUnmap waits for none

@@ -55,14 +55,15 @@ CUresult PageDriver::put_behind(const std::vector<Piece> &pieces,
     return result;
 }
 
-// What the driver does not unmap is unmapped before something else is mapped there.
-void PageDriver::withdraw(const std::vector<Piece> &pieces, size_t mapped, const Heap &heap,
-                          Refused &refused) const noexcept {
+// What stays mapped is unmapped before something else is mapped there.
+void PageDriver::withdraw(const std::vector<Piece> &pieces, size_t mapped, bool in_use,
+                          const Heap &heap, Refused &refused) const noexcept {
     const Relaxed relaxed(driver_);
     for (size_t i = 0; i < pieces.size(); i++) {
         const Piece &piece = pieces[i];
-        if (i < mapped && driver_.cuMemUnmap(piece.address, piece.bytes) != CUDA_SUCCESS &&
-            driver_.cuMemUnmap(piece.address, piece.bytes) != CUDA_SUCCESS) {
+        if (i < mapped &&
+            (in_use || (driver_.cuMemUnmap(piece.address, piece.bytes) != CUDA_SUCCESS &&
+                        driver_.cuMemUnmap(piece.address, piece.bytes) != CUDA_SUCCESS))) {
             heap.segment_at(piece.address).stuck = true;
         }
         release(piece, refused);

@@ -196,10 +196,13 @@ CUresult Pages::resume(Lock &lock, bool keeps_copy) {
 CUresult Pages::put_behind(const std::vector<Piece> &pieces, const std::vector<Range> &content,
                            Refused &refused) {
     size_t mapped = 0;
-    CUresult result = driver_.put_behind(pieces, access_.granted(), heap_, mapped);
+    CUresult result = copy_.settle() ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
+    if (result == CUDA_SUCCESS) {
+        result = driver_.put_behind(pieces, access_.granted(), heap_, mapped);
+    }
     result = result == CUDA_SUCCESS ? copy_.load(content) : result;
     if (result != CUDA_SUCCESS) {
-        driver_.withdraw(pieces, mapped, heap_, refused);
+        driver_.withdraw(pieces, mapped, !copy_.settle(), heap_, refused);
     }
     return result;
 }

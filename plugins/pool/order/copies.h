@@ -2,7 +2,6 @@
 // waits for them, and no capture notices. No lock is held, and the context is current.
 #pragma once
 
-#include "cuda/relaxed.h"
 #include "cuda/served_context.h"
 
 namespace emm::pool {
@@ -14,21 +13,25 @@ public:
                driver.cuMemcpyDtoHAsync && driver.cuMemcpyHtoDAsync;
     }
 
-    explicit Copies(const ServedContext &context);
-    ~Copies();
+    explicit Copies(const ServedContext &context) : context_(context), driver_(context.driver) {}
     Copies(const Copies &) = delete;
     Copies &operator=(const Copies &) = delete;
 
-    // The first failure stays, and nothing is copied after it.
+    // After a failure nothing more is copied until the next wait.
     void to_host(void *host, CUdeviceptr device, uint64_t bytes);
     void to_device(CUdeviceptr device, const void *host, uint64_t bytes);
-    CUresult wait(); // until all of them are done
+    // Until all of them are done: what failed first, or the wait. Where that fails they may go on,
+    // and neither side's memory is given back before another wait succeeds.
+    CUresult wait();
+    bool go_on() const { return stream_; }
 
 private:
+    bool begin();
+
+    const ServedContext &context_;
     const Driver &driver_;
-    const Relaxed relaxed_;
-    CUstream stream_ = nullptr;
-    CUresult result_;
+    CUstream stream_ = nullptr; // while copies may be under way
+    CUresult result_ = CUDA_SUCCESS;
 };
 
 } // namespace emm::pool
