@@ -152,6 +152,22 @@ CACHE_FAULTS = {
     "frees-any-size": ["memory/wrong-size"],
     "overflows": ["memory/absurd"],
 }
+# Of libemm-bad-pause.so, which is about pauses alone.
+PAUSE_FAULTS = {
+    "boasts": ["pause/returns"],
+    "keeps-large-ones": ["pause/no-memory", "pause/returns"],
+    "pauses-twice": ["pause/returns"],
+    "loses-content": ["faults/pause", "pause/content", "pause/no-memory", "pause/waits"],
+    "does-not-wait": ["pause/waits"],
+    "pauses-in-captures": ["pause/refusals"],
+    "pauses-in-sections": ["pause/refusals"],
+    "allocates": ["pause/no-memory", "pause/requests"],
+    "refuses-frees": ["pause/requests"],
+    "half-resumed": ["faults/pause", "pause/no-memory"],
+    "loses-copies": ["pause/ends"],
+    "stays-paused": ["pause/ends"],
+}
+PAUSE_CASES = ["pause/", "faults/pause"]
 if "address" in os.environ.get("EMM_TEST_SANITIZERS", ""):
     for name in "host-overrun", "info-overrun":
         del FAULTS[name]  # the sanitizer ends the suite there, which is what it is for
@@ -200,6 +216,15 @@ class ConformanceSuite(unittest.TestCase):
         for name, cases in FILES.items():
             with self.subTest(name):
                 report, status = check(fixture(name), *filters(cases))
+                self.assertEqual((failed(report), status), (sorted(cases), 1))
+
+    def test_each_plugin_that_pauses_badly_fails_the_cases_of_its_fault(self):
+        words = [word for name in PAUSE_CASES for word in ("--filter", name)]
+        report, status = check(fixture("bad-pause"), *words)
+        self.assertEqual((failed(report), report["skipped"], status), ([], 0, 0))
+        for fault, cases in PAUSE_FAULTS.items():
+            with self.subTest(fault):
+                report, status = check(fixture("bad-pause"), *words, EMM_TEST_FAULT=fault)
                 self.assertEqual((failed(report), status), (sorted(cases), 1))
 
     def test_a_case_about_a_function_that_the_plugin_leaves_out_is_skipped_and_says_so(self):

@@ -218,6 +218,50 @@ void reset(const CheckedPlugin &plugin) {
         Leaks::of_refused_frees);
 }
 
+// What the driver does not take in a pause stays where it is. A second pause changes nothing, and
+// neither does a second resume.
+void pause(const CheckedPlugin &plugin) {
+    const Bare bare = on_device(plugin);
+    need(bare.slots().pause, "it leaves pause out");
+    const bool keeps = (bare.slots().capabilities & EMM_PLUGIN_PAUSE_KEEPS) != 0;
+    using Blocks = std::vector<emm_deviceptr>;
+    const auto sleep = [keeps](const BareManager &manager) {
+        size_t released = 0;
+        return EMM_SLOT(manager, pause, keeps ? EMM_PAUSE_KEEP : EMM_PAUSE_DISCARD, &released);
+    };
+    const auto wake = [](const BareManager &manager) { return EMM_SLOT(manager, resume, 0u); };
+    if (sleep(BareManager(bare)) == EMM_E_NOT_SUPPORTED) {
+        throw Skipped("it does not pause with these options, or on this device");
+    }
+    for (const bool in_resume : {false, true}) {
+        const auto step_of = [&](const BareManager &manager) {
+            return in_resume ? wake(manager) : sleep(manager);
+        };
+        fail_each(
+            bare,
+            [&](const BareManager &manager) {
+                const Blocks blocks = {manager.alloc(1000), manager.alloc(3 * mib)};
+                for (const emm_deviceptr ptr : blocks) {
+                    mark(nullptr, ptr, 1000, 0x5a);
+                }
+                expect(!in_resume || sleep(manager) >= EMM_OK, "pause fails: {}", last_said().text);
+                return blocks;
+            },
+            [&](const BareManager &manager, const Blocks &) { return step_of(manager); },
+            [&](const BareManager &manager, const Blocks &blocks, const Step &step) {
+                must_again(in_resume ? "resume" : "pause", step, step_of(manager));
+                must_again("resume", step, wake(manager));
+                for (const emm_deviceptr ptr : blocks) {
+                    expect(!keeps || is_marked(nullptr, ptr, 1000, 0x5a),
+                           "after {} in {} a block has other content", step.fault,
+                           in_resume ? "resume" : "pause");
+                }
+                empty(manager, blocks);
+            },
+            Leaks::of_refused_frees);
+    }
+}
+
 struct Pinned {
     void *host = nullptr;
     emm_deviceptr device = 77;
@@ -256,7 +300,7 @@ void destroy(const CheckedPlugin &plugin) {
         EMM_REQUIRE_CUDA_ENTRY(cuCtxSynchronize);
         const Fault fault(fmt::format("any@{}", n));
         const emm_status status = call("destroy", bare.slots().destroy, made);
-        expect(status >= EMM_E_ALREADY_FREED, "destroy answers {}", status);
+        expect(status >= EMM_E_PAUSED, "destroy answers {}", status);
         run_deferred(EMM_DEFERRED_RUN);
         if (!fault.happened()) {
             return;
@@ -352,6 +396,8 @@ std::vector<Case> fault_cases() {
         {"faults/trim", "EMM-P-21", "a trim that fails can be done again", trim_refused,
          on_simulator},
         {"faults/reset", "EMM-P-21", "a reset that fails can be done again", reset, on_simulator},
+        {"faults/pause", "EMM-P-21 EMM-P-65", "a pause or a resume that fails can be done again",
+         pause, on_simulator},
         {"faults/memhostalloc", "EMM-P-21", "pinned memory that fails leaves nothing behind",
          host_alloc, on_simulator},
         {"faults/destroy", "EMM-P-21", "a destroy that fails comes to its end", destroy,

@@ -65,8 +65,8 @@ const std::vector<Case> &cases() {
         for (const auto &part :
              {library_cases(), table_cases(), memory_cases(), account_cases(), statistics_cases(),
               lifetime_cases(), version_cases(), thread_cases(), wait_cases(), fault_cases(),
-              stream_cases(), capture_cases(), cleanup_cases(), trim_cases(), host_memory_cases(),
-              process_cases(), host_side_cases()}) {
+              stream_cases(), capture_cases(), cleanup_cases(), trim_cases(), pause_cases(),
+              host_memory_cases(), process_cases(), host_side_cases()}) {
             made.insert(made.end(), part.begin(), part.end());
         }
         return made;

@@ -36,6 +36,7 @@ std::vector<Case> stream_cases();
 std::vector<Case> capture_cases();
 std::vector<Case> cleanup_cases();
 std::vector<Case> trim_cases();
+std::vector<Case> pause_cases();
 std::vector<Case> host_memory_cases();
 std::vector<Case> process_cases();
 std::vector<Case> host_side_cases();
