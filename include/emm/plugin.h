@@ -419,9 +419,10 @@ typedef struct emm_plugin {
      * Gives up the manager and all memory behind it, handed out or not, and the events, streams and
      * pools that it has made. Called by shutdown and retire, never at process exit. The context may
      * have died already, and its handle and addresses may be another context's by now: ask for its
-     * id before anything is returned to the driver. A driver call that says that it died is no
-     * error. Sections, registered streams and captures that go on end with it, unannounced.
-     * Required. [exclusive]
+     * id, by the cuCtxGetId of host->driver, before anything is returned to the driver. Here emm
+     * answers that, because the driver may crash on a handle that died. A driver call that says
+     * that it died is no error. Sections, registered streams and captures that go on end with it,
+     * unannounced. Required. [exclusive]
      */
     emm_status (*destroy)(emm_manager *self);
 

@@ -17,6 +17,7 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 namespace emm::driver {
@@ -29,8 +30,20 @@ std::atomic<const Driver *> the_driver{nullptr};
 std::atomic<bool> initialized{false};
 Library library; // written once, before the_driver is
 
+thread_local CUcontext ended_context = nullptr;
+std::atomic<decltype(&::cuCtxGetId)> get_context_id{nullptr};
+
+CUresult CUDAAPI context_id(CUcontext context, unsigned long long *ret_id) {
+    return context && context == ended_context ? CUDA_ERROR_CONTEXT_IS_DESTROYED
+                                               : get_context_id.load()(context, ret_id);
+}
+
 emm_function metered(const char *name, int32_t cuda_version) noexcept {
     const emm_function plain = library.entry(name, cuda_version);
+    if (plain && std::strcmp(name, "cuCtxGetId") == 0) {
+        get_context_id.store(reinterpret_cast<decltype(&::cuCtxGetId)>(plain));
+        return reinterpret_cast<emm_function>(&context_id);
+    }
     return plain ? meter(name, plain, &entry) : nullptr;
 }
 
@@ -264,6 +277,13 @@ emm_function entry(const char *name, int32_t cuda_version) noexcept {
 emm_function metered_entry(const char *name, int32_t cuda_version) noexcept {
     const Driver *driver = nullptr;
     return load(driver) == EMM_OK ? metered(name, cuda_version) : nullptr;
+}
+
+EndedContext::EndedContext(CUcontext context) noexcept
+    : before_(std::exchange(ended_context, context)) {}
+
+EndedContext::~EndedContext() {
+    ended_context = before_;
 }
 
 const char *name_of(CUresult result) noexcept {

@@ -95,9 +95,24 @@ std::string above_limit_text();
 // The driver if it has been loaded, else NULL.
 const Driver *loaded() noexcept;
 
-// An entry point by CUDA version, NULL if there is none or no driver; `metered` ones are counted.
+// An entry point by CUDA version, NULL if there is none or no driver. `metered` ones are what emm
+// and plugins get: they are counted, and ask about no EndedContext.
 emm_function entry(const char *name, int32_t cuda_version) noexcept;
 emm_function metered_entry(const char *name, int32_t cuda_version) noexcept;
+
+// A context that is known to be gone: while one of these lives, this thread's cuCtxGetId of that
+// handle, the plugin's too, is answered without the driver. That may crash where the handle's
+// memory has become something else's. NULL: none.
+class EndedContext {
+public:
+    explicit EndedContext(CUcontext context) noexcept;
+    ~EndedContext();
+    EndedContext(const EndedContext &) = delete;
+    EndedContext &operator=(const EndedContext &) = delete;
+
+private:
+    const CUcontext before_;
+};
 
 // "CUDA_ERROR_OUT_OF_MEMORY (2)"
 const char *name_of(CUresult result) noexcept;

@@ -135,6 +135,7 @@ emm_status create_manager(emm_context &context, const loader::Selection &selecti
 // Pending frees run first. The manager takes the program's live memory with it
 // (emm_context_retire).
 void destroy_manager(emm_context &context) noexcept {
+    const driver::EndedContext ended(is_alive(context) ? nullptr : context.cuda_context);
     sharing->end(context);
     flush(context);
     if (context.manager) {

@@ -104,6 +104,22 @@ TEST_CASE("a context that died with memory pending and live is retired without h
     CHECK(next.free(theirs, 1 << 20) == EMM_OK);
 }
 
+// A GPU's driver crashes on a further question once the handle's memory is something else's.
+TEST_CASE("the driver is asked once whether a context has died that ends", "[sim]") {
+    const Gpu other;
+    CHECK(other.free(other.allocate(1 << 20), 1 << 20) == EMM_OK);
+    Gpu gpu;
+    CUstream stream = gpu.make_stream(CU_STREAM_NON_BLOCKING);
+    gpu.allocate(1 << 20);
+    gpu.allocate(1 << 20, reinterpret_cast<emm_stream>(stream));
+    CHECK(gpu.free(gpu.allocate(1 << 20), 1 << 20) == EMM_OK);
+    gpu.kill();
+    const uint64_t before = calls_of("cuCtxGetId");
+    CHECK(emm_context_retire(gpu.emm()) == EMM_OK);
+    INFO(plugin_name());
+    CHECK(calls_of("cuCtxGetId") == before + 1);
+}
+
 TEST_CASE("no memory of a context that died is given out once the next one is served") {
     Gpu gpu;
     const emm_deviceptr live = gpu.allocate(4096);
