@@ -42,4 +42,11 @@ emm_status ServedContext::failed(CUresult result, const char *call) {
                      int(result));
 }
 
+bool ServedContext::lives() const {
+    if (!has_died_.load() && !driver.is_alive(handle, id)) {
+        has_died_.store(true);
+    }
+    return !has_died_.load();
+}
+
 } // namespace emm::pool

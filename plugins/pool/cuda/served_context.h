@@ -14,8 +14,9 @@ public:
     ServedContext(const emm_host &its_host, const emm_context_info &info,
                   std::atomic<uint64_t> &serving);
 
-    // A handle of a context that died may be another's by now, and so may be its addresses.
-    bool lives() const { return driver.is_alive(handle, id); }
+    // A handle of a context that died may be another's by now, and so may be its addresses. Once
+    // the driver has said that it died it is not asked again: it may crash on such a handle.
+    bool lives() const;
     Current make_current() const { return Current(driver, handle, id); }
 
     CUresult lost() const { return lost_.load(); } // that error, or CUDA_SUCCESS
@@ -35,6 +36,7 @@ public:
 private:
     std::atomic<uint64_t> &serving_;
     std::atomic<CUresult> lost_{CUDA_SUCCESS};
+    mutable std::atomic<bool> has_died_{false};
 };
 
 } // namespace emm::pool

@@ -69,22 +69,26 @@ bool CrossContext::is_own(const WorkMark &mark) const {
 // has gone has waited for the work, or an older one of its context has a mark of it; the event goes
 // with the context.
 bool CrossContext::is_over(const WorkMark &mark) const {
-    if (!mark.event || !context_.driver.is_alive(mark.context, mark.context_id)) {
-        return true; // an event goes with its context
+    if (!mark.event) {
+        return true;
     }
     if (is_own(mark)) {
-        return events_.query(mark.event) == CUDA_SUCCESS;
+        return !context_.lives() || events_.query(mark.event) == CUDA_SUCCESS;
     }
     const registry::Visit other(mark.manager);
-    return other ? events_.query(mark.event) == CUDA_SUCCESS
-                 : !registry::is_unfinished(mark.context, mark.context_id);
+    return other ? !other->lives() || events_.query(mark.event) == CUDA_SUCCESS
+                 : !registry::is_unfinished(mark.context, mark.context_id) ||
+                       !context_.driver.is_alive(mark.context, mark.context_id);
 }
 
 void CrossContext::drop(WorkMark &mark) const {
-    if (mark.event && context_.driver.is_alive(mark.context, mark.context_id)) {
-        if (is_own(mark)) {
+    if (mark.event && is_own(mark)) {
+        if (context_.lives()) {
             events_.destroy(mark.event);
-        } else if (const registry::Visit other{mark.manager}) {
+        }
+    } else if (mark.event) {
+        const registry::Visit other(mark.manager);
+        if (other && other->lives()) {
             events_.destroy(mark.event);
         }
     }

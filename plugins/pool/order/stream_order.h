@@ -144,6 +144,7 @@ public:
     void enter_registry(); // from now on
     void leave_registry();
     bool mark_work(WorkMark &ret_mark);
+    bool lives() const { return context_.lives(); }
     bool wait_for_all_work();
     // One that this manager has in the context of another, taken out. False: there is none.
     bool take_mark_of(uint64_t manager, WorkMark &ret_mark) noexcept;

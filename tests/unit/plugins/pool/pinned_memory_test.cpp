@@ -176,6 +176,29 @@ TEST_CASE("portable memory waits for a context whose manager is reset or destroy
     }
 }
 
+// A GPU's driver crashes on a further question once the handle's memory is something else's.
+TEST_CASE("the driver is asked once about another manager's context that has died") {
+    const auto questions = [](bool has_other) {
+        Simulation here;
+        const auto there = has_other ? std::make_unique<Simulation>() : nullptr;
+        Pinned pinned(here, EMM_HOST_PORTABLE);
+        const auto look = [&] {
+            for (int i = 0; i < 8; i++) {
+                CHECK(pinned.free(pinned.alloc(1 * MiB), unordered) == EMM_OK);
+                pinned.alloc(2 * MiB);
+            }
+        };
+        look();
+        if (there) {
+            CHECK(cuda().cuCtxDestroy(there->context) == CUDA_SUCCESS);
+        }
+        const uint64_t before = cuda().call_count("cuCtxGetId");
+        look();
+        return cuda().call_count("cuCtxGetId") - before;
+    };
+    CHECK(questions(true) == questions(false) + 1);
+}
+
 TEST_CASE("portable memory waits for a context whose manager could not wait for its work") {
     Simulation here, there;
     Pinned pinned(here, EMM_HOST_PORTABLE);
