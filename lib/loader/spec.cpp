@@ -11,7 +11,7 @@
 namespace emm::loader {
 namespace {
 
-constexpr std::string_view escape_list = "%3A %3B %2C %3D or %25";
+constexpr std::string_view escape_list = "%3A %3B %2C %3D %25 or %2B";
 
 bool is_control(char c) {
     return static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
@@ -66,7 +66,22 @@ private:
 
     emm_status one_spec(Spec &ret) {
         const size_t start = position_;
-        EMM_TRY(word("a plugin's name or absolute path", ret.name));
+        const std::string_view stack = text_.substr(start, text_.find(';', start) - start);
+        plugin_ = start + find_plugin(stack);
+        while (position_ < plugin_) {
+            EMM_TRY(part("a layer's name", ret.layers.emplace_back()));
+            if (!take('+')) {
+                return unexpected("':' or '+' after the layer");
+            }
+        }
+        EMM_TRY(part("a plugin's name or absolute path", ret));
+        ret.text = text_.substr(start, position_ - start);
+        return EMM_OK;
+    }
+
+    emm_status part(const char *what, Spec &ret) {
+        const size_t start = position_;
+        EMM_TRY(word(what, ret.name));
         ret.is_path = ret.name.front() == '/';
         if (take(':')) {
             after_path_ = ret.is_path;
@@ -96,12 +111,15 @@ private:
     emm_status word(const char *what, std::string &ret) {
         const size_t start = position_;
         EMM_TRY(decoded(ret));
-        return ret.empty() ? fail(start, what, found()) : EMM_OK;
+        if (!ret.empty()) {
+            return EMM_OK;
+        }
+        return at_separator() ? unexpected(what) : fail(start, what, found());
     }
 
     // Everything up to the next delimiter.
     emm_status decoded(std::string &ret) {
-        while (!at_end() && !is_delimiter(text_[position_])) {
+        while (!at_end() && !is_delimiter(text_[position_]) && !at_separator()) {
             const char c = text_[position_];
             if (is_control(c)) {
                 return fail(position_, "a printable character", found());
@@ -129,6 +147,9 @@ private:
     }
 
     bool at_end() const { return position_ == text_.size(); }
+
+    // At the '+' behind a layer, which is none behind the plugin's beginning.
+    bool at_separator() const { return position_ < plugin_ && text_[position_] == '+'; }
 
     bool take(char c) {
         if (at_end() || text_[position_] != c) {
@@ -170,6 +191,7 @@ private:
 
     std::string_view text_;
     size_t position_ = 0;
+    size_t plugin_ = 0;       // where the plugin of this spec begins
     bool after_path_ = false; // among the settings of a plugin that was named by its path
 };
 

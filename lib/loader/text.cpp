@@ -21,6 +21,19 @@ std::string encode(std::string_view text) {
     return encoded;
 }
 
+size_t find_plugin(std::string_view spec) {
+    for (size_t begin = 0;;) {
+        size_t end = spec.find_first_of("+:/", begin);
+        if (end != spec.npos && spec[end] == ':') {
+            end = spec.find('+', end); // a value may have a '/', and writes %2B
+        }
+        if (end == spec.npos || spec[end] == '/') {
+            return begin;
+        }
+        begin = end + 1;
+    }
+}
+
 std::string tried_places(const std::vector<std::string> &tried) {
     constexpr size_t shown = 3;
     if (tried.empty()) {

@@ -4,6 +4,7 @@
 
 #include <elf.h>
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,11 +17,16 @@ struct Escape {
     std::string_view code;
 };
 
-inline constexpr Escape escapes[] = {
-    {':', "%3A"}, {';', "%3B"}, {',', "%2C"}, {'=', "%3D"}, {'%', "%25"}};
+inline constexpr Escape escapes[] = {{':', "%3A"}, {';', "%3B"}, {',', "%2C"},
+                                     {'=', "%3D"}, {'%', "%25"}, {'+', "%2B"}};
 
 // `text` as it is written in a spec: the inverse of reading one (spec.h).
 std::string encode(std::string_view text);
+
+// Where the plugin begins in "LAYER[:options]+...+PLUGIN[:options]", one spec of a list. A '+' ends
+// a layer that has a bare name; behind a '/' in a name it is a character of the path:
+// /opt/c++/x.so.
+size_t find_plugin(std::string_view spec);
 
 // How a sentence ends that tells where a plugin was looked for: " (tried A, B, C and 2 more)".
 // "" if that was nowhere.

@@ -5,6 +5,7 @@
 #include "loader/text.h"
 #include "observe/error.h"
 
+#include <algorithm>
 #include <string>
 #include <string_view>
 
@@ -13,7 +14,11 @@ using namespace emm;
 namespace {
 
 std::string written(const loader::Spec &spec) {
-    std::string text = loader::encode(spec.name);
+    std::string text;
+    for (const loader::Spec &layer : spec.layers) {
+        text += written(layer) + "+";
+    }
+    text += loader::encode(spec.name);
     const char *separator = ":";
     for (const loader::Setting &setting : spec.settings) {
         text += separator + setting.key + "=" + loader::encode(setting.value);
@@ -23,7 +28,8 @@ std::string written(const loader::Spec &spec) {
 }
 
 bool same(const loader::Spec &a, const loader::Spec &b) {
-    if (a.name != b.name || a.is_path != b.is_path || a.settings.size() != b.settings.size()) {
+    if (a.name != b.name || a.is_path != b.is_path || a.settings.size() != b.settings.size() ||
+        !std::equal(a.layers.begin(), a.layers.end(), b.layers.begin(), b.layers.end(), same)) {
         return false;
     }
     for (size_t i = 0; i < a.settings.size(); ++i) {

@@ -12,13 +12,17 @@ namespace {
 constexpr char separator = ';'; // in a path it is written %3B
 
 std::string with_absolute_path(std::string_view spec, const std::string &folder) {
+    const size_t begin = loader::find_plugin(spec);
+    const std::string_view layers = spec.substr(0, begin);
+    spec.remove_prefix(begin);
     const std::string_view plugin = spec.substr(0, spec.find(':'));
     const bool is_relative = plugin.find('/') != std::string_view::npos && plugin.front() != '/';
     if (!is_relative) {
-        return std::string(spec);
+        return std::string(layers).append(spec);
     }
     const std::filesystem::path path = loader::encode(folder) + "/" + std::string(plugin);
-    return path.lexically_normal().string() + std::string(spec.substr(plugin.size()));
+    return std::string(layers) + path.lexically_normal().string() +
+           std::string(spec.substr(plugin.size()));
 }
 
 } // namespace

@@ -58,6 +58,37 @@ TEST_CASE("a list is tried in order, each spec with its own text and options") {
     CHECK(specs[2].name == "passthrough");
 }
 
+TEST_CASE("layers stand before the plugin, the outermost first, each with its own options") {
+    const std::vector<Spec> specs = parsed("fault:nth=3,seed=/a+count+pool:max=1GiB;passthrough");
+    REQUIRE(specs.size() == 2);
+    CHECK(specs[0].text == "fault:nth=3,seed=/a+count+pool:max=1GiB");
+    CHECK(specs[0].name == "pool");
+    REQUIRE(specs[0].settings.size() == 1);
+    CHECK(specs[0].settings[0].value == "1GiB");
+    REQUIRE(specs[0].layers.size() == 2);
+    CHECK(specs[0].layers[0].text == "fault:nth=3,seed=/a");
+    CHECK(specs[0].layers[0].name == "fault");
+    CHECK(specs[0].layers[0].settings[1].value == "/a");
+    CHECK(specs[0].layers[1].name == "count");
+    CHECK(specs[1].layers.empty());
+}
+
+TEST_CASE("a layer may stand before a path, and a plus in a path begins no plugin") {
+    const std::vector<Spec> specs = parsed("count+/opt/c++/x.so:a=1+2;/opt/c++/y.so");
+    CHECK(specs[0].name == "/opt/c++/x.so");
+    CHECK(specs[0].is_path);
+    CHECK(specs[0].settings[0].value == "1+2");
+    REQUIRE(specs[0].layers.size() == 1);
+    CHECK(specs[1].name == "/opt/c++/y.so");
+    CHECK(specs[1].layers.empty());
+}
+
+TEST_CASE("a plus in a value of a bare name is written %2B") {
+    const std::vector<Spec> specs = parsed("fault:a=1%2b2+pool:b=3%2B4");
+    CHECK(specs[0].layers[0].settings[0].value == "1+2");
+    CHECK(specs[0].settings[0].value == "3+4");
+}
+
 TEST_CASE("delimiters inside a path or a value are escaped, in either case") {
     const std::vector<Spec> specs = parsed("/a%3Ab%3bc%2Cd%3De%25f.so:x=1%2C2");
     CHECK(specs[0].name == "/a:b;c,d=e%f.so");
@@ -65,7 +96,7 @@ TEST_CASE("delimiters inside a path or a value are escaped, in either case") {
 }
 
 TEST_CASE("what is encoded is decoded to itself") {
-    const std::string odd = "/:;,=%/%3A.so";
+    const std::string odd = "/:;,=%+/%3A.so";
     CHECK(parsed(encode(odd))[0].name == odd);
 }
 
@@ -88,8 +119,17 @@ TEST_CASE("a spec that does not parse names the column, what was expected and wh
         Row{"pool:max=1=2", "column 11: expected ',', ';' or the end after the value, found '='"},
         Row{"pool:max=1:2", "column 11: expected ',', ';' or the end after the value, found ':'"},
         Row{"pool:a=1,a=2", "column 10: expected each option once, found 'a' again"},
-        Row{"a%20b", "column 2: expected %3A %3B %2C %3D or %25, found '%20'"},
-        Row{"a%", "column 2: expected %3A %3B %2C %3D or %25, found '%'"},
+        Row{"a%20b", "column 2: expected %3A %3B %2C %3D %25 or %2B, found '%20'"},
+        Row{"a%", "column 2: expected %3A %3B %2C %3D %25 or %2B, found '%'"},
+        Row{"count+", "column 7: expected a plugin's name or absolute path, found the end"},
+        Row{"+pool", "column 1: expected a layer's name, found '+'"},
+        Row{"count++pool", "column 7: expected a layer's name, found '+'; inside a path or a "
+                           "value, '+' is written %2B"},
+        Row{"c++/x.so", "column 3: expected a layer's name, found '+'"},
+        Row{"count+;pool", "column 7: expected a plugin's name or absolute path, found ';'"},
+        Row{"a=b+pool", "column 2: expected ':' or '+' after the layer, found '='"},
+        Row{"fault:nth+pool", "column 10: expected '=' and a value after 'nth', found '+'"},
+        Row{"fault:nth=1,nth=2+pool", "column 13: expected each option once, found 'nth' again"},
         Row{"a\nb", "'a b', column 2: expected a printable character, found character 10"});
     CHECK_THAT(refusal(text), ContainsSubstring(sentence));
 }

@@ -7,6 +7,8 @@ TEST_CASE("relative paths on the command line become absolute, and all else stay
     const auto in_folder = [](const char *specs) { return with_absolute_paths(specs, "/a/b"); };
     CHECK(in_folder("./libemm-x.so") == "/a/b/libemm-x.so");
     CHECK(in_folder("../x.so:max=1GiB,file=./y") == "/a/x.so:max=1GiB,file=./y");
+    CHECK(in_folder("count+fault:file=./y+./x.so:max=1") == "count+fault:file=./y+/a/b/x.so:max=1");
+    CHECK(in_folder("./c++/x.so") == "/a/b/c++/x.so");
     CHECK(in_folder("pool;x/y.so;./z.so") == "pool;/a/b/x/y.so;/a/b/z.so");
     for (const char *same :
          {"", "pool", "pool:file=./x", "/x/../y.so", "libemm-x.so", ";", "a;;b"}) {
