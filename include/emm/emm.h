@@ -165,6 +165,12 @@ typedef struct emm_plugin_info {
     uint64_t capabilities;   /* EMM_PLUGIN_* */
     const emm_option *options;       /* never NULL; ends with a NULL name */
     const char *const *option_texts; /* the values in force, in that order; NULL: no value */
+
+    /* --- since 1.2 --- */
+
+    /* The layers over the plugin, which is what all above says; the outermost first, and NULL at
+     * the end. `spec` of each is its part of the whole; its own list is empty. */
+    const struct emm_plugin_info *const *layers;
 } emm_plugin_info;
 
 /*

@@ -26,6 +26,22 @@
  * memhostfree, mempin and memunpin, memallocmanaged and memfreemanaged, get_ipc_handle and
  * release_ipc_handle, pause and resume are pairs: a plugin fills both or neither.
  *
+ * Layers
+ * A layer stands over a plugin or another layer (EMM_PLUGIN=count+pool) and changes some slots. Its
+ * library exports, in place of the symbol above,
+ *
+ *     const emm_plugin *emm_layer_entry_v1(const emm_host *host);
+ *
+ * Of its table the name, create and destroy are required. For a slot that is NULL emm calls the one
+ * below straight; a filled slot stands in its place and calls it, or not. memalloc and memfree are
+ * a pair as well. `create` gets what is below (emm_context_info): made and ready before, destroyed
+ * after. emm calls create, initialize, reset, destroy, get_device_total and check_options of the
+ * plugin and of each layer by itself, from the plugin upwards; reset and destroy from the outermost
+ * downwards. Where the plugin has no reset, all are made anew. The rules for plugins hold for a
+ * layer together with what is below it; the capabilities are those that all of them have, and
+ * NEEDS_CURRENT if one has it. A failure from below keeps its description: return its status as it
+ * is. A layer is of minor 2 or later.
+ *
  * Versions
  *   - EMM_PLUGIN_ABI_MAJOR is in the entry symbol's name, in emm_host and in emm_plugin. A
  *     different major is refused, and the refusal names both numbers.
@@ -34,7 +50,7 @@
  *     slot means NULL.
  *   - A newer minor in a plugin is accepted: it tells that slots past the host's knowledge exist.
  *     Minor 1 added get_device_total, check_options and emm_stats.largest_free_block. Minor 2 added
- *     pause, resume and emm_stats.paused_bytes.
+ *     pause, resume, emm_stats.paused_bytes and layers.
  *
  * Calls
  * Every slot may be called by many threads at once, also for the same manager, with any or no
@@ -107,6 +123,7 @@ extern "C" {
 #define EMM_PLUGIN_ABI_MAJOR 1u
 #define EMM_PLUGIN_ABI_MINOR 2u
 #define EMM_PLUGIN_ENTRY_SYMBOL "emm_plugin_entry_v1"
+#define EMM_LAYER_ENTRY_SYMBOL "emm_layer_entry_v1"
 
 struct CUctx_st;
 struct CUstream_st;
@@ -329,6 +346,12 @@ typedef struct emm_context_info {
     const char *pool;   /* the pool's name; "": the CUDA context's own manager. Lives as long as the
                            process */
     emm_context *group; /* of the CUDA context's own manager: the same for all its pools */
+
+    /* Of a layer; else NULL. The slots below it, each filled by what is there or by emm, and for
+     * each the manager to call it with: below->trim(below_managers[EMM_SLOT_INDEX(trim)], ...).
+     * Those that emm calls of each by itself are NULL. Both live until `destroy` returns. */
+    const struct emm_plugin *below;
+    emm_manager *const *below_managers;
 } emm_context_info;
 
 /*
@@ -615,15 +638,23 @@ typedef struct emm_plugin {
     emm_status (*resume)(emm_manager *self, uint32_t flags);
 } emm_plugin;
 
+/* The position of a slot among the table's functions. */
+#define EMM_SLOT_INDEX(slot)                                                                       \
+    ((offsetof(emm_plugin, slot) - offsetof(emm_plugin, create)) / sizeof(emm_function))
+
 /* The entry point, called once in a process: returns the table, or NULL after host->fail. */
 typedef const emm_plugin *(*emm_plugin_entry)(const emm_host *host);
 
-/* How a plugin defines it: EMM_PLUGIN_ENTRY(const emm_host *host) { ...; return &table; } */
+/* How a plugin defines it: EMM_PLUGIN_ENTRY(const emm_host *host) { ...; return &table; }; a layer
+ * likewise with EMM_LAYER_ENTRY. */
 #ifdef __cplusplus
 #define EMM_PLUGIN_ENTRY extern "C" EMM_API const emm_plugin *emm_plugin_entry_v1
+#define EMM_LAYER_ENTRY extern "C" EMM_API const emm_plugin *emm_layer_entry_v1
 #else
 EMM_API const emm_plugin *emm_plugin_entry_v1(const emm_host *host);
+EMM_API const emm_plugin *emm_layer_entry_v1(const emm_host *host);
 #define EMM_PLUGIN_ENTRY EMM_API const emm_plugin *emm_plugin_entry_v1
+#define EMM_LAYER_ENTRY EMM_API const emm_plugin *emm_layer_entry_v1
 #endif
 
 #ifdef __cplusplus

@@ -16,6 +16,11 @@
 extern "C" {
 #endif
 
+/* Calls a slot below a layer: EMM_BELOW(layer, memalloc, size, stream, &ptr), where the layer has
+ * copied `below` and `below_managers` of emm_context_info. */
+#define EMM_BELOW(layer, slot, ...)                                                                \
+    ((layer)->below->slot((layer)->below_managers[EMM_SLOT_INDEX(slot)], __VA_ARGS__))
+
 /* The text of option `name` among create's option_texts, or NULL. */
 static inline const char *emm_option_text(const emm_option *options,
                                           const char *const *option_texts, const char *name) {

@@ -14,8 +14,15 @@
 namespace emm::loader {
 namespace {
 
-constexpr const char *symbol_stem = "emm_plugin_entry_v";
 constexpr unsigned highest_major_looked_for = 16;
+
+// Of a plugin or of a layer.
+struct Entry {
+    const char *symbol, *stem, *macro;
+};
+constexpr Entry entry_of_plugin = {EMM_PLUGIN_ENTRY_SYMBOL, "emm_plugin_entry_v",
+                                   "EMM_PLUGIN_ENTRY"};
+constexpr Entry entry_of_layer = {EMM_LAYER_ENTRY_SYMBOL, "emm_layer_entry_v", "EMM_LAYER_ENTRY"};
 
 std::string error_text(const std::string &path) {
     const char *error = dlerror();
@@ -77,52 +84,68 @@ Symbol look_up(void *handle, const std::string &name) {
     return symbol;
 }
 
-emm_status refuse_symbol(const std::string &path, std::string got) {
-    return refuse_file("symbol", path, "its " EMM_PLUGIN_ENTRY_SYMBOL " is no function",
+emm_status refuse_symbol(const Entry &wanted, const std::string &path, std::string got) {
+    return refuse_file("symbol", path, fmt::format("its {} is no function", wanted.symbol),
                        "a function", std::move(got),
-                       "define it with EMM_PLUGIN_ENTRY of emm/plugin.h");
+                       fmt::format("define it with {} of emm/plugin.h", wanted.macro));
 }
 
-emm_status refuse_without_entry(void *handle, const std::string &path) {
+emm_status refuse_plugin_as_layer(const std::string &path) {
+    return refuse_file("symbol", path, "it is a plugin", "a layer before the '+'", "a plugin",
+                       "only the last name of a stack is a plugin's, as in count+pool");
+}
+
+emm_status refuse_layer_as_plugin(const std::string &path) {
+    return refuse_file("symbol", path, "it is a layer", "a plugin", "a layer",
+                       "a layer is named before a plugin, as in count+pool");
+}
+
+emm_status refuse_without_entry(const Entry &wanted, void *handle, const std::string &path) {
+    const bool is_layer = &wanted == &entry_of_layer;
+    if (look_up(handle, (is_layer ? entry_of_plugin : entry_of_layer).symbol).own) {
+        return is_layer ? refuse_plugin_as_layer(path) : refuse_layer_as_plugin(path);
+    }
     for (unsigned major = 0; major <= highest_major_looked_for; ++major) {
-        const std::string name = fmt::format("{}{}", symbol_stem, major);
+        const std::string name = fmt::format("{}{}", wanted.stem, major);
         if (look_up(handle, name).own) {
             return refuse(
                 {.code = EMM_E_PLUGIN_VERSION,
                  .stage = "negotiate",
                  .path = path,
                  .problem = "it speaks another major version of the plugin ABI",
-                 .expected = fmt::format("major version {} (" EMM_PLUGIN_ENTRY_SYMBOL ")",
-                                         EMM_PLUGIN_ABI_MAJOR),
+                 .expected =
+                     fmt::format("major version {} ({})", EMM_PLUGIN_ABI_MAJOR, wanted.symbol),
                  .got = fmt::format("only major version {} ({})", major, name),
                  .hint = major > EMM_PLUGIN_ABI_MAJOR ? "use a newer emm" : "use a newer plugin",
                  .tried = {path}});
         }
     }
-    return refuse_file("symbol", path, "it is no emm plugin",
-                       "it to export " EMM_PLUGIN_ENTRY_SYMBOL, "no such symbol",
-                       "define it with EMM_PLUGIN_ENTRY of emm/plugin.h; in C++ it must be "
-                       "extern \"C\" and visible");
+    return refuse_file("symbol", path, fmt::format("it is no emm {}", loaded_kind()),
+                       fmt::format("it to export {}", wanted.symbol), "no such symbol",
+                       fmt::format("define it with {} of emm/plugin.h; in C++ it must be "
+                                   "extern \"C\" and visible",
+                                   wanted.macro));
 }
 
 } // namespace
 
-emm_status open_library(const std::string &path, emm_plugin_entry &ret_entry) {
+emm_status open_library(const std::string &path, bool is_layer, emm_plugin_entry &ret_entry) {
+    const Entry &wanted = is_layer ? entry_of_layer : entry_of_plugin;
     void *handle = nullptr;
     EMM_TRY(map(path, handle));
-    const Symbol entry = look_up(handle, EMM_PLUGIN_ENTRY_SYMBOL);
+    const Symbol entry = look_up(handle, wanted.symbol);
     if (!entry.address) {
-        return refuse_without_entry(handle, path);
+        return refuse_without_entry(wanted, handle, path);
     }
     if (entry.library.empty()) {
-        return refuse_symbol(path, "a symbol that is thread-local or absolute");
+        return refuse_symbol(wanted, path, "a symbol that is thread-local or absolute");
     }
     if (entry.own && !entry.function) {
-        return refuse_symbol(path, "data");
+        return refuse_symbol(wanted, path, "data");
     }
     if (!entry.own) {
-        return refuse_file("symbol", path, "it is no emm plugin itself",
-                           "it to export " EMM_PLUGIN_ENTRY_SYMBOL,
+        return refuse_file("symbol", path, fmt::format("it is no emm {} itself", loaded_kind()),
+                           fmt::format("it to export {}", wanted.symbol),
                            "the symbol only in its dependency " + entry.library,
                            "name " + entry.library + " instead");
     }

@@ -16,7 +16,8 @@
 namespace emm::loader {
 namespace {
 
-// What a plugin is known by: its file, or the address of a linked-in plugin's entry function.
+// What a plugin is known by: its file and whether a layer was asked for (1), or the address of a
+// linked-in plugin's entry function.
 using Key = std::pair<FileIdentity, uintptr_t>;
 
 // The plugins of this process, each loaded once. `load` makes what is not there; after a failure
@@ -39,36 +40,82 @@ emm_status load_file(const PluginFile &file, const emm_host &host, const emm_plu
     EMM_TRY(check_elf(file.descriptor(), file.path(), ret.build_id));
     const driver::PluginLoading bringing;
     emm_plugin_entry entry = nullptr;
-    EMM_TRY(open_library(file.path(), entry));
+    EMM_TRY(open_library(file.path(), ret.is_layer, entry));
     EMM_TRY(file.check_unchanged());
     return take_table(entry, host, defaults, ret);
 }
 
-void announce(const Selection &selection, const std::string &place) {
-    const Plugin &plugin = *selection.plugin;
-    std::string line = "plugin " + plugin.name;
+// The stacks of this process, which contexts go on using.
+const Plugin *stack(std::vector<const Plugin *> members) {
+    static auto *const stacks = new std::map<std::vector<const Plugin *>, const Plugin>;
+    const auto found = stacks->find(members);
+    return found != stacks->end() ? &found->second
+                                  : &stacks->emplace(members, stack_of(members)).first->second;
+}
+
+void announce(const Plugin &plugin, const std::string &place, const std::string &spec,
+              const std::string &selected_by) {
+    std::string line = plugin.kind() + (" " + plugin.name);
     line += plugin.version.empty() ? "" : " " + plugin.version;
     line += plugin.path.empty() ? ", linked in" : ", " + plugin.path;
     line += plugin.build_id.empty() ? "" : " (build id " + plugin.build_id + ")";
-    line += ", chosen by " + selection.selected_by + " '" + selection.spec + "'";
+    line += ", chosen by " + selected_by + " '" + spec + "'";
     line += place.empty() ? "" : ", found in " + place;
     observe::log(EMM_LOG_INFO, line);
 }
 
-emm_status select(const Plugin &plugin, const std::vector<Setting> &settings, std::string spec,
-                  const std::string &place, const emm_host &host, Selection &ret) {
-    std::vector<const char *> texts = default_values(plugin);
-    EMM_TRY(apply_settings(plugin, settings, texts));
-    EMM_TRY(check_values(plugin, host, texts));
-    ret.option_texts = std::move(texts);
-    ret.plugin = &plugin;
-    ret.spec = std::move(spec);
-    announce(ret, place);
-    return EMM_OK;
+emm_status choose_values(const Plugin &plugin, const std::vector<Setting> &settings,
+                         const emm_host &host, std::vector<const char *> &ret_texts) {
+    ret_texts = default_values(plugin);
+    EMM_TRY(apply_settings(plugin, settings, ret_texts));
+    return check_values(plugin, host, ret_texts);
 }
 
-std::string spec_text(const std::string &name, const std::vector<Setting> &settings) {
-    std::string text = encode(name);
+// A plugin or a layer, with the values of its options.
+struct Part {
+    const Plugin *plugin = nullptr;
+    std::string place;
+    std::vector<const char *> texts;
+};
+
+emm_status load_part(const Search &search, const Spec &spec, bool is_layer, const emm_host &host,
+                     const emm_plugin &defaults, Part &ret) {
+    const LoadingLayer naming(is_layer);
+    Found found;
+    EMM_TRY(find(search, spec, found));
+    PluginFile file;
+    EMM_TRY(file.open(found));
+    EMM_TRY(file.check_trust(search));
+    const auto load = [&](Plugin &made) {
+        made.is_layer = is_layer;
+        return load_file(file, host, defaults, made);
+    };
+    EMM_TRY(obtain({file.identity(), is_layer}, load, ret.plugin));
+    ret.place = found.place;
+    return choose_values(*ret.plugin, spec.settings, host, ret.texts);
+}
+
+Selection selection_of(const Spec &spec, std::vector<Part> parts, std::string selected_by) {
+    Selection selection;
+    selection.spec = spec.text;
+    selection.selected_by = std::move(selected_by);
+    selection.option_texts = std::move(parts.front().texts);
+    std::vector<const Plugin *> members = {parts.front().plugin};
+    for (size_t i = 1; i < parts.size(); ++i) {
+        const Spec &layer = spec.layers[spec.layers.size() - i];
+        selection.layers.push_back({layer.text, std::move(parts[i].texts)});
+        members.push_back(parts[i].plugin);
+    }
+    selection.plugin = parts.size() == 1 ? parts.front().plugin : stack(std::move(members));
+    return selection;
+}
+
+std::string spec_text(const Selection &selection, const std::vector<Setting> &settings) {
+    std::string text;
+    for (const SelectedLayer &layer : selection.layers) {
+        text.insert(0, layer.spec + "+");
+    }
+    text += encode(selection.plugin->plugin().name);
     const char *separator = ":";
     for (const Setting &setting : settings) {
         text += separator + setting.key + "=" + encode(setting.value);
@@ -98,16 +145,17 @@ std::vector<Setting> chosen_settings(const Selection &selection) {
 
 emm_status load(const Search &search, const Spec &spec, const emm_host &host,
                 const emm_plugin &defaults, Selection &ret_selection) {
-    Found found;
-    EMM_TRY(find(search, spec, found));
-    PluginFile file;
-    EMM_TRY(file.open(found));
-    EMM_TRY(file.check_trust(search));
-    const Plugin *plugin = nullptr;
-    EMM_TRY(obtain(
-        {file.identity(), 0}, [&](Plugin &ret) { return load_file(file, host, defaults, ret); },
-        plugin));
-    return select(*plugin, spec.settings, spec.text, found.place, host, ret_selection);
+    std::vector<Part> parts(spec.layers.size() + 1); // from the plugin upwards
+    for (size_t i = spec.layers.size(); i > 0; --i) {
+        const Spec &layer = spec.layers[spec.layers.size() - i];
+        EMM_TRY(load_part(search, layer, true, host, defaults, parts[i]));
+    }
+    EMM_TRY(load_part(search, spec, false, host, defaults, parts.front()));
+    for (size_t i = parts.size(); i-- > 0;) {
+        announce(*parts[i].plugin, parts[i].place, spec.text, ret_selection.selected_by);
+    }
+    ret_selection = selection_of(spec, std::move(parts), std::move(ret_selection.selected_by));
+    return EMM_OK;
 }
 
 emm_status load(const Spec &spec, const emm_host &host, const emm_plugin &defaults,
@@ -121,21 +169,28 @@ emm_status load_entry(emm_plugin_entry entry, const std::vector<Setting> &settin
     EMM_TRY(obtain(
         {{}, reinterpret_cast<uintptr_t>(entry)},
         [&](Plugin &ret) { return take_table(entry, host, defaults, ret); }, plugin));
-    return select(*plugin, settings, spec_text(plugin->name, settings), "", host, ret_selection);
+    std::vector<const char *> texts;
+    EMM_TRY(choose_values(*plugin, settings, host, texts));
+    ret_selection.plugin = plugin;
+    ret_selection.option_texts = std::move(texts);
+    ret_selection.spec = spec_text(ret_selection, settings);
+    announce(*plugin, "", ret_selection.spec, ret_selection.selected_by);
+    return EMM_OK;
 }
 
 emm_status derive(const Selection &base, const std::vector<Setting> &settings,
                   Selection &ret_selection) {
     std::vector<const char *> texts = base.option_texts;
-    EMM_TRY(apply_settings(*base.plugin, settings, texts));
+    EMM_TRY(apply_settings(base.plugin->plugin(), settings, texts));
     ret_selection.plugin = base.plugin;
     ret_selection.option_texts = std::move(texts);
-    ret_selection.spec = spec_text(base.plugin->name, chosen_settings(ret_selection));
+    ret_selection.layers = base.layers;
+    ret_selection.spec = spec_text(ret_selection, chosen_settings(ret_selection));
     return EMM_OK;
 }
 
 emm_status check_selection(const emm_host &host, const Selection &selection) {
-    return check_values(*selection.plugin, host, selection.option_texts);
+    return check_values(selection.plugin->plugin(), host, selection.option_texts);
 }
 
 const emm_option *find_difference(const Selection &one, const Selection &other) noexcept {

@@ -136,13 +136,14 @@ emm_status check_option(const Plugin &plugin, const emm_option &option) {
 
 emm_status refuse_unknown(const Plugin &plugin, const std::string &key) {
     const std::vector<std::string> known = names(plugin.options);
-    return refuse({.code = EMM_E_PLUGIN_SPEC,
-                   .stage = "validate",
-                   .path = plugin.path,
-                   .problem = fmt::format("plugin '{}' has no option '{}'", plugin.name, key),
-                   .expected = known.empty() ? "no options" : "one of " + observe::listed(known),
-                   .got = "'" + key + "'",
-                   .hint = observe::suggestion(key, known)});
+    return refuse(
+        {.code = EMM_E_PLUGIN_SPEC,
+         .stage = "validate",
+         .path = plugin.path,
+         .problem = fmt::format("{} '{}' has no option '{}'", plugin.kind(), plugin.name, key),
+         .expected = known.empty() ? "no options" : "one of " + observe::listed(known),
+         .got = "'" + key + "'",
+         .hint = observe::suggestion(key, known)});
 }
 
 bool all_digits(std::string_view text) {
@@ -179,8 +180,8 @@ emm_status refuse_value(const Plugin &plugin, const emm_option &option, const Se
     return refuse({.code = EMM_E_PLUGIN_SPEC,
                    .stage = "validate",
                    .path = plugin.path,
-                   .problem = fmt::format("option '{}' of plugin '{}'{}", setting.key, plugin.name,
-                                          too_large ? " is too large" : ""),
+                   .problem = fmt::format("option '{}' of {} '{}'{}", setting.key, plugin.kind(),
+                                          plugin.name, too_large ? " is too large" : ""),
                    .expected = too_large ? most : expected_value(option),
                    .got = "'" + setting.value + "'",
                    .hint = hint_at_value(option, setting.value)});

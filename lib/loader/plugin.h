@@ -44,7 +44,8 @@ static_assert(std::tuple_size_v<Slots> <= 64, "Plugin::defaulted has a bit for e
 struct Plugin {
     emm_plugin table = {};           // every slot is filled: the plugin's own or the default
     const emm_plugin *own = nullptr; // what the plugin returned; may be shorter than the type says
-    uint64_t defaulted = 0;          // bit Slot::x is set if x came from the defaults
+    uint64_t defaulted = 0; // bit Slot::x is set if x came from the defaults; of a layer, if NULL
+    bool is_layer = false;  // its NULL slots stay so: they are those below it
     std::string name, version, description;
     std::string path;     // the real one; empty for a linked-in plugin
     std::string build_id; // hexadecimal; empty if the file has none
@@ -56,6 +57,17 @@ struct Plugin {
     // Of its functions while they run, by slot.
     std::array<observe::RunningText, std::size(slot_names)> running_texts = {};
 
+    // Of a stack: the plugin, and its layers upwards; which of them fills a slot; and of each layer
+    // the table below it. Else `members` is empty.
+    std::vector<const Plugin *> members;
+    std::array<uint8_t, std::size(slot_names)> filled_by = {};
+    std::vector<emm_plugin> below;
+
+    const Plugin &filler(Slot slot) const {
+        return members.empty() ? *this : *members[filled_by[static_cast<unsigned>(slot)]];
+    }
+    const Plugin &plugin() const { return members.empty() ? *this : *members.front(); }
+    const char *kind() const { return is_layer ? "layer" : "plugin"; }
     const std::string &file_or_name() const { return path.empty() ? name : path; }
     const observe::RunningText &running_text(Slot slot) const {
         return running_texts[static_cast<unsigned>(slot)];
@@ -63,20 +75,36 @@ struct Plugin {
     bool defaults(Slot slot) const { return (defaulted >> static_cast<unsigned>(slot) & 1) != 0; }
 };
 
+// emm calls these of the plugin and of each of its layers, by itself.
+constexpr bool is_called_of_each(Slot slot) {
+    return slot == Slot::create || slot == Slot::destroy || slot == Slot::initialize ||
+           slot == Slot::reset || slot == Slot::get_device_total || slot == Slot::check_options;
+}
+
+// A layer as one spec chose it.
+struct SelectedLayer {
+    std::string spec;
+    std::vector<const char *> option_texts;
+};
+
 // A plugin as one spec chose it. The texts live as long as the process.
 struct Selection {
-    const Plugin *plugin = nullptr;
+    const Plugin *plugin = nullptr; // with layers, their stack
     std::string spec;
     std::string selected_by; // set by the caller beforehand, for the log: "EMM_PLUGIN", ...
     std::vector<const char *> option_texts; // in the order of plugin->options; NULL: no value
+    std::vector<SelectedLayer> layers;      // upwards: of plugin->members[i + 1]
 };
 
-// Maps the library and finds the entry function that it exports itself. The library stays mapped
-// until the process ends, whatever happens next.
-emm_status open_library(const std::string &path, emm_plugin_entry &ret_entry);
+// Maps the library and finds the entry function of a plugin or of a layer that it exports itself.
+// The library stays mapped until the process ends, whatever happens next.
+emm_status open_library(const std::string &path, bool is_layer, emm_plugin_entry &ret_entry);
+
+// The plugin and its layers upwards as one: each slot is that of the outermost which fills it.
+Plugin stack_of(const std::vector<const Plugin *> &members);
 
 // Calls the entry function and takes what it returns into ret_plugin, slot by slot, if it keeps the
-// ABI's rules. `ret_plugin.path` is set already, or empty for a linked-in plugin.
+// ABI's rules. `ret_plugin.path` is set already, or empty for a linked-in plugin; so is `is_layer`.
 emm_status take_table(emm_plugin_entry entry, const emm_host &host, const emm_plugin &defaults,
                       Plugin &ret_plugin);
 

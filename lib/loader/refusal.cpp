@@ -5,8 +5,10 @@
 namespace emm::loader {
 namespace {
 
+thread_local bool loads_layer = false;
+
 std::string sentence(const Refusal &refusal) {
-    std::string text = refusal.path.empty() ? "" : "plugin " + refusal.path + ": ";
+    std::string text = refusal.path.empty() ? "" : loaded_kind() + (" " + refusal.path) + ": ";
     text += refusal.problem;
     if (!refusal.expected.empty()) {
         text += ": expected " + refusal.expected;
@@ -18,6 +20,17 @@ std::string sentence(const Refusal &refusal) {
 }
 
 } // namespace
+
+LoadingLayer::LoadingLayer(bool is_layer) noexcept
+    : before_(std::exchange(loads_layer, is_layer)) {}
+
+LoadingLayer::~LoadingLayer() {
+    loads_layer = before_;
+}
+
+const char *loaded_kind() noexcept {
+    return loads_layer ? "layer" : "plugin";
+}
 
 emm_status refuse(Refusal refusal) {
     return observe::fail({.code = refusal.code,

@@ -7,6 +7,19 @@
 
 namespace emm::loader {
 
+// What this thread loads, for a scope: the sentences say "layer" instead of "plugin".
+class LoadingLayer {
+public:
+    explicit LoadingLayer(bool is_layer) noexcept;
+    ~LoadingLayer();
+    LoadingLayer(const LoadingLayer &) = delete;
+    LoadingLayer &operator=(const LoadingLayer &) = delete;
+
+private:
+    const bool before_;
+};
+const char *loaded_kind() noexcept; // "plugin" or "layer"
+
 // Why a plugin does not load. `refuse` makes one sentence of it and the calling thread's last
 // error: "plugin PATH: PROBLEM: expected EXPECTED, found GOT; HINT". Empty texts are left out.
 struct Refusal {

@@ -50,7 +50,9 @@ std::vector<Place> places(const Search &search) {
         add({folder, "EMM_PLUGIN_PATH"});
     }
     if (search.build_tree) {
-        add({fs::path(search.library_folder).parent_path() / "plugins", "the build tree", true});
+        const std::string plugins = fs::path(search.library_folder).parent_path() / "plugins";
+        add({plugins, "the build tree", true});
+        add({plugins + "/layers", "the build tree"});
         return all;
     }
     if (!search.library_folder.empty()) {
@@ -141,13 +143,14 @@ emm_status refuse_unknown(const Search &search, const std::string &name,
                    ? "no plugin is installed where emm looks; EMM_PLUGIN_PATH adds folders"
                    : "the plugins found are " + observe::listed(names);
     }
-    return refuse({.code = EMM_E_PLUGIN_NOT_FOUND,
-                   .stage = "resolve",
-                   .problem = fmt::format("no plugin is called '{}'{}", name, tried_places(tried)),
-                   .expected = "a file libemm-" + name + ".so",
-                   .got = "none",
-                   .hint = std::move(hint),
-                   .tried = std::move(tried)});
+    return refuse(
+        {.code = EMM_E_PLUGIN_NOT_FOUND,
+         .stage = "resolve",
+         .problem = fmt::format("no {} is called '{}'{}", loaded_kind(), name, tried_places(tried)),
+         .expected = "a file libemm-" + name + ".so",
+         .got = "none",
+         .hint = std::move(hint),
+         .tried = std::move(tried)});
 }
 
 // Only that means "look further". An entry that leads nowhere, or that may not be looked at, is an

@@ -11,18 +11,28 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 namespace emm::loader {
 namespace {
 
 constexpr Slot required[] = {Slot::create, Slot::destroy, Slot::memalloc, Slot::memfree};
-constexpr uint32_t required_size = offsetof(emm_plugin, memfree) + sizeof(emm_plugin::memfree);
+
+std::span<const Slot> required_of(const Plugin &plugin) {
+    return std::span(required).first(plugin.is_layer ? 2 : std::size(required));
+}
+
+uint32_t required_size(const Plugin &plugin) {
+    const auto last = static_cast<uint32_t>(required_of(plugin).back());
+    return offsetof(emm_plugin, create) + (last + 1) * sizeof(emm_function);
+}
 
 struct Pair {
     Slot take, give;
 };
-constexpr Pair pairs[] = {{Slot::memhostalloc, Slot::memhostfree},
+constexpr Pair pairs[] = {{Slot::memalloc, Slot::memfree},
+                          {Slot::memhostalloc, Slot::memhostfree},
                           {Slot::mempin, Slot::memunpin},
                           {Slot::memallocmanaged, Slot::memfreemanaged},
                           {Slot::get_ipc_handle, Slot::release_ipc_handle},
@@ -46,7 +56,9 @@ emm_status entry_failed(const Plugin &plugin, emm_status code, std::string got, 
     return refuse({.code = code,
                    .stage = "symbol",
                    .path = plugin.path,
-                   .problem = EMM_PLUGIN_ENTRY_SYMBOL " failed",
+                   .problem = std::string(plugin.is_layer ? EMM_LAYER_ENTRY_SYMBOL
+                                                          : EMM_PLUGIN_ENTRY_SYMBOL) +
+                              " failed",
                    .expected = "a table",
                    .got = std::move(got),
                    .hint = std::move(hint),
@@ -117,7 +129,7 @@ emm_status refuse_size(const Plugin &plugin, uint32_t size) {
                    .stage = "negotiate",
                    .path = plugin.path,
                    .problem = "its table ends inside the required slots (struct_size)",
-                   .expected = fmt::format("at least {} bytes", required_size),
+                   .expected = fmt::format("at least {} bytes", required_size(plugin)),
                    .got = fmt::format("{}", size)});
 }
 
@@ -138,7 +150,7 @@ emm_status negotiate(Plugin &plugin) {
                        .hint = "interface_version is EMM_PLUGIN_ABI_MAJOR of the header that the "
                                "plugin is built with"});
     }
-    if (own.struct_size < required_size) {
+    if (own.struct_size < required_size(plugin)) {
         return refuse_size(plugin, own.struct_size);
     }
     plugin.abi_minor = own.interface_minor; // any: what a newer one adds stands at the table's end
@@ -170,15 +182,16 @@ emm_status check_name(const Plugin &plugin, const char *text) {
 
 emm_status check_required(const Plugin &plugin, const Slots &slots) {
     std::string missing;
-    for (const Slot slot : required) {
+    for (const Slot slot : required_of(plugin)) {
         if (!slots[index(slot)]) {
             missing += (missing.empty() ? "" : ", ") + std::string(name(slot));
         }
     }
-    return missing.empty()
-               ? EMM_OK
-               : refuse_table(plugin.path, "its table lacks required slots",
-                              "create, destroy, memalloc and memfree", "NULL for " + missing);
+    return missing.empty() ? EMM_OK
+                           : refuse_table(plugin.path, "its table lacks required slots",
+                                          plugin.is_layer ? "create and destroy"
+                                                          : "create, destroy, memalloc and memfree",
+                                          "NULL for " + missing);
 }
 
 emm_status check_pairs(const Plugin &plugin, const Slots &slots) {
@@ -193,16 +206,21 @@ emm_status check_pairs(const Plugin &plugin, const Slots &slots) {
     return EMM_OK;
 }
 
+void set_slots(emm_plugin &table, const Slots &slots) {
+    std::memcpy(static_cast<void *>(&table.create), slots.data(), sizeof slots);
+}
+
+// The slots of a layer stay NULL.
 void fill(Plugin &plugin, const emm_plugin &defaults) {
     Slots slots = slots_of(plugin.table);
-    const Slots fallback = slots_of(defaults);
+    const Slots fallback = plugin.is_layer ? Slots{} : slots_of(defaults);
     for (size_t i = 0; i < slots.size(); ++i) {
         if (!slots[i]) {
             slots[i] = fallback[i];
             plugin.defaulted |= UINT64_C(1) << i;
         }
     }
-    std::memcpy(static_cast<void *>(&plugin.table.create), slots.data(), sizeof slots);
+    set_slots(plugin.table, slots);
 }
 
 void name_functions(Plugin &plugin) {
@@ -211,7 +229,48 @@ void name_functions(Plugin &plugin) {
     }
 }
 
+// What a layer may call.
+emm_plugin table_below(const Plugin &plugin) {
+    Slots slots = slots_of(plugin.table);
+    for (size_t i = 0; i < slots.size(); ++i) {
+        slots[i] = is_called_of_each(static_cast<Slot>(i)) ? nullptr : slots[i];
+    }
+    emm_plugin table = plugin.table;
+    set_slots(table, slots);
+    return table;
+}
+
+uint64_t capabilities_with(uint64_t below, uint64_t layer) {
+    return (below & layer) | ((below | layer) & EMM_PLUGIN_NEEDS_CURRENT);
+}
+
+void put_over(const Plugin &layer, uint8_t position, Plugin &ret) {
+    Slots slots = slots_of(ret.table);
+    const Slots filled = slots_of(layer.table);
+    for (size_t i = 0; i < slots.size(); ++i) {
+        if (filled[i] && !is_called_of_each(static_cast<Slot>(i))) {
+            slots[i] = filled[i];
+            ret.filled_by[i] = position;
+            ret.running_texts[i] = layer.running_texts[i];
+            ret.defaulted &= ~(UINT64_C(1) << i);
+        }
+    }
+    set_slots(ret.table, slots);
+    ret.table.capabilities = capabilities_with(ret.table.capabilities, layer.table.capabilities);
+    ret.name = layer.name + "+" + ret.name;
+}
+
 } // namespace
+
+Plugin stack_of(const std::vector<const Plugin *> &members) {
+    Plugin stack = *members.front();
+    stack.members = members;
+    for (size_t i = 1; i < members.size(); ++i) {
+        stack.below.push_back(table_below(stack));
+        put_over(*members[i], static_cast<uint8_t>(i), stack);
+    }
+    return stack;
+}
 
 emm_status take_table(emm_plugin_entry entry, const emm_host &host, const emm_plugin &defaults,
                       Plugin &ret_plugin) {

@@ -17,6 +17,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fmt/format.h>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -67,13 +68,39 @@ emm_plugin_info find_plugin(const std::string &spec) {
     return info;
 }
 
+// The outermost first.
+Json describe_layers(const emm_plugin_info &info) {
+    Json layers = Json::array();
+    for (size_t i = 0; info.layers && info.layers[i]; i++) {
+        const emm_plugin_info &layer = *info.layers[i];
+        layers.push_back({{"name", layer.name},
+                          {"version", or_null(layer.version)},
+                          {"description", or_null(layer.description)},
+                          {"path", or_null(layer.path)},
+                          {"options", describe_options(layer)}});
+    }
+    return layers;
+}
+
 Json describe_plugin(const std::string &spec, const emm_plugin_info &info) {
     return {{"name", info.name},
             {"version", or_null(info.version)},
             {"path", or_null(info.path)},
+            {"layers", describe_layers(info)},
             {"abi", fmt::format("{}.{}", info.abi_major, info.abi_minor)},
             {"selected_by", spec.empty() ? info.selected_by : "argument"},
             {"options", describe_options(info)}};
+}
+
+// A plugin's, or a layer's, which emm loads over a plugin only.
+std::string description_of(const std::string &name, const std::string &path) {
+    auto info = sized<emm_plugin_info>();
+    if (emm_probe_plugin(loader::encode(path).c_str(), &info) >= EMM_OK) {
+        return info.description;
+    }
+    require(emm_probe_plugin((loader::encode(name) + "+passthrough").c_str(), &info), "resolve");
+    const std::filesystem::path found = info.layers[0]->path;
+    return std::filesystem::equivalent(found, path) ? info.layers[0]->description : "";
 }
 
 Json find_plugins() {
@@ -187,13 +214,26 @@ std::string options_text(const Json &options) {
     return table.text() + help;
 }
 
+std::string layers_text(const Json &layers) {
+    std::string text;
+    for (const Json &layer : layers) {
+        text += fmt::format("layer          {} {}\n  {}\n  file         {}\n{}\n",
+                            text_at(layer, "name"), text_at(layer, "version"),
+                            text_at(layer, "description"), text_at(layer, "path"),
+                            options_text(layer.at("options")));
+    }
+    return text;
+}
+
 std::string plugin_text(const Json &plugin, const Json &more) {
-    return fmt::format(
-        "plugin         {} {}\n  {}\n  file         {}\n  build id     {}\n"
-        "  ABI          {}\n  selected by  {}\n  spec         {}\n{}\n",
-        text_at(plugin, "name"), text_at(plugin, "version"), text_at(more, "description"),
-        text_at(plugin, "path"), text_at(more, "build_id"), text_at(plugin, "abi"),
-        text_at(plugin, "selected_by"), text_at(more, "spec"), options_text(plugin.at("options")));
+    return layers_text(plugin.at("layers")) +
+           fmt::format("plugin         {} {}\n  {}\n  file         {}\n  build id     {}\n"
+                       "  ABI          {}\n  selected by  {}\n  spec         {}\n{}\n",
+                       text_at(plugin, "name"), text_at(plugin, "version"),
+                       text_at(more, "description"), text_at(plugin, "path"),
+                       text_at(more, "build_id"), text_at(plugin, "abi"),
+                       text_at(plugin, "selected_by"), text_at(more, "spec"),
+                       options_text(plugin.at("options")));
 }
 
 std::string driver_text(const Json &driver) {
@@ -285,7 +325,7 @@ void describe_found(Json &plugins, double limit) {
     for (Json &plugin : plugins) {
         try {
             const auto path = plugin.at("path").get<std::string>();
-            Child child(path, {{"job", "describe"}, {"spec", loader::encode(path)}},
+            Child child(path, {{"job", "describe"}, {"name", plugin.at("name")}, {"path", path}},
                         {{"EMM_LOG", "off"}},
                         {limit, nowhere ? fileno(nowhere.get()) : STDERR_FILENO});
             plugin.update(child.receive());
@@ -298,8 +338,8 @@ void describe_found(Json &plugins, double limit) {
 } // namespace
 
 void run_describe_job(const Json &job, Parent &parent) {
-    const emm_plugin_info info = find_plugin(job.at("spec").get<std::string>());
-    parent.send({{"description", or_null(info.description)}});
+    parent.send({{"description", description_of(job.at("name").get<std::string>(),
+                                                job.at("path").get<std::string>())}});
 }
 
 void run_info_job(const Json &job, Parent &parent) {

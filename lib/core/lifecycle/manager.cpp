@@ -42,35 +42,125 @@ private:
     const emm_context *const outer_;
 };
 
-// The plugin has just failed at `stage`; its own words go into the middle of ours.
-emm_status refused(const emm_context &context, emm_status status, const char *stage) {
-    const loader::Plugin &plugin = *context.selection->plugin;
+// The plugin or layer has just failed at `stage`; its own words go into the middle of ours.
+emm_status refused(const emm_context &context, const loader::Plugin &plugin, emm_status status,
+                   const char *stage) {
     observe::ErrorDetail detail = observe::last_detail();
     const std::string said = detail.text;
     detail.code = status;
     detail.stage = stage;
     detail.path = plugin.path;
-    detail.text =
-        fmt::format("plugin {}: {} failed for {}: {}", plugin.file_or_name(), stage, context, said);
+    detail.text = fmt::format("{} {}: {} failed for {}: {}", plugin.kind(), plugin.file_or_name(),
+                              stage, context, said);
     return observe::fail(std::move(detail));
 }
 
-emm_status call_create(emm_context &context, emm_manager *&ret_manager) {
-    const emm_plugin &table = context.selection->plugin->table;
-    const emm_context_info info = info_of(context);
+// The plugin of a selection, at 0, and its layers upwards.
+size_t member_count(const loader::Selection &selection) {
+    return selection.layers.size() + 1;
+}
+const loader::Plugin &member(const loader::Selection &selection, size_t position) {
+    const loader::Plugin &plugin = *selection.plugin;
+    return plugin.members.empty() ? plugin : *plugin.members[position];
+}
+const char *const *texts_of(const loader::Selection &selection, size_t position) {
+    return position == 0 ? selection.option_texts.data()
+                         : selection.layers[position - 1].option_texts.data();
+}
+
+// A layer without the slot is not called.
+template <bool comes_once = false, class Function>
+emm_status call_member(emm_context &context, size_t position, loader::Slot slot,
+                       Function emm_plugin::*function) noexcept {
+    const loader::Plugin &plugin = member(*context.selection, position);
+    return plugin.is_layer && plugin.defaults(slot)
+               ? EMM_OK
+               : call_of<comes_once>(context, plugin, context.managers.made[position], slot,
+                                     function);
+}
+
+emm_context_info info_for(emm_context &context, size_t position) {
+    emm_context_info info = info_of(context);
+    if (position > 0) {
+        info.below = &context.selection->plugin->below[position - 1];
+        info.below_managers = context.managers.below[position - 1].data();
+    }
+    return info;
+}
+
+emm_status call_create(emm_context &context, size_t position, emm_manager *&ret_manager) {
+    const loader::Plugin &plugin = member(*context.selection, position);
+    const emm_context_info info = info_for(context, position);
     const driver::Current current(context.driver, context.cuda_context, context.id);
     EMM_TRY(current.status());
-    observe::log(EMM_LOG_DEBUG, "plugin {}: calling create for {}", context.selection->plugin->name,
+    observe::log(EMM_LOG_DEBUG, "{} {}: calling create for {}", plugin.kind(), plugin.name,
                  context);
-    const observe::Running running(context.selection->plugin->running_text(loader::Slot::create));
+    const observe::Running running(plugin.running_text(loader::Slot::create));
     try {
-        return conclude(
-            context,
-            table.create(&host(), &info, context.selection->option_texts.data(), &ret_manager),
-            "create");
+        return conclude(context, plugin,
+                        plugin.table.create(&host(), &info, texts_of(*context.selection, position),
+                                            &ret_manager),
+                        "create");
     } catch (...) {
-        return conclude_exception(context, "create");
+        return conclude_exception(plugin, "create");
     }
+}
+
+// From now on the slots that it fills are called with it.
+void add_manager(emm_context &context, size_t position, emm_manager *manager) {
+    const loader::Plugin &plugin = member(*context.selection, position);
+    Managers &managers = context.managers;
+    managers.made.push_back(manager);
+    for (size_t i = 0; i < managers.selves.size(); ++i) {
+        const auto slot = static_cast<loader::Slot>(i);
+        if (!plugin.defaults(slot)) {
+            managers.selves[i] = manager;
+        } else if (position == 0) {
+            managers.selves[i] = context.defaults;
+        }
+    }
+}
+
+// From the outermost layer down to the plugin.
+void destroy_members(emm_context &context) noexcept {
+    std::vector<emm_manager *> &made = context.managers.made;
+    for (; !made.empty(); made.pop_back()) {
+        const emm_status status = call_member<true>(context, made.size() - 1, loader::Slot::destroy,
+                                                    &emm_plugin::destroy);
+        if (status < EMM_OK) {
+            observe::log(EMM_LOG_WARN, observe::last_error()->text);
+        }
+    }
+    context.managers.below.clear();
+    context.manager = nullptr;
+}
+
+emm_status give_up(emm_context &context, const loader::Plugin &plugin, emm_status status,
+                   const char *stage) {
+    {
+        const observe::Preserved said;
+        destroy_members(context);
+    }
+    return refused(context, plugin, status, stage);
+}
+
+// create and initialize of the plugin or of one layer, which finds what is below it ready.
+emm_status make_member(emm_context &context, size_t position) {
+    const loader::Plugin &plugin = member(*context.selection, position);
+    if (position > 0) {
+        context.managers.below.push_back(context.managers.selves);
+    }
+    emm_manager *manager = nullptr;
+    emm_status status = call_create(context, position, manager);
+    if (status >= EMM_OK && !manager) {
+        status = observe::fail(EMM_E_PLUGIN_FAILED, 0, "it answered success and made no manager");
+    }
+    if (status < EMM_OK) {
+        return give_up(context, plugin, status, "create");
+    }
+    add_manager(context, position, manager);
+    status = call_member(context, position, loader::Slot::initialize, &emm_plugin::initialize);
+    return status < EMM_OK ? give_up(context, plugin, status, "initialize") : EMM_OK;
 }
 
 // What holds for the context goes on over a reset of a plugin that has no slot for it: the new
@@ -90,12 +180,14 @@ emm_status tell_what_holds(emm_context &context) {
 
 emm_status call_reset(emm_context &context) noexcept {
     const Managing managing(context);
-    return EMM_CALL(context, reset);
+    for (size_t i = context.managers.made.size(); i-- > 0;) {
+        EMM_TRY(call_member(context, i, loader::Slot::reset, &emm_plugin::reset));
+    }
+    return EMM_OK;
 }
 
-// initialize, and what a manager must know besides.
+// What a manager must know besides.
 emm_status make_ready(emm_context &context) noexcept {
-    EMM_TRY(EMM_CALL(context, initialize));
     return observe::with_memory("no memory to tell it what holds",
                                 [&] { return tell_what_holds(context); });
 }
@@ -106,29 +198,24 @@ emm_status create_manager(emm_context &context, const loader::Selection &selecti
     make_defaults(context);
     context.selection = &selection;
     const Managing managing(context);
-    emm_manager *manager = nullptr;
-    emm_status status = call_create(context, manager);
-    if (status >= EMM_OK && !manager) {
-        status = observe::fail(EMM_E_PLUGIN_FAILED, 0, "it answered success and made no manager");
+    const loader::Plugin &plugin = *selection.plugin;
+    Managers &managers = context.managers;
+    managers.made.reserve(member_count(selection));
+    managers.below.reserve(selection.layers.size());
+    for (size_t i = 0; i < member_count(selection); ++i) {
+        EMM_TRY(make_member(context, i));
     }
+    const emm_status status = make_ready(context);
     if (status < EMM_OK) {
-        return refused(context, status, "create");
+        return give_up(context, plugin, status, "initialize");
     }
-    context.manager = manager;
-    status = make_ready(context);
-    if (status < EMM_OK) {
-        {
-            const observe::Preserved said;
-            EMM_CALL_END(context, destroy);
-            context.manager = nullptr;
-        }
-        return refused(context, status, "initialize");
-    }
-    context.memalloc = selection.plugin->table.memalloc;
-    context.memfree = selection.plugin->table.memfree;
-    const bool pins = !selection.plugin->defaults(loader::Slot::memhostalloc);
-    context.memhostalloc = pins ? selection.plugin->table.memhostalloc : nullptr;
-    context.memhostfree = pins ? selection.plugin->table.memhostfree : nullptr;
+    context.manager = managers.self(loader::Slot::memalloc);
+    context.memalloc = plugin.table.memalloc;
+    context.memfree = plugin.table.memfree;
+    const bool pins = !plugin.defaults(loader::Slot::memhostalloc);
+    context.host_manager = managers.self(loader::Slot::memhostalloc);
+    context.memhostalloc = pins ? plugin.table.memhostalloc : nullptr;
+    context.memhostfree = pins ? plugin.table.memhostfree : nullptr;
     return EMM_OK;
 }
 
@@ -138,13 +225,9 @@ void destroy_manager(emm_context &context) noexcept {
     const driver::EndedContext ended(is_alive(context) ? nullptr : context.cuda_context);
     sharing->end(context);
     flush(context);
-    if (context.manager) {
+    if (!context.managers.made.empty()) {
         const Managing managing(context);
-        const emm_status status = EMM_CALL_END(context, destroy);
-        if (status < EMM_OK) {
-            observe::log(EMM_LOG_WARN, observe::last_error()->text);
-        }
-        context.manager = nullptr;
+        destroy_members(context);
     }
     flush(context); // destroy may have queued frees
     release_defaults(context);

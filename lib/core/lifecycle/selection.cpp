@@ -17,7 +17,9 @@
 #include <algorithm>
 #include <atomic>
 #include <fmt/ranges.h>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <sys/stat.h>
 #include <utility>
 #include <vector>
@@ -242,8 +244,10 @@ emm_status probe(const char *spec, const loader::Selection *&ret_selection) {
     return EMM_OK;
 }
 
-void describe_selection(const loader::Selection &selection, emm_plugin_info *ret_info) {
-    const loader::Plugin &plugin = *selection.plugin;
+namespace {
+
+emm_plugin_info describe(const loader::Plugin &plugin,
+                         const std::vector<const char *> &option_texts) {
     auto info = observe::sized<emm_plugin_info>();
     info.abi_major = plugin.abi_major;
     info.abi_minor = plugin.abi_minor;
@@ -252,11 +256,51 @@ void describe_selection(const loader::Selection &selection, emm_plugin_info *ret
     info.description = plugin.description.c_str();
     info.path = plugin.path.empty() ? nullptr : plugin.path.c_str();
     info.build_id = plugin.build_id.empty() ? nullptr : plugin.build_id.c_str();
-    info.spec = selection.spec.c_str();
-    info.selected_by = selection.selected_by.c_str();
     info.capabilities = plugin.table.capabilities;
     info.options = plugin.options.data();
-    info.option_texts = selection.option_texts.data();
+    info.option_texts = option_texts.data();
+    return info;
+}
+
+// What emm_plugin_info points to. Made once for each selection, which lives as long.
+class DescribedLayers {
+public:
+    explicit DescribedLayers(const loader::Selection &selection) {
+        for (size_t i = selection.layers.size(); i-- > 0;) {
+            const loader::SelectedLayer &layer = selection.layers[i];
+            infos_.push_back(describe(*selection.plugin->members[i + 1], layer.option_texts));
+            infos_.back().spec = layer.spec.c_str();
+            infos_.back().selected_by = selection.selected_by.c_str();
+            infos_.back().layers = &none;
+        }
+        for (const emm_plugin_info &info : infos_) {
+            list_.push_back(&info);
+        }
+        list_.push_back(nullptr);
+    }
+    const emm_plugin_info *const *list() const { return list_.data(); }
+
+private:
+    static constexpr const emm_plugin_info *none = nullptr;
+    std::vector<emm_plugin_info> infos_;
+    std::vector<const emm_plugin_info *> list_;
+};
+
+const emm_plugin_info *const *layers_of(const loader::Selection &selection) {
+    static std::mutex mutex;
+    static auto *const described = new std::map<const loader::Selection *, DescribedLayers>;
+    const std::lock_guard lock(mutex);
+    return described->try_emplace(&selection, selection).first->second.list();
+}
+
+} // namespace
+
+void describe_selection(const loader::Selection &selection, emm_plugin_info *ret_info) {
+    emm_plugin_info info = describe(selection.plugin->plugin(), selection.option_texts);
+    info.capabilities = selection.plugin->table.capabilities;
+    info.spec = selection.spec.c_str();
+    info.selected_by = selection.selected_by.c_str();
+    info.layers = layers_of(selection);
     emm_copy_sized(ret_info, &info);
 }
 
@@ -321,18 +365,32 @@ namespace {
 
 constexpr const char slot[] = "get_device_total";
 
-emm_status ask(const loader::Selection &selection, int32_t device, size_t device_bytes,
-               size_t &ret_total) noexcept {
-    const observe::Running running(selection.plugin->running_text(loader::Slot::get_device_total));
+emm_status ask(const loader::Plugin &plugin, const std::vector<const char *> &option_texts,
+               int32_t device, size_t device_bytes, size_t &ret_total) noexcept {
+    const observe::Running running(plugin.running_text(loader::Slot::get_device_total));
     try {
-        return conclude(*selection.plugin,
-                        selection.plugin->table.get_device_total(&host(), device, device_bytes,
-                                                                 selection.option_texts.data(),
-                                                                 &ret_total),
+        return conclude(plugin,
+                        plugin.table.get_device_total(&host(), device, device_bytes,
+                                                      option_texts.data(), &ret_total),
                         slot);
     } catch (...) {
-        return conclude_exception(*selection.plugin, slot);
+        return conclude_exception(plugin, slot);
     }
+}
+
+// A layer is asked of what the plugin leaves.
+emm_status ask_all(const loader::Selection &selection, int32_t device, size_t device_bytes,
+                   size_t &ret_total) noexcept {
+    EMM_TRY(
+        ask(selection.plugin->plugin(), selection.option_texts, device, device_bytes, ret_total));
+    for (size_t i = 0; i < selection.layers.size(); ++i) {
+        const loader::Plugin &layer = *selection.plugin->members[i + 1];
+        if (!layer.defaults(loader::Slot::get_device_total)) {
+            const size_t below = ret_total;
+            EMM_TRY(ask(layer, selection.layers[i].option_texts, device, below, ret_total));
+        }
+    }
+    return EMM_OK;
 }
 
 } // namespace
@@ -346,7 +404,7 @@ emm_status device_total(int32_t device, size_t *ret_total) {
     EMM_TRY(current_selection(selection));
     size_t device_bytes = 0, total = 0;
     EMM_TRY(EMM_DRIVER_CALL(*driver, cuDeviceTotalMem, &device_bytes, handle));
-    const emm_status status = ask(*selection, device, device_bytes, total);
+    const emm_status status = ask_all(*selection, device, device_bytes, total);
     EMM_TRY(status);
     if (total == 0 || total > device_bytes) {
         return observe::fail(EMM_E_PLUGIN_FAILED, 0,

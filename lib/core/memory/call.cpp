@@ -5,48 +5,69 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
 #include <new>
+#include <string_view>
 
 namespace emm::core {
+namespace {
+
+// The plugin or layer that fills it.
+const loader::Plugin &filler(const emm_context &context, std::string_view slot) noexcept {
+    const auto found =
+        std::find(std::begin(loader::slot_names), std::end(loader::slot_names), slot);
+    return context.selection->plugin->filler(
+        static_cast<loader::Slot>(found - std::begin(loader::slot_names)));
+}
+
+} // namespace
 
 emm_status conclude(const loader::Plugin &plugin, emm_status status, const char *slot) noexcept {
     if (status >= EMM_OK) {
         return status;
     }
     try {
-        return observe::describe(status, fmt::format("plugin {}, {}", plugin.name, slot).c_str());
+        return observe::describe(
+            status, fmt::format("{} {}, {}", plugin.kind(), plugin.name, slot).c_str());
     } catch (const std::bad_alloc &) {
         return observe::describe(status, slot);
     }
 }
 
-emm_status conclude(emm_context &context, emm_status status, const char *slot) noexcept {
+emm_status conclude(emm_context &context, const loader::Plugin &plugin, emm_status status,
+                    const char *slot) noexcept {
     if (status == EMM_E_DEVICE_LOST) {
         context.state.fetch_or(state_device_lost, std::memory_order_relaxed);
     }
-    return conclude(*context.selection->plugin, status, slot);
+    return conclude(plugin, status, slot);
+}
+
+emm_status conclude(emm_context &context, emm_status status, const char *slot) noexcept {
+    return conclude(context, filler(context, slot), status, slot);
 }
 
 emm_status conclude_exception(const loader::Plugin &plugin, const char *slot) noexcept {
-    return observe::fail(EMM_E_PLUGIN_EXCEPTION, 0, "plugin {}, {}: a C++ exception came out: {}",
-                         plugin.name, slot, observe::what_is_thrown());
+    return observe::fail(EMM_E_PLUGIN_EXCEPTION, 0, "{} {}, {}: a C++ exception came out: {}",
+                         plugin.kind(), plugin.name, slot, observe::what_is_thrown());
 }
 
 emm_status conclude_exception(const emm_context &context, const char *slot) noexcept {
-    return conclude_exception(*context.selection->plugin, slot);
+    return conclude_exception(filler(context, slot), slot);
 }
 
 emm_status conclude_nothing(const emm_context &context, const char *slot) noexcept {
+    const loader::Plugin &plugin = filler(context, slot);
     return observe::fail(EMM_E_PLUGIN_FAILED, 0,
-                         "plugin {}, {}: it answered success and gave no address",
-                         context.selection->plugin->name, slot);
+                         "{} {}, {}: it answered success and gave no address", plugin.kind(),
+                         plugin.name, slot);
 }
 
 emm_status conclude_overrun(const emm_context &context, const char *slot, size_t size) noexcept {
+    const loader::Plugin &plugin = filler(context, slot);
     return observe::fail(EMM_E_PLUGIN_FAILED, 0,
-                         "plugin {}, {}: it wrote past the {} bytes of the struct that it was to "
-                         "fill",
-                         context.selection->plugin->name, slot, size);
+                         "{} {}, {}: it wrote past the {} bytes of the struct that it was to fill",
+                         plugin.kind(), plugin.name, slot, size);
 }
 
 emm_status conclude_own_exception(const char *slot) noexcept {

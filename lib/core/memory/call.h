@@ -2,6 +2,7 @@
 
 #include "core/record/context.h"
 #include "core/record/this_thread.h"
+#include "observe/error.h"
 #include "observe/process.h"
 #include "observe/running.h"
 
@@ -12,6 +13,8 @@
 namespace emm::core {
 
 // What a plugin answered: described if it is an error, and remembered if the device is lost.
+[[gnu::cold]] emm_status conclude(emm_context &context, const loader::Plugin &plugin,
+                                  emm_status status, const char *slot) noexcept;
 [[gnu::cold]] emm_status conclude(emm_context &context, emm_status status,
                                   const char *slot) noexcept;
 
@@ -35,22 +38,24 @@ namespace emm::core {
 // The context could not be made current: it has died, or the driver has gone.
 [[gnu::cold]] emm_status conclude_unreachable(emm_context &context, CUresult result) noexcept;
 
-// Calls a slot of the context's plugin, or of the host's defaults where the plugin has none, with
-// the context current if the plugin asks for that. A request to cancel the thread waits. The
-// plugin is told what `comes_once`, the end of what has begun, also if the driver fails twice to
-// make the context current.
+// Calls a slot of `plugin` for one of the context's managers, or of the host's defaults where the
+// plugin has none, with the context current if the plugin asks for that. A request to cancel the
+// thread waits. The plugin is told what `comes_once`, the end of what has begun, also if the driver
+// fails twice to make the context current.
 template <bool comes_once = false, class Function, class... Arguments>
-emm_status call(emm_context &context, loader::Slot slot, Function emm_plugin::*function,
-                Arguments... arguments) noexcept {
+emm_status call_of(emm_context &context, const loader::Plugin &plugin, emm_manager *self,
+                   loader::Slot slot, Function emm_plugin::*function,
+                   Arguments... arguments) noexcept {
     if (observe::is_forked_child()) [[unlikely]] { // forked from within what has led here
         return observe::refuse_forked_child();
     }
     const char *const name = loader::slot_names[static_cast<unsigned>(slot)];
-    const loader::Plugin &plugin = *context.selection->plugin;
     const Uncancelled uncancelled;
     try {
         if (plugin.defaults(slot)) { // the host describes its own failures
-            return (plugin.table.*function)(context.defaults, arguments...);
+            const emm_status status = (plugin.table.*function)(self, arguments...);
+            observe::take_plugin_word(); // which is for a layer over it
+            return status;
         }
         const observe::Running running(plugin.running_text(slot));
         std::optional<driver::Current> current;
@@ -65,11 +70,22 @@ emm_status call(emm_context &context, loader::Slot slot, Function emm_plugin::*f
                 return conclude_unreachable(context, current->result());
             }
         }
-        return conclude(context, (plugin.table.*function)(context.manager, arguments...), name);
+        return conclude(context, plugin.filler(slot), (plugin.table.*function)(self, arguments...),
+                        name);
     } catch (...) {
         return plugin.defaults(slot) ? conclude_own_exception(name)
-                                     : conclude_exception(context, name);
+                                     : conclude_exception(plugin.filler(slot), name);
     }
+}
+
+// The same for the plugin of the context, and the layers over it.
+template <bool comes_once = false, class Function, class... Arguments>
+emm_status call(emm_context &context, loader::Slot slot, Function emm_plugin::*function,
+                Arguments... arguments) noexcept {
+    const loader::Plugin &plugin = *context.selection->plugin;
+    emm_manager *const self =
+        plugin.defaults(slot) ? context.defaults : context.managers.self(slot);
+    return call_of<comes_once>(context, plugin, self, slot, function, arguments...);
 }
 
 // The same, with the slot named once.

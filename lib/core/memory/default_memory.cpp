@@ -2,6 +2,7 @@
 
 #include "core/account/watch.h"
 #include "core/record/context.h"
+#include "core/record/this_thread.h"
 #include "observe/error.h"
 
 #include <memory>
@@ -363,11 +364,19 @@ uint64_t DefaultMemory::pinned_bytes() const {
 
 namespace {
 
+// The sentence stays that of a layer which answers the same.
+emm_status described(emm_status status) {
+    observe::make_plugin_word();
+    return status;
+}
+
 // The slot of a member: `self` is the context's DefaultMemory.
 template <auto member> struct Of;
 template <class... Arguments, emm_status (DefaultMemory::*member)(Arguments...)> struct Of<member> {
     static emm_status slot(emm_manager *self, Arguments... arguments) {
-        return (reinterpret_cast<DefaultMemory *>(self)->*member)(arguments...);
+        const Uncancelled uncancelled; // a layer may call it
+        const emm_status status = (reinterpret_cast<DefaultMemory *>(self)->*member)(arguments...);
+        return status < EMM_OK ? described(status) : status;
     }
 };
 
@@ -376,7 +385,8 @@ template <class... Arguments> emm_status nothing_to_do(Arguments...) {
 }
 
 emm_status not_supported(const char *what) {
-    return observe::fail(EMM_E_NOT_SUPPORTED, 0, std::string("this plugin does not ") + what);
+    return described(
+        observe::fail(EMM_E_NOT_SUPPORTED, 0, std::string("this plugin does not ") + what));
 }
 
 emm_plugin make_table() {

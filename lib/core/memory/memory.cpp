@@ -171,7 +171,8 @@ emm_status settle_failed_free(emm_context &context, emm_status status, const cha
 emm_status memfree_otherwise(emm_context &context, emm_deviceptr ptr, size_t size,
                              emm_stream stream, const void *caller) {
     if (ptr != 0 && is_just_tracked(context)) {
-        return free_tracked(context, "memfree", ptr, context.memfree, ptr, size, stream);
+        return free_tracked(context, "memfree", ptr, context.memfree, context.manager, ptr, size,
+                            stream);
     }
     return free_slowly(context, EventType::free, ptr, size, stream, caller,
                        [&] { return EMM_CALL(context, memfree, ptr, size, stream); });
@@ -190,11 +191,12 @@ emm_status memhostalloc(emm_context &context, size_t size, uint32_t flags, void 
 emm_status memhostfree(emm_context &context, void *host, size_t size, uint32_t flags,
                        emm_stream stream, const void *caller) {
     if (host && pins_at_once(context)) [[likely]] {
-        return free_with(context, "memhostfree", context.memhostfree, host, size, flags, stream);
+        return free_with(context, "memhostfree", context.memhostfree, context.host_manager, host,
+                         size, flags, stream);
     }
     if (host && pins_tracked(context)) {
-        return free_tracked(context, "memhostfree", address_of(host), context.memhostfree, host,
-                            size, flags, stream);
+        return free_tracked(context, "memhostfree", address_of(host), context.memhostfree,
+                            context.host_manager, host, size, flags, stream);
     }
     return free_slowly(context, EventType::host_free, address_of(host), size, stream, caller,
                        [&] { return EMM_CALL(context, memhostfree, host, size, flags, stream); });
@@ -240,7 +242,7 @@ emm_status get_stats(emm_context &context, emm_stats *ret_stats) noexcept {
     emm_status status = EMM_CALL(context, get_stats, &stats);
     status = filled.conclude(context, status, "get_stats");
     EMM_TRY(status);
-    if (context.selection->plugin->defaults(loader::Slot::memhostalloc)) {
+    if (context.selection->plugin->plugin().defaults(loader::Slot::memhostalloc)) {
         stats.host_live_bytes = defaults_of(context).pinned_bytes();
         stats.host_reserved_bytes = stats.host_live_bytes;
     }

@@ -56,7 +56,7 @@ template <observe::EventType kind> struct Request {
         if constexpr (is_device) {
             return context.memalloc(context.manager, size, stream, &device);
         } else {
-            return context.memhostalloc(context.manager, size, flags, &host, &device);
+            return context.memhostalloc(context.host_manager, size, flags, &host, &device);
         }
     }
     emm_status ask() noexcept {
@@ -131,10 +131,11 @@ template <class Kind>
                                                            const char *slot) noexcept;
 template <class Function, class... Arguments>
 [[gnu::always_inline]] inline emm_status free_with(emm_context &context, const char *slot,
-                                                   Function function, Arguments... arguments) {
+                                                   Function function, emm_manager *self,
+                                                   Arguments... arguments) {
     emm_status status;
     try {
-        status = function(context.manager, arguments...);
+        status = function(self, arguments...);
     } catch (const abi::__forced_unwind &) {
         throw;
     } catch (...) {
@@ -167,7 +168,7 @@ template <class Function, class... Arguments>
         return memfree_otherwise(context, ptr, size, stream,
                                  caller ? caller : __builtin_return_address(0));
     }
-    return free_with(context, "memfree", context.memfree, ptr, size, stream);
+    return free_with(context, "memfree", context.memfree, context.manager, ptr, size, stream);
 }
 
 emm_status memhostalloc(emm_context &context, size_t size, uint32_t flags, void **ret_host,

@@ -10,10 +10,12 @@
 #include <emm/emm.h>
 #include <emm/plugin.h>
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <fmt/core.h>
 #include <string>
+#include <vector>
 
 namespace emm::core {
 
@@ -30,6 +32,17 @@ inline constexpr uint32_t state_tracked = 256;  // serves, and its live allocati
 inline constexpr uint32_t state_serving = state_needs_current | state_watched | state_tracked;
 inline constexpr uint32_t state_late = state_retired | state_shut_down | state_device_lost;
 
+// What create has made for a context: of the plugin, and of each layer over it.
+struct Managers {
+    using Selves = std::array<emm_manager *, std::tuple_size_v<loader::Slots>>;
+
+    std::vector<emm_manager *> made; // from the plugin upwards
+    std::vector<Selves> below;       // what each layer calls the slots below it with
+    Selves selves = {};              // what emm calls each slot with
+
+    emm_manager *self(loader::Slot slot) const { return selves[static_cast<unsigned>(slot)]; }
+};
+
 } // namespace emm::core
 
 // The record of one pool of a CUDA context: the one that its own manager serves, made once for each
@@ -37,12 +50,13 @@ inline constexpr uint32_t state_late = state_retired | state_shut_down | state_d
 struct emm_context {
     // What each allocation reads, on one cache line.
     alignas(64) std::atomic<uint32_t> state{emm::core::state_unserved};
-    emm_manager *manager = nullptr;
+    emm_manager *manager = nullptr; // of the plugin, or of the layer that has these two
     decltype(emm_plugin::memalloc) memalloc = nullptr;
     decltype(emm_plugin::memfree) memfree = nullptr;
     // The same for pinned memory; NULL if the plugin leaves it to the host.
     decltype(emm_plugin::memhostalloc) memhostalloc = nullptr;
     decltype(emm_plugin::memhostfree) memhostfree = nullptr;
+    emm_manager *host_manager = nullptr;
 
     // What else a call by a handle reads.
     emm::core::Epoch epoch;
@@ -64,6 +78,7 @@ struct emm_context {
     const emm::loader::Selection *selection = nullptr;
     std::atomic<bool> has_served{false}; // the program has it
     emm_manager *defaults = nullptr; // `self` of the slots that the host fills (default_memory.h)
+    emm::core::Managers managers;    // made for it
 
     emm::core::PendingDeallocations pending;
     emm::core::Returns returns;

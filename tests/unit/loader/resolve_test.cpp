@@ -174,7 +174,7 @@ TEST_CASE("in a build tree its plugins are meant, each in a folder of its own") 
     folder.folder("plugins/mine");
     const std::string path = folder.copy("good", "plugins/mine/libemm-mine.so");
     CHECK(loaded("mine", search).plugin->path == path);
-    CHECK(refused("other", search).tried.back() ==
+    CHECK(refused("other", search).tried.front() ==
           folder.path() + "/plugins/other/libemm-other.so");
 }
 

@@ -31,11 +31,14 @@ class Option(Structure):
 
 
 class PluginInfo(Sized):
-    _fields_ = [("struct_size", c_uint32), ("abi_major", c_uint32), ("abi_minor", c_uint32),
-                ("reserved", c_uint32), ("name", c_char_p), ("version", c_char_p),
-                ("description", c_char_p), ("path", c_char_p), ("build_id", c_char_p),
-                ("spec", c_char_p), ("selected_by", c_char_p), ("capabilities", c_uint64),
-                ("options", POINTER(Option)), ("option_texts", POINTER(c_char_p))]
+    pass
+
+
+PluginInfo._fields_ = [
+    ("struct_size", c_uint32), ("abi_major", c_uint32), ("abi_minor", c_uint32), ("reserved", c_uint32),
+    ("name", c_char_p), ("version", c_char_p), ("description", c_char_p), ("path", c_char_p),
+    ("build_id", c_char_p), ("spec", c_char_p), ("selected_by", c_char_p), ("capabilities", c_uint64),
+    ("options", POINTER(Option)), ("option_texts", POINTER(c_char_p)), ("layers", POINTER(POINTER(PluginInfo)))]
 
 
 class DriverInfo(Sized):
@@ -68,7 +71,7 @@ class ContextInfo(Sized):
     _fields_ = [("struct_size", c_uint32), ("device", c_int32), ("cuda_context", c_void_p),
                 ("context_id", c_uint64), ("context", c_void_p), ("primary", c_uint32),
                 ("reserved", c_uint32), ("device_uuid", c_uint8 * 16), ("pool", c_char_p),
-                ("group", c_void_p)]
+                ("group", c_void_p), ("below", c_void_p), ("below_managers", c_void_p)]
 
 
 class Stats(Sized):

@@ -1,0 +1,128 @@
+/* fault: a layer that fails requests for device memory with EMM_E_OUT_OF_MEMORY, so that a program
+ * can be seen to survive that. What it fails never reaches what is below. */
+#include <emm/plugin_helpers.h>
+#include <stdlib.h>
+
+struct emm_manager {
+    const emm_host *host;
+    const emm_plugin *below;
+    emm_manager *const *below_managers;
+    uint64_t nth, every, seed, times, requests;
+    double share;
+};
+
+static const emm_option options[] = {
+    {"nth", "0", "the request that fails, counted from 1; 0: none", EMM_OPTION_COUNT, 0},
+    {"every", "0", "each so many requests one fails; 0: none", EMM_OPTION_COUNT, 0},
+    {"share", "0", "how many of all requests fail, from 0 to 1", EMM_OPTION_NUMBER, 0},
+    {"seed", "1", "which ones those are", EMM_OPTION_COUNT, 0},
+    {"times", "4",
+     "how often one fails that its thread repeats at once; emm itself asks up to four times",
+     EMM_OPTION_COUNT, 0},
+    {NULL, NULL, NULL, 0, 0}};
+
+/* The request that has failed last on this thread, and how often its repetition fails. */
+static __thread struct {
+    const emm_manager *of;
+    size_t size;
+    uint64_t left;
+} failing __attribute__((tls_model("initial-exec")));
+
+static uint64_t count_of(const char *const *option_texts, const char *name) {
+    return strtoull(emm_option_text(options, option_texts, name), NULL, 10);
+}
+
+/* Between 0 and 1, the same for the same seed and request (splitmix64). */
+static double chance(uint64_t seed, uint64_t request) {
+    uint64_t x = seed * UINT64_C(0x9e3779b97f4a7c15) + request * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return (double)((x ^ (x >> 31)) >> 11) / (double)(UINT64_C(1) << 53);
+}
+
+static int is_chosen(const emm_manager *self, uint64_t request) {
+    return request == self->nth || (self->every && request % self->every == 0) ||
+           (self->share > 0 && chance(self->seed, request) < self->share);
+}
+
+/* A repetition is not another request. */
+static int fails(emm_manager *self, size_t size) {
+    const int again = failing.of == self && failing.size == size && failing.left > 0;
+    if (again) {
+        failing.left--;
+        return 1;
+    }
+    failing.of = NULL;
+    if (!is_chosen(self, __atomic_add_fetch(&self->requests, 1, __ATOMIC_RELAXED))) {
+        return 0;
+    }
+    failing.of = self;
+    failing.size = size;
+    failing.left = self->times ? self->times - 1 : 0;
+    return 1;
+}
+
+static emm_status check_options(const emm_host *host, const char *const *option_texts) {
+    return strtod(emm_option_text(options, option_texts, "share"), NULL) > 1
+               ? host->fail(EMM_E_PLUGIN_SPEC, 0, "option share: expected 0 to 1, found more")
+               : EMM_OK;
+}
+
+static emm_status create(const emm_host *host, const emm_context_info *info,
+                         const char *const *option_texts, emm_manager **ret_manager) {
+    const emm_status valid = check_options(host, option_texts);
+    emm_manager *self = valid == EMM_OK ? calloc(1, sizeof *self) : NULL;
+    if (!self) {
+        return valid != EMM_OK ? valid
+                               : host->fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no memory for a layer");
+    }
+    self->host = host;
+    self->below = info->below;
+    self->below_managers = info->below_managers;
+    self->nth = count_of(option_texts, "nth");
+    self->every = count_of(option_texts, "every");
+    self->seed = count_of(option_texts, "seed");
+    self->times = count_of(option_texts, "times");
+    self->share = strtod(emm_option_text(options, option_texts, "share"), NULL);
+    *ret_manager = self;
+    return EMM_OK;
+}
+
+static emm_status destroy(emm_manager *self) {
+    free(self);
+    return EMM_OK;
+}
+
+static emm_status memalloc(emm_manager *self, size_t size, emm_stream stream,
+                           emm_deviceptr *ret_ptr) {
+    if (fails(self, size)) {
+        return emm_failf(self->host, EMM_E_OUT_OF_MEMORY, 0,
+                         "layer fault: this request of %zu bytes was to fail", size);
+    }
+    return EMM_BELOW(self, memalloc, size, stream, ret_ptr);
+}
+
+static emm_status memfree(emm_manager *self, emm_deviceptr ptr, size_t size, emm_stream stream) {
+    failing.of = NULL; /* a repetition comes at once */
+    return EMM_BELOW(self, memfree, ptr, size, stream);
+}
+
+static const emm_plugin table = {
+    .struct_size = sizeof(emm_plugin),
+    .interface_version = EMM_PLUGIN_ABI_MAJOR,
+    .interface_minor = EMM_PLUGIN_ABI_MINOR,
+    .name = "fault",
+    .version = "0.1",
+    .description = "Fails the Nth, every Nth or a share of the requests for device memory",
+    .capabilities = EMM_PLUGIN_STREAM_ORDERED | EMM_PLUGIN_CACHES | EMM_PLUGIN_CAPTURE,
+    .options = options,
+    .create = create,
+    .destroy = destroy,
+    .memalloc = memalloc,
+    .memfree = memfree,
+    .check_options = check_options};
+
+EMM_LAYER_ENTRY(const emm_host *host) {
+    (void)host;
+    return &table;
+}
