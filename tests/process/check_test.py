@@ -178,6 +178,16 @@ if os.environ.get("EMM_TEST_SANITIZERS", "none") != "none":
             cases.remove("process/forked-busy")
 
 
+# EMM_TEST_LAYER_FAULT of libemm-bad-layer.so, over `bad`.
+LAYER_FAULTS = {
+    "mixes-managers": ["layers/managers"],
+    "describes-failures-anew": ["layers/failures"],
+    "frees-what-reset-dropped": ["layers/reset"],
+    "calls-after-its-end": ["layers/ended"],
+    "loses-odd-frees": ["layers/returned"],
+}
+
+
 def failed(report):
     """Without the progress mode, each once."""
     names = [case["name"].split("@")[0] for case in report["cases"] if case["outcome"] == "failed"]
@@ -226,6 +236,17 @@ class ConformanceSuite(unittest.TestCase):
             with self.subTest(fault):
                 report, status = check(fixture("bad-pause"), *words, EMM_TEST_FAULT=fault)
                 self.assertEqual((failed(report), status), (sorted(cases), 1))
+
+    def test_each_bad_layer_fails_its_own_case(self):
+        folder = {"EMM_PLUGIN_PATH": os.path.dirname(fixture("bad"))}
+        for fault, cases in {"": [], **LAYER_FAULTS}.items():
+            with self.subTest(fault):
+                report, status = check("bad-layer+bad", *filters(cases), EMM_TEST_LAYER_FAULT=fault, **folder)
+                self.assertEqual((failed(report), status), (cases, int(bool(cases))))
+
+    def test_a_case_about_layers_is_skipped_where_there_is_none(self):
+        report, status = check("passthrough", "--filter", "layers/")
+        self.assertEqual(({case["message"] for case in report["cases"]}, status), ({"it has no layer"}, 0))
 
     def test_a_case_about_a_function_that_the_plugin_leaves_out_is_skipped_and_says_so(self):
         report, status = check("passthrough", "--filter", "cleanup/trim", "--filter", "memory/sizes")

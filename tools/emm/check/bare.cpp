@@ -1,6 +1,7 @@
 #include "check/bare.h"
 
 #include "check/gpu.h"
+#include "check/stack.h"
 #include "check/traffic.h"
 
 #include <algorithm>
@@ -170,24 +171,39 @@ const emm_host &kit_host() {
     return the_host;
 }
 
-emm_plugin_entry open_entry(const std::string &path) {
+emm_plugin_entry open_entry(const std::string &path, const char *symbol) {
     void *library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     expect(library != nullptr, "the library does not open: {}", library ? "" : dlerror());
-    void *entry = dlsym(library, EMM_PLUGIN_ENTRY_SYMBOL);
-    expect(entry != nullptr, "the library has no {}", EMM_PLUGIN_ENTRY_SYMBOL);
+    void *entry = dlsym(library, symbol);
+    expect(entry != nullptr, "the library has no {}", symbol);
     return reinterpret_cast<emm_plugin_entry>(entry);
 }
 
-Bare::Bare(const CheckedPlugin &plugin, const emm_host *host)
-    : table_(open_entry(plugin.path)(host)) {
-    expect(table_ != nullptr, "the entry function returned NULL: {}", said.text);
-    const size_t whole_slots =
-        table_->struct_size & ~(sizeof(emm_function) - 1); // half of one is none
-    std::memcpy(&slots_, table_, std::min<size_t>(whole_slots, sizeof slots_));
-    for (const auto &text : plugin.option_texts) {
-        texts_.push_back(text ? text->c_str() : nullptr);
+namespace {
+
+Member member_of(const CheckedFile &file, const char *symbol, const emm_host *host) {
+    Member member = {open_entry(file.path, symbol)(host), {}};
+    expect(member.table != nullptr, "the entry function returned NULL: {}", said.text);
+    for (const auto &text : file.option_texts) {
+        member.option_texts.push_back(text ? text->c_str() : nullptr);
     }
-    texts_.push_back(nullptr);
+    member.option_texts.push_back(nullptr);
+    return member;
+}
+
+} // namespace
+
+Bare::Bare(const CheckedPlugin &plugin, const emm_host *host) {
+    std::vector<Member> members = {member_of(plugin, EMM_PLUGIN_ENTRY_SYMBOL, host)};
+    for (const CheckedFile &layer : plugin.layers) {
+        members.push_back(member_of(layer, EMM_LAYER_ENTRY_SYMBOL, host));
+    }
+    for (const Member &member : members) {
+        tables_.push_back(member.table);
+    }
+    texts_ = members.front().option_texts;
+    slots_ = as_far_as_it_goes(members.size() == 1 ? *tables_.front()
+                                                   : *table_of_stack(std::move(members)));
 }
 
 Bare on_device(const CheckedPlugin &plugin) {

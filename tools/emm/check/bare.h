@@ -35,13 +35,14 @@ class Bare {
 public:
     explicit Bare(const CheckedPlugin &plugin, const emm_host *host = &kit_host());
 
-    const emm_plugin *table() const { return table_; }
-    // Slots behind the table's end are NULL.
+    // The library's own; then those of the layers over it.
+    const std::vector<const emm_plugin *> &tables() const { return tables_; }
+    // The plugin's, or those of the stack. Slots behind the table's end are NULL.
     const emm_plugin &slots() const { return slots_; }
     const char *const *option_texts() const { return texts_.data(); }
 
 private:
-    const emm_plugin *table_;
+    std::vector<const emm_plugin *> tables_;
     emm_plugin slots_ = {};
     std::vector<const char *> texts_;
 };
@@ -56,8 +57,8 @@ template <class Slot> void need(Slot slot, const char *why) {
     }
 }
 
-// The entry function, not yet called.
-emm_plugin_entry open_entry(const std::string &path);
+// The entry function, not yet called, of a plugin or of a layer.
+emm_plugin_entry open_entry(const std::string &path, const char *symbol = EMM_PLUGIN_ENTRY_SYMBOL);
 
 // Calls a slot. An exception that leaves it is a violation.
 template <class... Parameters, class... Arguments>

@@ -10,11 +10,16 @@
 
 namespace emm::tool::check {
 
-// The plugin under test, as its loading has shown it, and how to check it.
-struct CheckedPlugin {
-    std::string spec;
+// A library, and the texts of its options.
+struct CheckedFile {
     std::string path;
     std::vector<std::optional<std::string>> option_texts;
+};
+
+// The plugin under test, as its loading has shown it, and how to check it.
+struct CheckedPlugin : CheckedFile {
+    std::string spec;
+    std::vector<CheckedFile> layers; // from the plugin upwards
     uint64_t seed = 1;
     bool simulated = false;
     std::string mode; // the simulated driver's progress

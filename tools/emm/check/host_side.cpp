@@ -2,6 +2,7 @@
 #include "check/bare.h"
 #include "check/hosted.h"
 #include "check/plan.h"
+#include "loader/text.h"
 
 #include <atomic>
 #include <cstring>
@@ -77,7 +78,7 @@ const emm_plugin *watched(const emm_host *host) {
 
 void put_in_between(const CheckedPlugin &plugin) {
     observer.entry = open_entry(plugin.path);
-    const size_t colon = plugin.spec.find(':');
+    const size_t colon = plugin.spec.find(':', loader::find_plugin(plugin.spec));
     const std::string options = colon == std::string::npos ? "" : plugin.spec.substr(colon + 1);
     must(emm_set_plugin_entry(&watched, options.c_str()), "taking the table");
 }

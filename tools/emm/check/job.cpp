@@ -21,33 +21,53 @@ std::string text(const char *maybe) {
     return maybe ? maybe : "";
 }
 
-Json describe(const std::string &spec) {
-    auto info = sized<emm_plugin_info>();
-    require(emm_probe_plugin(spec.c_str(), &info), "resolve");
+Json describe_file(const emm_plugin_info &info) {
     Json texts = Json::array();
     for (size_t i = 0; info.options[i].name; i++) {
         texts.push_back(info.option_texts[i] ? Json(info.option_texts[i]) : Json());
     }
+    return {{"path", text(info.path)}, {"option_texts", texts}};
+}
+
+check::CheckedFile file_of(const Json &told) {
+    check::CheckedFile file;
+    file.path = told.at("path").get<std::string>();
+    for (const Json &option : told.at("option_texts")) {
+        file.option_texts.push_back(option.is_null() ? std::nullopt
+                                                     : std::optional(option.get<std::string>()));
+    }
+    return file;
+}
+
+Json describe(const std::string &spec) {
+    auto info = sized<emm_plugin_info>();
+    require(emm_probe_plugin(spec.c_str(), &info), "resolve");
+    Json layers = Json::array();
+    std::string name;
+    for (size_t i = 0; info.layers[i]; i++) {
+        layers.insert(layers.begin(), describe_file(*info.layers[i]));
+        name += info.layers[i]->name + std::string("+");
+    }
     const Json driver = describe_driver();
-    return {{"spec", spec},
-            {"name", text(info.name)},
-            {"version", text(info.version)},
-            {"path", text(info.path)},
-            {"option_texts", texts},
-            {"driver", driver},
-            {"driver_line", driver_line(driver)},
-            {"simulated", driver.at("simulated")},
-            {"devices", driver.at("devices").size()}};
+    Json told = describe_file(info);
+    told.update({{"spec", spec},
+                 {"name", name + text(info.name)},
+                 {"version", text(info.version)},
+                 {"layers", layers},
+                 {"driver", driver},
+                 {"driver_line", driver_line(driver)},
+                 {"simulated", driver.at("simulated")},
+                 {"devices", driver.at("devices").size()}});
+    return told;
 }
 
 CheckedPlugin plugin_of(const Json &job) {
     const Json &told = job.at("plugin");
     CheckedPlugin plugin;
+    static_cast<check::CheckedFile &>(plugin) = file_of(told);
     plugin.spec = job.at("spec").get<std::string>();
-    plugin.path = told.at("path").get<std::string>();
-    for (const Json &option : told.at("option_texts")) {
-        plugin.option_texts.push_back(option.is_null() ? std::nullopt
-                                                       : std::optional(option.get<std::string>()));
+    for (const Json &layer : told.at("layers")) {
+        plugin.layers.push_back(file_of(layer));
     }
     plugin.seed = job.at("seed").get<uint64_t>();
     plugin.mode = job.at("mode").get<std::string>();

@@ -66,7 +66,7 @@ const std::vector<Case> &cases() {
              {library_cases(), table_cases(), memory_cases(), account_cases(), statistics_cases(),
               lifetime_cases(), version_cases(), thread_cases(), wait_cases(), fault_cases(),
               stream_cases(), capture_cases(), cleanup_cases(), trim_cases(), pause_cases(),
-              host_memory_cases(), process_cases(), host_side_cases()}) {
+              host_memory_cases(), process_cases(), host_side_cases(), layer_cases()}) {
             made.insert(made.end(), part.begin(), part.end());
         }
         return made;

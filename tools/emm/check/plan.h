@@ -40,6 +40,7 @@ std::vector<Case> pause_cases();
 std::vector<Case> host_memory_cases();
 std::vector<Case> process_cases();
 std::vector<Case> host_side_cases();
+std::vector<Case> layer_cases();
 
 // The other side of sharing: opens the memory that the job describes and tells what is in it.
 Json open_shared(const Json &job);

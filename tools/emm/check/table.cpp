@@ -3,6 +3,7 @@
 #include "check/gpu.h"
 #include "check/hosted.h"
 #include "check/plan.h"
+#include "check/stack.h"
 #include "json.h"
 
 #include <algorithm>
@@ -70,11 +71,16 @@ void quiet_entry(const CheckedPlugin &plugin) {
 
 void constant(const CheckedPlugin &plugin) {
     const Bare bare = on_device(plugin);
-    const emm_plugin before = bare.slots();
+    std::vector<emm_plugin> before;
+    for (const emm_plugin *table : bare.tables()) {
+        before.push_back(as_far_as_it_goes(*table));
+    }
     work(bare);
-    emm_plugin after = {};
-    std::memcpy(&after, bare.table(), std::min<size_t>(before.struct_size, sizeof after));
-    expect(std::memcmp(&before, &after, sizeof before) == 0, "the table changed while it was used");
+    for (size_t i = 0; i < before.size(); i++) {
+        const emm_plugin after = as_far_as_it_goes(*bare.tables()[i]);
+        expect(std::memcmp(&before[i], &after, sizeof after) == 0,
+               "the table of {} changed while it was used", after.name);
+    }
 }
 
 bool is_plain(const char *text, bool dash) {
@@ -88,9 +94,15 @@ bool is_plain(const char *text, bool dash) {
     return *text != '\0';
 }
 
-void texts(const CheckedPlugin &plugin) {
+// Of the plugin, and of each layer.
+void look_at_tables(const CheckedPlugin &plugin, void (*look)(const emm_plugin &table)) {
     const Bare bare(plugin);
-    const emm_plugin &slots = bare.slots();
+    for (const emm_plugin *table : bare.tables()) {
+        look(as_far_as_it_goes(*table));
+    }
+}
+
+void texts_of(const emm_plugin &slots) {
     expect(is_plain(slots.name, true), "its name is '{}': expected lower case, digits, - and _",
            slots.name);
     for (const emm_option *option = slots.options; option && option->name; option++) {
@@ -98,6 +110,10 @@ void texts(const CheckedPlugin &plugin) {
                "an option is called '{}': expected lower case, digits and _", option->name);
         expect(option->help && *option->help, "the option {} has no help", option->name);
     }
+}
+
+void texts(const CheckedPlugin &plugin) {
+    look_at_tables(plugin, texts_of);
 }
 
 // UTF-8 without control characters, of at most the length that emm prints.
@@ -118,19 +134,22 @@ bool is_one_line(const char *text) {
     return plain;
 }
 
-void lines(const CheckedPlugin &plugin) {
-    const Bare bare(plugin);
+void lines_of(const emm_plugin &slots) {
     const auto look = [](const std::string &what, const char *text) {
         expect(!text || is_one_line(text),
                "{} is no line of UTF-8: expected no control characters, at most 4096 bytes", what);
     };
-    look("its name", bare.slots().name);
-    look("its version", bare.slots().version);
-    look("its description", bare.slots().description);
-    for (const emm_option *option = bare.slots().options; option && option->name; option++) {
+    look("its name", slots.name);
+    look("its version", slots.version);
+    look("its description", slots.description);
+    for (const emm_option *option = slots.options; option && option->name; option++) {
         look("the default of option " + std::string(option->name), option->default_value);
         look("the help of option " + std::string(option->name), option->help);
     }
+}
+
+void lines(const CheckedPlugin &plugin) {
+    look_at_tables(plugin, lines_of);
 }
 
 // emm as it would be before, or after, slots were appended: it sees a copy of the table that ends
@@ -156,6 +175,9 @@ const emm_plugin *as_another_host_sees_it(const emm_host *host) {
 }
 
 void serve_with(const CheckedPlugin &plugin, size_t bytes, uint32_t minor) {
+    if (!plugin.layers.empty()) {
+        throw Skipped("a stack is not linked in");
+    }
     if (plugin.simulated) {
         open_simulator(); // nothing is found after emm_shutdown
     }

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <emm/plugin.h>
+
+#include <vector>
+
+namespace emm::tool::check {
+
+// A table, and create's texts for its options.
+struct Member {
+    const emm_plugin *table;
+    std::vector<const char *> option_texts;
+};
+
+// A plugin and its layers upwards as one table, as emm serves a context with them: its functions
+// call those of the outermost member that has them. One for each process; the members stay.
+const emm_plugin *table_of_stack(std::vector<Member> members);
+
+// Slots that the suite fills below a layer where nothing else does.
+const emm_plugin &slots_of_the_suite();
+
+// As far as a table goes; half a slot is none.
+emm_plugin as_far_as_it_goes(const emm_plugin &table);
+
+} // namespace emm::tool::check
