@@ -122,8 +122,8 @@ static const emm_plugin table = {.struct_size = sizeof(emm_plugin),
                                  .name = "count",
                                  .version = "0.1",
                                  .description = "Counts requests and frees of device memory",
-                                 .capabilities = EMM_PLUGIN_STREAM_ORDERED | EMM_PLUGIN_CACHES |
-                                                 EMM_PLUGIN_CAPTURE,
+                                 .capabilities =
+                                     ~EMM_PLUGIN_NEEDS_CURRENT, /* what is below has them or not */
                                  .options = options,
                                  .create = create,
                                  .destroy = destroy,

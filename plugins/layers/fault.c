@@ -16,16 +16,17 @@ static const emm_option options[] = {
     {"every", "0", "each so many requests one fails; 0: none", EMM_OPTION_COUNT, 0},
     {"share", "0", "how many of all requests fail, from 0 to 1", EMM_OPTION_NUMBER, 0},
     {"seed", "1", "which ones those are", EMM_OPTION_COUNT, 0},
-    {"times", "4",
-     "how often one fails that its thread repeats at once; emm itself asks up to four times",
+    {"times", "4", "how often a request fails in all that emm repeats after a trim",
      EMM_OPTION_COUNT, 0},
     {NULL, NULL, NULL, 0, 0}};
 
-/* The request that has failed last on this thread, and how often its repetition fails. */
+/* The request that has failed last on this thread, and how often its repetition fails. emm trims
+ * before it repeats one; without that the same size is another request. */
 static __thread struct {
     const emm_manager *of;
     size_t size;
     uint64_t left;
+    int was_trimmed;
 } failing __attribute__((tls_model("initial-exec")));
 
 static uint64_t count_of(const char *const *option_texts, const char *name) {
@@ -45,11 +46,14 @@ static int is_chosen(const emm_manager *self, uint64_t request) {
            (self->share > 0 && chance(self->seed, request) < self->share);
 }
 
-/* A repetition is not another request. */
+static int is_repeated(const emm_manager *self, size_t size) {
+    return failing.of == self && failing.size == size && failing.left > 0 && failing.was_trimmed;
+}
+
 static int fails(emm_manager *self, size_t size) {
-    const int again = failing.of == self && failing.size == size && failing.left > 0;
-    if (again) {
+    if (is_repeated(self, size)) {
         failing.left--;
+        failing.was_trimmed = 0;
         return 1;
     }
     failing.of = NULL;
@@ -59,6 +63,7 @@ static int fails(emm_manager *self, size_t size) {
     failing.of = self;
     failing.size = size;
     failing.left = self->times ? self->times - 1 : 0;
+    failing.was_trimmed = 0;
     return 1;
 }
 
@@ -103,8 +108,12 @@ static emm_status memalloc(emm_manager *self, size_t size, emm_stream stream,
 }
 
 static emm_status memfree(emm_manager *self, emm_deviceptr ptr, size_t size, emm_stream stream) {
-    failing.of = NULL; /* a repetition comes at once */
     return EMM_BELOW(self, memfree, ptr, size, stream);
+}
+
+static emm_status trim(emm_manager *self, size_t keep_bytes, size_t *ret_released) {
+    failing.was_trimmed = 1;
+    return EMM_BELOW(self, trim, keep_bytes, ret_released);
 }
 
 static const emm_plugin table = {
@@ -114,12 +123,13 @@ static const emm_plugin table = {
     .name = "fault",
     .version = "0.1",
     .description = "Fails the Nth, every Nth or a share of the requests for device memory",
-    .capabilities = EMM_PLUGIN_STREAM_ORDERED | EMM_PLUGIN_CACHES | EMM_PLUGIN_CAPTURE,
+    .capabilities = ~EMM_PLUGIN_NEEDS_CURRENT, /* what is below has them or not */
     .options = options,
     .create = create,
     .destroy = destroy,
     .memalloc = memalloc,
     .memfree = memfree,
+    .trim = trim,
     .check_options = check_options};
 
 EMM_LAYER_ENTRY(const emm_host *host) {

@@ -1,4 +1,4 @@
-// What a stack of layers is made of, and how a file that is none is refused.
+// Behaviour: what a stack of layers is made of, and how a file that is none is refused.
 #include "support.h"
 
 #include <tuple>

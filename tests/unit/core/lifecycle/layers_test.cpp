@@ -1,4 +1,4 @@
-// Layers over plugins: who is made, called and given up when; with real files.
+// Behaviour: layers over plugins: who is made, called and given up when; with real files.
 #include "catch.h"
 #include "core/record/context.h"
 

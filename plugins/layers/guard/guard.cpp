@@ -1,0 +1,466 @@
+// guard: a layer that finds writes past a block, uses after a free, and wrong frees, for programs
+// that do not run under compute-sanitizer. Each block has a mapping of its own, at least 2 MiB, so
+// that it ends where nothing is mapped (or begins there, place=begin); a kernel that goes on past
+// it is stopped by the device:
+//
+//     reserved   |............mapping............|..nothing..|
+//     place=end            head    | block | pad |
+//
+// The pad, under 256 bytes, is what the block's alignment costs; its bytes are compared with what
+// they were when the block is freed. A freed block's memory goes back to the driver and its
+// addresses stay reserved, and empty, for the next `quarantine` frees. A free waits for its stream.
+// Pinned and managed memory, and all else, is served by what is below.
+#include "common/allocations.h"
+#include "common/driver.h"
+#include "common/graph_hold.h"
+#include "common/streams.h"
+#include "layers/guard/caller.h"
+#include "layers/guard/mapping.h"
+
+#include <emm/plugin_helpers.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdlib>
+#include <deque>
+#include <list>
+#include <map>
+#include <mutex>
+#include <string>
+#include <utility>
+
+namespace emm::guard {
+namespace {
+
+constexpr size_t most = size_t(1) << 46;
+
+struct Owner {
+    Caller allocated;
+    bool used_elsewhere = false; // record_use
+};
+
+// The addresses of a freed block.
+struct Freed {
+    CUdeviceptr range;
+    emm_deviceptr ptr;
+    size_t size;
+    Caller allocated, freed;
+};
+
+class Manager {
+public:
+    Manager(const emm_host &host, const emm_context_info &info, const char *const *option_texts);
+    ~Manager() { drop_all(); }
+    Manager(const Manager &) = delete;
+    Manager &operator=(const Manager &) = delete;
+
+    emm_status memalloc(size_t size, emm_stream stream, emm_deviceptr *ret_ptr);
+    emm_status memfree(emm_deviceptr ptr, size_t size, emm_stream stream);
+    emm_status reset();
+    emm_status defer_cleanup(uint32_t enter);
+    emm_status trim(size_t keep_bytes, size_t *ret_released);
+    emm_status stream_notice(emm_stream stream, uint32_t notice);
+    emm_status query(emm_deviceptr ptr, emm_block_info *ret_info);
+    emm_status record_use(emm_deviceptr ptr, size_t size, emm_stream stream);
+    emm_status get_stats(emm_stats *ret_stats);
+    emm_status set_access(int32_t peer_device, uint32_t flags);
+    emm_status get_ipc_handle(emm_deviceptr ptr, size_t size, emm_ipc_handle *ret_handle);
+    emm_status release_ipc_handle(const emm_ipc_handle *handle);
+    emm_status pause(uint32_t flags, size_t *ret_released);
+    emm_status resume(uint32_t flags);
+
+private:
+    using Owners = std::map<emm_deviceptr, Owner>;
+    using Entry = LiveAllocations::Entry;
+
+    void finish_unordered(bool may_wait);
+    void refuse_free(emm_deviceptr ptr, size_t size);
+    bool is_used_elsewhere(emm_deviceptr ptr);
+    void compare_pad(emm_deviceptr ptr, size_t size);
+    void give_back(Entry entry) noexcept;
+    void give_back_what_can_go() noexcept;
+    void free_addresses(size_t keep) noexcept;
+    void drop_all() noexcept;
+    void say(const std::string &text) const { host_.log(EMM_LOG_ERROR, text.c_str()); }
+
+    const emm_host &host_;
+    const emm_plugin *const below;
+    emm_manager *const *const below_managers;
+    const CUcontext cuda_context_;
+    const uint64_t context_id_;
+    const int32_t device_;
+    const bool at_end_;
+    const size_t quarantine_;
+    const GuardDriver driver_;
+    PrivateStream stream_; // for the guard's own bytes
+    LiveAllocations allocations_;
+    GraphHold graphs_;
+    std::atomic<int> sections_{0};
+    std::atomic<int> captures_{0};      // changed behind mutex_
+    std::atomic<bool> has_more_{false}; // something waits in broken_ or put_off_
+    std::mutex mutex_;                  // around the rest; never held in a driver call
+    Owners owners_;
+    std::deque<Freed> freed_;
+    std::list<Mapping> broken_;
+    LiveAllocations::Allocations put_off_;   // freed in a section
+    LiveAllocations::Allocations unordered_; // freed while a capture was announced
+    uint64_t reserved_ = 0, peak_reserved_ = 0;
+};
+
+const emm_option options[] = {
+    {"place", "end|begin", "whether a block ends or begins where nothing is mapped",
+     EMM_OPTION_CHOICE, 0},
+    {"quarantine", "1024", "how many freed blocks keep their addresses", EMM_OPTION_COUNT, 0},
+    {nullptr, nullptr, nullptr, 0, 0}};
+
+Manager::Manager(const emm_host &host, const emm_context_info &info,
+                 const char *const *option_texts)
+    : host_(host), below(info.below), below_managers(info.below_managers),
+      cuda_context_(info.cuda_context), context_id_(info.context_id), device_(info.device),
+      at_end_(strcmp(emm_option_text(options, option_texts, "place"), "end") == 0),
+      quarantine_(strtoull(emm_option_text(options, option_texts, "quarantine"), nullptr, 10)),
+      driver_(host), stream_(driver_, cuda_context_, context_id_) {}
+
+emm_status Manager::memalloc(size_t size, emm_stream, emm_deviceptr *ret_ptr) {
+    give_back_what_can_go();
+    if (size > most) {
+        allocations_.failed();
+        refuse(EMM_E_OUT_OF_MEMORY, "layer guard: %zu bytes are more than any device has", size);
+    }
+    Entry entry = LiveAllocations::make_entry(size);
+    Owners owner = {{0, Owner{Caller::here(), false}}};
+    std::list<Mapping> made(1);
+    made.front().layout = layout_of(size, at_end_);
+    const RelaxedCapture relaxed(driver_);
+    try {
+        made.front().make(driver_, device_);
+        made.front().write_poison(driver_, stream_);
+    } catch (...) {
+        allocations_.failed();
+        if (made.front().undo(driver_, stream_) != CUDA_SUCCESS) {
+            const std::lock_guard lock(mutex_);
+            broken_.splice(broken_.end(), made);
+            has_more_ = true;
+        }
+        throw;
+    }
+    const emm_deviceptr ptr = made.front().range + made.front().layout.block;
+    {
+        const std::lock_guard lock(mutex_);
+        Owners::node_type node = owner.extract(owner.begin());
+        node.key() = ptr;
+        owners_.insert(std::move(node));
+        reserved_ += made.front().layout.mapped;
+        peak_reserved_ = std::max(peak_reserved_, reserved_);
+    }
+    allocations_.add(std::move(entry), ptr);
+    *ret_ptr = ptr;
+    return EMM_OK;
+}
+
+void Manager::refuse_free(emm_deviceptr ptr, size_t size) {
+    std::string told;
+    {
+        const std::lock_guard lock(mutex_);
+        const auto owner = owners_.find(ptr);
+        const auto freed = std::find_if(freed_.rbegin(), freed_.rend(),
+                                        [&](const Freed &each) { return each.ptr == ptr; });
+        if (owner != owners_.end()) {
+            told = "was allocated by " + owner->second.allocated.text();
+        } else if (freed != freed_.rend()) {
+            told = "was allocated by " + freed->allocated.text() + " and freed by " +
+                   freed->freed.text();
+        }
+    }
+    if (!told.empty()) {
+        char begin[96];
+        snprintf(begin, sizeof begin, "guard: a wrong free of 0x%llx with size %zu, by ", ptr,
+                 size);
+        say(begin + Caller::here().text() + "; it " + told);
+    }
+    allocations_.refuse_free("layer guard", ptr, size);
+}
+
+bool Manager::is_used_elsewhere(emm_deviceptr ptr) {
+    const std::lock_guard lock(mutex_);
+    const auto owner = owners_.find(ptr);
+    return owner != owners_.end() && owner->second.used_elsewhere;
+}
+
+// What was freed without a stream while a capture was announced. Only where a call may wait for the
+// whole context, which would invalidate one.
+void Manager::finish_unordered(bool may_wait) {
+    LiveAllocations::Allocations waiting;
+    {
+        const std::lock_guard lock(mutex_);
+        if (!may_wait || captures_ != 0 || unordered_.empty()) {
+            return;
+        }
+        waiting.swap(unordered_);
+    }
+    if (!is_returned(driver_.cuCtxSynchronize())) {
+        const std::lock_guard lock(mutex_);
+        unordered_.merge(waiting);
+        return;
+    }
+    while (!waiting.empty()) {
+        give_back(waiting.extract(waiting.begin()));
+    }
+}
+
+void Manager::compare_pad(emm_deviceptr ptr, size_t size) {
+    std::array<unsigned char, alignment> bytes = {};
+    const size_t pad = round_up(size, alignment) - size;
+    if (pad == 0 || driver_.cuMemcpyDtoHAsync(bytes.data(), ptr + size, pad, stream_) ||
+        (driver_.cuStreamSynchronize(stream_) && driver_.cuStreamSynchronize(stream_))) {
+        return;
+    }
+    const auto wrong = std::find_if(bytes.begin(), bytes.begin() + pad,
+                                    [](unsigned char byte) { return byte != poison; });
+    if (wrong != bytes.begin() + pad) {
+        const std::lock_guard lock(mutex_);
+        char begin[128];
+        snprintf(
+            begin, sizeof begin,
+            "guard: byte %zu behind block 0x%llx of %zu bytes was written; it was allocated by ",
+            static_cast<size_t>(wrong - bytes.begin()) + 1, ptr, size);
+        say(begin + owners_[ptr].allocated.text());
+    }
+}
+
+emm_status Manager::memfree(emm_deviceptr ptr, size_t size, emm_stream stream) {
+    give_back_what_can_go();
+    driver_.expect_own(cuda_context_, stream);
+    const Capture capture = capture_of(driver_, stream);
+    const RelaxedCapture relaxed(driver_);
+    Entry entry = allocations_.take(ptr, size);
+    if (entry.empty()) {
+        refuse_free(ptr, size);
+    }
+    const bool everywhere = stream == EMM_STREAM_UNORDERED || is_used_elsewhere(ptr);
+    if (everywhere && !capture.graph) {
+        const std::lock_guard lock(mutex_);
+        if (captures_ != 0) {
+            unordered_.insert(std::move(entry));
+            return EMM_OK;
+        }
+    }
+    try {
+        if (capture.graph) {
+            graphs_.hold(driver_, capture.graph, entry);
+        } else {
+            driver_.check(everywhere ? driver_.cuCtxSynchronize()
+                                     : driver_.cuStreamSynchronize(stream),
+                          "waiting for a block that is freed");
+            compare_pad(ptr, entry.mapped());
+        }
+    } catch (...) {
+        allocations_.put_back(std::move(entry));
+        throw;
+    }
+    give_back(std::move(entry));
+    finish_unordered(everywhere);
+    return EMM_OK;
+}
+
+// Nothing uses it any more.
+void Manager::give_back(Entry entry) noexcept {
+    if (entry.empty()) {
+        return;
+    }
+    if (sections_ != 0) {
+        const std::lock_guard lock(mutex_);
+        put_off_.insert(std::move(entry));
+        has_more_ = true;
+        return;
+    }
+    const emm_deviceptr ptr = entry.key();
+    const size_t size = entry.mapped();
+    const Layout layout = layout_of(size, at_end_);
+    const CUdeviceptr range = ptr - layout.block;
+    if (!is_returned(driver_.cuMemUnmap(range + layout.mapping, layout.mapped))) {
+        allocations_.keep_refused(std::move(entry));
+        return;
+    }
+    allocations_.returned(size);
+    const Caller caller = Caller::here();
+    {
+        const std::lock_guard lock(mutex_);
+        reserved_ -= layout.mapped;
+        const auto owner = owners_.find(ptr);
+        freed_.push_back({range, ptr, size, owner->second.allocated, caller});
+        owners_.erase(owner);
+    }
+    free_addresses(quarantine_);
+}
+
+void Manager::free_addresses(size_t keep) noexcept {
+    for (;;) {
+        Freed oldest;
+        {
+            const std::lock_guard lock(mutex_);
+            if (freed_.size() <= keep) {
+                return;
+            }
+            oldest = freed_.front();
+            freed_.pop_front();
+        }
+        if (!is_returned(
+                driver_.cuMemAddressFree(oldest.range, layout_of(oldest.size, at_end_).reserved))) {
+            const std::lock_guard lock(mutex_);
+            freed_.push_front(oldest);
+            return;
+        }
+    }
+}
+
+void Manager::give_back_what_can_go() noexcept {
+    const RelaxedCapture relaxed(driver_);
+    if (sections_ == 0 && has_more_.exchange(false)) {
+        std::list<Mapping> broken;
+        LiveAllocations::Allocations put_off;
+        {
+            const std::lock_guard lock(mutex_);
+            broken.swap(broken_);
+            put_off.swap(put_off_);
+        }
+        while (!put_off.empty()) {
+            give_back(put_off.extract(put_off.begin()));
+        }
+        broken.remove_if(
+            [&](Mapping &each) { return each.undo(driver_, stream_) == CUDA_SUCCESS; });
+        if (!broken.empty()) {
+            const std::lock_guard lock(mutex_);
+            broken_.splice(broken_.end(), broken);
+            has_more_ = true;
+        }
+    }
+    give_back(allocations_.take_refused());
+    while (graphs_.has_released()) {
+        give_back(graphs_.take_released());
+    }
+}
+
+emm_status Manager::reset() {
+    drop_all();
+    return EMM_OK;
+}
+
+// The memory is no context's: it goes back also if the context has died.
+void Manager::drop_all() noexcept {
+    const int sections = sections_.exchange(0);
+    const RelaxedCapture relaxed(driver_);
+    if (driver_.is_alive(cuda_context_, context_id_)) {
+        // Once more if it fails: a block that is in use must not be unmapped.
+        static_cast<void>(driver_.cuCtxSynchronize() && driver_.cuCtxSynchronize());
+    }
+    {
+        const std::lock_guard lock(mutex_);
+        put_off_.merge(unordered_);
+        has_more_ = true;
+    }
+    LiveAllocations::Allocations live = allocations_.take_all();
+    while (!live.empty()) {
+        give_back(live.extract(live.begin()));
+    }
+    for (Entry entry = graphs_.take_any(); !entry.empty(); entry = graphs_.take_any()) {
+        give_back(std::move(entry));
+    }
+    give_back_what_can_go();
+    free_addresses(0);
+    sections_ = sections;
+}
+
+emm_status Manager::defer_cleanup(uint32_t enter) {
+    const emm_status status = EMM_BELOW(this, defer_cleanup, enter);
+    if (status >= EMM_OK) {
+        sections_ += enter ? 1 : -1;
+        give_back_what_can_go();
+    }
+    return status;
+}
+
+// The guard itself caches nothing.
+emm_status Manager::trim(size_t keep_bytes, size_t *ret_released) {
+    {
+        const RelaxedCapture relaxed(driver_);
+        give_back_what_can_go();
+        finish_unordered(true);
+    }
+    return EMM_BELOW(this, trim, keep_bytes, ret_released);
+}
+
+emm_status Manager::stream_notice(emm_stream stream, uint32_t notice) {
+    const emm_status status = EMM_BELOW(this, stream_notice, stream, notice);
+    const std::lock_guard lock(mutex_);
+    if (notice == EMM_STREAM_CAPTURE_BEGINS && status >= EMM_OK) {
+        ++captures_;
+    } else if (notice == EMM_STREAM_CAPTURE_ENDS) {
+        --captures_;
+    }
+    return status;
+}
+
+emm_status Manager::query(emm_deviceptr ptr, emm_block_info *ret_info) {
+    const emm_block_info info = allocations_.at(ptr, "layer guard", device_);
+    emm_copy_sized(ret_info, &info);
+    return EMM_OK;
+}
+
+emm_status Manager::record_use(emm_deviceptr ptr, size_t, emm_stream) {
+    const emm_block_info info = allocations_.at(ptr, "layer guard", device_); // throws
+    const std::lock_guard lock(mutex_);
+    const auto owner = owners_.find(info.base);
+    if (owner != owners_.end()) {
+        owner->second.used_elsewhere = true;
+    }
+    return EMM_OK;
+}
+
+// Of device memory what the guard has; of pinned memory what is below.
+emm_status Manager::get_stats(emm_stats *ret_stats) {
+    emm_stats under = {}, stats;
+    under.struct_size = sizeof under;
+    EMM_BELOW(this, get_stats, &under);
+    allocations_.fill(stats);
+    {
+        const std::lock_guard lock(mutex_);
+        stats.reserved_bytes = reserved_;
+        stats.peak_reserved_bytes = peak_reserved_;
+    }
+    stats.host_live_bytes = under.host_live_bytes;
+    stats.host_reserved_bytes = under.host_reserved_bytes;
+    emm_copy_sized(ret_stats, &stats);
+    return EMM_OK;
+}
+
+emm_status Manager::set_access(int32_t, uint32_t) {
+    refuse(EMM_E_NOT_SUPPORTED, "layer guard gives other devices no access to its blocks");
+}
+
+emm_status Manager::get_ipc_handle(emm_deviceptr, size_t, emm_ipc_handle *) {
+    refuse(EMM_E_NOT_SUPPORTED, "layer guard shares its blocks with no other process");
+}
+
+emm_status Manager::pause(uint32_t, size_t *) {
+    refuse(EMM_E_NOT_SUPPORTED, "layer guard cannot pause: its blocks stay on the device");
+}
+
+emm_status Manager::resume(uint32_t) {
+    return EMM_OK; // not paused
+}
+
+emm_status Manager::release_ipc_handle(const emm_ipc_handle *) {
+    refuse(EMM_E_NOT_OWNED, "layer guard has exported nothing");
+}
+
+} // namespace
+} // namespace emm::guard
+
+EMM_LAYER_ENTRY(const emm_host *) {
+    static const emm_plugin table = emm::make_plugin<emm::guard::Manager>(
+        "guard", EMM_VERSION, "Ends each block where nothing is mapped, and reports wrong frees",
+        EMM_PLUGIN_NEEDS_CURRENT | EMM_PLUGIN_CAPTURE, emm::guard::options);
+    return &table;
+}

@@ -1,0 +1,57 @@
+#pragma once
+
+#include "common/driver.h"
+
+#include <cstddef>
+
+namespace emm::guard {
+
+using namespace common;
+
+inline constexpr size_t alignment = 256, granule = size_t(2) << 20;
+inline constexpr unsigned char poison = 0xcb;
+
+inline size_t round_up(size_t size, size_t unit) {
+    return (size + unit - 1) / unit * unit;
+}
+
+// Where a block lies in what is reserved for it: all of this follows from its size.
+struct Layout {
+    size_t mapped, reserved, mapping, block; // bytes, bytes, offset, offset
+};
+inline Layout layout_of(size_t size, bool at_end) {
+    const size_t mapped = round_up(size, granule);
+    const size_t mapping = at_end ? 0 : granule;
+    return {mapped, mapped + granule, mapping,
+            at_end ? mapped - round_up(size, alignment) : mapping};
+}
+
+struct GuardDriver : StreamDriver {
+    explicit GuardDriver(const emm_host &host) : StreamDriver(host) { expect_complete(); }
+
+    EMM_CUDA_REQUIRED(cuMemAddressReserve);
+    EMM_CUDA_REQUIRED(cuMemAddressFree);
+    EMM_CUDA_REQUIRED(cuMemCreate);
+    EMM_CUDA_REQUIRED(cuMemRelease);
+    EMM_CUDA_REQUIRED(cuMemMap);
+    EMM_CUDA_REQUIRED(cuMemUnmap);
+    EMM_CUDA_REQUIRED(cuMemSetAccess);
+    EMM_CUDA_REQUIRED(cuMemsetD8Async);
+    EMM_CUDA_REQUIRED(cuMemcpyDtoHAsync);
+};
+
+// The memory of one block. Whatever fails, it says what is there.
+struct Mapping {
+    CUdeviceptr range = 0, mapping = 0; // 0: not, or not any more
+    CUmemGenericAllocationHandle handle = 0;
+    Layout layout = {};
+    bool written = false; // the guard's own stream may still be writing to it
+
+    void make(const GuardDriver &driver, int32_t device); // throws
+    void write_poison(const GuardDriver &driver, CUstream stream);
+
+    // As far as it goes; what is left can be tried again.
+    CUresult undo(const GuardDriver &driver, CUstream stream) noexcept;
+};
+
+} // namespace emm::guard

@@ -1,0 +1,177 @@
+// Behaviour: what count, fault and guard do, over passthrough, as an application sees it.
+#include "catch.h"
+
+#include <cuda.h>
+#include <emm/emm.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace {
+
+std::string &log_text = *new std::string; // count logs when the process ends
+
+emm_context *on(const char *spec) {
+    const emm_status chosen = emm_set_plugin(spec);
+    INFO(emm_last_error()->text);
+    REQUIRE(chosen == EMM_OK);
+    REQUIRE(emm_set_log_callback(
+                EMM_LOG_INFO,
+                [](int32_t, const char *text, void *) { log_text += std::string(text) + "\n"; },
+                nullptr) == EMM_OK);
+    emm_context *context = nullptr;
+    REQUIRE(emm_context_for_device(0, &context) == EMM_OK);
+    log_text.clear();
+    return context;
+}
+
+emm_deviceptr alloc(emm_context *context, size_t size) {
+    emm_deviceptr ptr = 0;
+    const emm_status got = emm_memalloc(context, size, EMM_STREAM_LEGACY, &ptr);
+    INFO(emm_last_error()->text);
+    REQUIRE(got == EMM_OK);
+    return ptr;
+}
+
+emm_status free(emm_context *context, emm_deviceptr ptr, size_t size) {
+    return emm_memfree(context, ptr, size, EMM_STREAM_LEGACY);
+}
+
+bool is_mapped(emm_deviceptr ptr) {
+    const auto range = reinterpret_cast<decltype(&cuMemGetAddressRange)>(
+        emm_driver_entry("cuMemGetAddressRange", 12000));
+    CUdeviceptr base = 0;
+    size_t size = 0;
+    return range(&base, &size, ptr) == CUDA_SUCCESS;
+}
+
+void write_byte(emm_context *context, emm_deviceptr ptr, unsigned char value) {
+    emm_context_info info = {};
+    info.struct_size = sizeof info;
+    REQUIRE(emm_context_get_info(context, &info) == EMM_OK);
+    const auto enter =
+        reinterpret_cast<decltype(&cuCtxSetCurrent)>(emm_driver_entry("cuCtxSetCurrent", 12000));
+    REQUIRE(enter(info.cuda_context) == CUDA_SUCCESS);
+    const auto copy =
+        reinterpret_cast<decltype(&cuMemcpyHtoD)>(emm_driver_entry("cuMemcpyHtoD", 12000));
+    REQUIRE(copy(ptr, &value, 1) == CUDA_SUCCESS);
+}
+
+// Whether each of twenty requests is served.
+std::vector<bool> served(emm_context *context) {
+    std::vector<bool> told;
+    for (int i = 0; i < 20; i++) {
+        emm_deviceptr ptr = 0;
+        told.push_back(emm_memalloc(context, 1000, EMM_STREAM_LEGACY, &ptr) == EMM_OK);
+        emm_memfree(context, ptr, 0, EMM_STREAM_LEGACY);
+    }
+    return told;
+}
+
+} // namespace
+
+TEST_CASE("count tells what was asked for and freed") {
+    emm_context *const context = on("count:every=2+passthrough");
+    CHECK(free(context, alloc(context, 1000), 1000) == EMM_OK);
+    alloc(context, 2000);
+    CHECK_THAT(log_text,
+               ContainsSubstring("count: 2 requests of 3000 bytes, of which 0 failed; 1 frees"));
+}
+
+TEST_CASE("fault fails the Nth request, and emm's repetitions of it, and no other") {
+    emm_context *const context = on("fault:nth=2+passthrough");
+    alloc(context, 1000);
+    emm_deviceptr ptr = 0;
+    CHECK(emm_memalloc(context, 1000, EMM_STREAM_LEGACY, &ptr) == EMM_E_OUT_OF_MEMORY);
+    CHECK_THAT(emm_last_error()->text,
+               ContainsSubstring("layer fault: this request of 1000 bytes was to fail"));
+    alloc(context, 1000);
+}
+
+TEST_CASE("a fault that happens once is repeated by emm, and the program does not see it") {
+    emm_context *const context = on("fault:nth=1,times=1+passthrough");
+    alloc(context, 1000);
+    emm_counters counters = {};
+    counters.struct_size = sizeof counters;
+    REQUIRE(emm_get_counters(&counters) == EMM_OK);
+    CHECK(counters.memory_retries == 1);
+}
+
+TEST_CASE("fault fails every Nth request") {
+    const std::vector<bool> told = served(on("fault:every=5+passthrough"));
+    for (size_t i = 0; i < told.size(); i++) {
+        CHECK(told[i] == ((i + 1) % 5 != 0));
+    }
+}
+
+TEST_CASE("fault fails a share of the requests, the same ones for the same seed") {
+    emm_context *const context = on("fault:share=0.5,seed=7+passthrough");
+    emm_context *again = nullptr;
+    REQUIRE(emm_context_named(context, "again", nullptr, &again) == EMM_OK);
+    const std::vector<bool> told = served(context);
+    CHECK(told == served(again));
+    CHECK(std::count(told.begin(), told.end(), true) > 3);
+    CHECK(std::count(told.begin(), told.end(), false) > 3);
+}
+
+TEST_CASE("a share above 1 is refused where it is chosen") {
+    CHECK(emm_set_plugin("fault:share=1.5+passthrough") == EMM_E_PLUGIN_SPEC);
+    CHECK_THAT(emm_last_error()->text,
+               ContainsSubstring("layer ") && ContainsSubstring("option share: expected 0 to 1"));
+}
+
+TEST_CASE("a guarded block ends where nothing is mapped") {
+    emm_context *const context = on("guard+passthrough");
+    const emm_deviceptr ptr = alloc(context, 1024);
+    CHECK(is_mapped(ptr + 1023));
+    CHECK_FALSE(is_mapped(ptr + 1024));
+    CHECK(free(context, ptr, 1024) == EMM_OK);
+}
+
+TEST_CASE("a guarded block begins where nothing is mapped, if it is to") {
+    emm_context *const context = on("guard:place=begin+passthrough");
+    const emm_deviceptr ptr = alloc(context, 1000);
+    CHECK(is_mapped(ptr));
+    CHECK_FALSE(is_mapped(ptr - 1));
+}
+
+TEST_CASE("a freed block's addresses are not mapped, and stay so for as many frees as was said") {
+    emm_context *const context = on("guard:quarantine=1+passthrough");
+    const emm_deviceptr first = alloc(context, 1024);
+    CHECK(free(context, first, 1024) == EMM_OK);
+    CHECK_FALSE(is_mapped(first));
+    CHECK(alloc(context, 1024) != first);
+}
+
+TEST_CASE("a write to the bytes behind a guarded block is told when it is freed") {
+    emm_context *const context = on("guard+passthrough");
+    const emm_deviceptr ptr = alloc(context, 1000);
+    write_byte(context, ptr + 999, 1);
+    write_byte(context, ptr + 1002, 1);
+    CHECK(free(context, ptr, 1000) == EMM_OK);
+    CHECK_THAT(log_text, ContainsSubstring("guard: byte 3 behind block") &&
+                             ContainsSubstring("of 1000 bytes was written; it was allocated by"));
+}
+
+TEST_CASE("a guarded block that is freed twice is told with who allocated and who freed it") {
+    emm_context *const context = on("guard+passthrough");
+    const emm_deviceptr ptr = alloc(context, 1000);
+    CHECK(free(context, ptr, 1000) == EMM_OK);
+    CHECK(log_text.empty());
+    CHECK(free(context, ptr, 1000) == EMM_E_NOT_OWNED);
+    CHECK_THAT(log_text, ContainsSubstring("guard: a wrong free of 0x") &&
+                             ContainsSubstring("; it was allocated by test-layers") &&
+                             ContainsSubstring(" and freed by test-layers"));
+}
+
+TEST_CASE("a guarded block that is freed with another size stays, and is told") {
+    emm_context *const context = on("guard+passthrough");
+    const emm_deviceptr ptr = alloc(context, 1000);
+    CHECK(free(context, ptr, 999) == EMM_E_INVALID_VALUE);
+    CHECK_THAT(log_text, ContainsSubstring("with size 999, by test-layers") &&
+                             !ContainsSubstring("freed by"));
+    CHECK(free(context, ptr, 1000) == EMM_OK);
+}
