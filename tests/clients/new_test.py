@@ -54,6 +54,15 @@ def checked(tool, library, sanitized):
         expect(report["passed"] > 0 and report["failed"] == 0, f"{library}: {report}")
 
 
+def checked_layer(tool, folder, name, sanitized):
+    environment = clean_environment(EMM_DRIVER="sim", EMM_PLUGIN_PATH=str(folder))
+    told = json.loads(run([tool, "info", f"{name}+pool", "--json"], env=environment))["plugin"]
+    expect([layer["name"] for layer in told["layers"]] == [name] and told["name"] == "pool", f"found {told}")
+    if not sanitized:
+        report = json.loads(run([tool, "check", f"{name}+pool", "--json", "--filter", "layers/"], env=environment))
+        expect(report["passed"] == 5 and report["failed"] == 0, f"{name}: {report}")
+
+
 def keeps_what_has_the_name(tool, workshop):
     folder, file = workshop.folder / "taken", workshop.folder / "a-file"
     folder.mkdir()
@@ -85,6 +94,10 @@ def test(source, build, prefix, libdir, workshop):
         run(workshop.meson + ["setup", folder / "build", folder, *workshop.settings], env=environment)
         run(workshop.meson + ["compile", "-C", folder / "build"], env=environment)
         checked(tool, folder / f"build/libemm-{name}.so", sanitized)
+    folder = written(tool, workshop, "my-layer", "--layer")
+    run(workshop.meson + ["setup", folder / "build", folder, *workshop.settings], env=environment)
+    run(workshop.meson + ["compile", "-C", folder / "build"], env=environment)
+    checked_layer(tool, folder / "build", "my-layer", sanitized)
     for cmake in cmakes(source)[:1]:
         for name, *flags in (("by_cmake", "--cmake"), ("c-by-cmake", "--c", "--cmake")):
             project = Project(cmake, workshop, written(tool, workshop, name, *flags), f"copy-of-{name}")

@@ -317,10 +317,13 @@ Command new_command(CLI::App &app) {
         ->required();
     CLI::Option *cpp = command->add_flag("--cpp", options->cpp, "in C++17 (default)");
     CLI::Option *c = command->add_flag("--c", options->c, "in C11");
+    CLI::Option *layer =
+        command->add_flag("--layer", options->layer, "a layer over plugins instead, in C11");
     CLI::Option *meson = command->add_flag("--meson", options->meson, "built by Meson (default)");
     CLI::Option *cmake = command->add_flag("--cmake", options->cmake, "built by CMake");
     c->excludes(cpp);
     cmake->excludes(meson);
+    layer->excludes(cpp)->excludes(cmake);
     json_flag(command, options->json);
     command->footer(
         "  emm new mine --cpp --meson && cd mine\n"

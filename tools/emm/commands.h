@@ -105,7 +105,7 @@ int run_import(const ImportOptions &options);
 
 struct NewOptions {
     std::string name;
-    bool c = false, cpp = false, cmake = false, meson = false;
+    bool c = false, cpp = false, layer = false, cmake = false, meson = false;
     bool json = false;
 };
 int run_new(const NewOptions &options);

@@ -106,12 +106,18 @@ std::string simulator_setting() {
     return has_gpu || !environment("EMM_DRIVER").empty() ? "" : "EMM_DRIVER=sim ";
 }
 
-std::string next_steps(const std::string &name, Builder builder) {
+std::string next_steps(const std::string &name, Language language, Builder builder) {
     const dl::Home home = dl::home_of(dlsym(RTLD_DEFAULT, "emm_version"));
     const std::string steps =
         builder == Builder::meson
             ? pkg_config_step(home) + "  meson setup build && meson compile -C build\n"
             : cmake_step(home) + "  cmake -B build && cmake --build build\n";
+    if (language == Language::layer) {
+        return fmt::format(
+            "  cd {0}\n{1}  export EMM_PLUGIN_PATH=$PWD/build\n"
+            "  EMM_DRIVER=sim {2} check {0}+pool\n  {3}EMM_PLUGIN={0}+pool PROGRAM\n",
+            name, steps, tool_command(), simulator_setting());
+    }
     const std::string library = fmt::format("$PWD/build/libemm-{}.so", name);
     return fmt::format("  cd {0}\n{1}  EMM_DRIVER=sim {2} check {3}\n  {4}EMM_PLUGIN={3} PROGRAM\n",
                        name, steps, tool_command(), library, simulator_setting());
@@ -125,12 +131,16 @@ int run_new(const NewOptions &options) {
         throw failure("usage", "", "new: " + problem);
     }
     const Builder builder = options.cmake ? Builder::cmake : Builder::meson;
-    const std::vector<ProjectFile> files =
-        project_files(options.name, options.c ? Language::c : Language::cpp, builder);
+    const Language language = options.layer ? Language::layer
+                              : options.c   ? Language::c
+                                            : Language::cpp;
+    const std::vector<ProjectFile> files = project_files(options.name, language, builder);
     write_project(options.name, files);
     if (!options.json) {
-        print(fmt::format("{}: a plugin that gives out cuMemAlloc's memory. Next:\n{}",
-                          options.name, next_steps(options.name, builder)));
+        print(fmt::format("{}: a {}. Next:\n{}", options.name,
+                          options.layer ? "layer that counts requests"
+                                        : "plugin that gives out cuMemAlloc's memory",
+                          next_steps(options.name, language, builder)));
         return 0;
     }
     Json names = Json::array();

@@ -5,7 +5,7 @@
 
 namespace emm::tool {
 
-enum class Language { c, cpp };
+enum class Language { c, cpp, layer }; // a layer, in C
 enum class Builder { meson, cmake };
 
 struct ProjectFile {

@@ -16,7 +16,7 @@ constexpr TemplateFile template_files[] = {
 
 constexpr size_t longest_name = 64;
 // They would hide the plugins that come with emm.
-constexpr const char *bundled[] = {"async", "passthrough", "pool"};
+constexpr const char *bundled[] = {"async", "count", "fault", "guard", "passthrough", "pool"};
 // CMake keeps these names of targets for itself, Meson some of them.
 constexpr const char *reserved[] = {"all",           "benchmark",  "clean",   "dist",
                                     "edit_cache",    "help",       "install", "package",
@@ -74,13 +74,19 @@ std::string plugin_name_problem(const std::string &name) {
 
 std::vector<ProjectFile> project_files(const std::string &name, Language language,
                                        Builder builder) {
-    const std::string folder = language == Language::c ? "template-c" : "template-cpp";
+    const std::string folder = language == Language::c     ? "template-c"
+                               : language == Language::cpp ? "template-cpp"
+                                                           : "template-layer";
     std::vector<ProjectFile> files;
     for (const TemplateFile &file : template_files) {
         if (file.folder == folder && belongs(file.name, builder)) {
             std::string text = file.text;
             replace_all(text, " Copy this folder, rename things, and\n", "\n");
             replace_all(text, folder, name);
+            if (language == Language::layer) { // its source is that of a bundled one
+                replace_all(text, "/* count: ", "/* " + name + ": ");
+                replace_all(text, "\"count", "\"" + name);
+            }
             files.push_back({file.name, std::move(text)});
         }
     }

@@ -61,6 +61,17 @@ TEST_CASE("a project has the files that its builder reads, and no others") {
           "CMakeLists.txt plugin.cpp ");
 }
 
+TEST_CASE("a layer's project is the bundled layer count, with another name and entry") {
+    const std::vector<ProjectFile> files = project_files("mine", Language::layer, Builder::meson);
+    CHECK(file_names(files) == "meson.build layer.c ");
+    const std::string text = all_text(files);
+    CHECK(text.find("count:") == std::string::npos);
+    CHECK(text.find("template-layer") == std::string::npos);
+    CHECK(text.find(".name = \"mine\"") != std::string::npos);
+    CHECK(text.find("EMM_LAYER_ENTRY(") != std::string::npos);
+    CHECK(text.find("'mine+passthrough'") != std::string::npos);
+}
+
 TEST_CASE("a project has its plugin's name wherever the template has its own") {
     for (const Language language : {Language::c, Language::cpp}) {
         for (const Builder builder : {Builder::meson, Builder::cmake}) {
