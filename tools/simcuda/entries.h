@@ -20,6 +20,7 @@
 #undef cuMemGetInfo
 #undef cuMemHostGetDevicePointer
 #undef cuMemHostRegister
+#undef cuMemPrefetchAsync
 #undef cuStreamBeginCapture
 #undef cuStreamGetCaptureInfo
 #undef cuStreamUpdateCaptureDependencies
