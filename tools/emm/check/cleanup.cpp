@@ -128,11 +128,23 @@ struct Hoard {
     std::vector<emm_deviceptr> blocks;
 };
 
+// The device may be all that there is, or what a limit of the plugin's own allows.
+std::vector<emm_deviceptr> take_all(const Hosted &hosted, size_t size) {
+    constexpr size_t enough = 100;
+    std::vector<emm_deviceptr> blocks;
+    emm_deviceptr ptr = 0;
+    while (blocks.size() < enough &&
+           emm_memalloc(hosted.get(), size, EMM_STREAM_UNORDERED, &ptr) >= EMM_OK) {
+        blocks.push_back(ptr);
+    }
+    return blocks;
+}
+
 // The application frees from inside: a lock that the plugin holds while it asks would be taken
 // twice.
 void pressure(const CheckedPlugin &plugin) {
     const Hosted hosted(plugin);
-    Hoard hoard = {&hosted, take(hosted, 6, 32 * mib)};
+    Hoard hoard = {&hosted, take_all(hosted, 32 * mib)};
     const auto give = [](emm_context *, size_t, void *argument) -> size_t {
         auto &mine = *static_cast<Hoard *>(argument);
         const size_t count = mine.blocks.size();

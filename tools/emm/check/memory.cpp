@@ -181,14 +181,18 @@ void refuse_request(const BareManager &manager, size_t size, emm_stream stream) 
     no_more("peak_live_bytes", after.peak_live_bytes, before.peak_live_bytes);
 }
 
-// Requests beyond what another library left free, and beyond the device.
+// Requests beyond what another library left free, and beyond all that there is.
 void failed_request(const CheckedPlugin &plugin) {
     const Bare bare = on_device(plugin);
     CUdeviceptr others = 0;
     EMM_REQUIRE_CUDA(cuMemAlloc, &others, 256 * mib);
     const BareManager manager(bare);
+    const uint64_t of_host = counters().host_bytes;
     const emm_deviceptr kept = manager.alloc(64 * mib);
-    for (const size_t size : {300 * mib, 512 * mib, 8192 * mib}) {
+    // Where the host's memory serves, more can be had than the device has.
+    const bool exceeds = counters().host_bytes >= of_host + 64 * mib;
+    for (const size_t size :
+         {(exceeds ? 4096 : 300) * mib, (exceeds ? 8192 : 512) * mib, 16384 * mib}) {
         for (const emm_stream stream : {EMM_STREAM_LEGACY, EMM_STREAM_UNORDERED}) {
             refuse_request(manager, size, stream);
         }

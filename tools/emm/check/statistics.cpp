@@ -89,15 +89,21 @@ public:
     // The driver rounds sizes up. What the host has queued counts for neither.
     void agrees_with_driver() const {
         const simcuda_counters now = counters();
-        const uint64_t taken = now.device_bytes - before_.device_bytes;
-        const uint64_t rounding = 2 * mib * (now.device_blocks - before_.device_blocks);
+        const uint64_t taken = bytes_of(now) - bytes_of(before_);
+        const uint64_t blocks = blocks_of(now) - blocks_of(before_), rounding = 2 * mib * blocks;
         const uint64_t said = stats_of(manager_).reserved_bytes;
         expect(said <= taken && taken - said <= rounding,
                "reserved_bytes is {}, and the driver has handed out {} in {} blocks", said, taken,
-               now.device_blocks - before_.device_blocks);
+               blocks);
     }
 
 private:
+    // Managed memory is the host's on the simulated driver.
+    static uint64_t bytes_of(const simcuda_counters &of) { return of.device_bytes + of.host_bytes; }
+    static uint64_t blocks_of(const simcuda_counters &of) {
+        return of.device_blocks + of.host_blocks;
+    }
+
     const BareManager &manager_;
     const simcuda_counters before_;
     uint64_t idle_ = 0;
