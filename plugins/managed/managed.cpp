@@ -1,0 +1,227 @@
+// managed: memory that may exceed the device's (cuMemAllocManaged). The driver moves its pages
+// between the device and the host as they are used.
+//
+//   - Pages go to the device as they are allocated (cuMemPrefetchAsync), on the request's stream;
+//     for any stream, and where the stream captures, on a stream of the plugin's own. Uses
+//     meanwhile are allowed.
+//   - What is freed waits in emm's queue (common/queued_frees.h). Meanwhile the driver need not
+//   save
+//     what it held (cuMemDiscardBatchAsync, CUDA 13): where all uses are over in the order of the
+//     free's stream.
+//
+// Both only save time, so neither fails a request.
+#include "common/queued_frees.h"
+#include "common/stream_ordered.h"
+
+#include <mutex>
+#include <set>
+
+namespace emm::managed {
+namespace {
+
+using namespace common;
+
+struct Driver : StreamDriver {
+    explicit Driver(const emm_host &host) : StreamDriver(host) { expect_complete(); }
+
+    EMM_CUDA_REQUIRED(cuMemAllocManaged);
+    EMM_CUDA_REQUIRED(cuCtxGetDevice);
+    EMM_CUDA_REQUIRED(cuDeviceGetAttribute);
+    // Other signatures, or none, in some releases of cuda.h.
+    using Prefetch = CUresult(CUDAAPI *)(CUdeviceptr, size_t, CUdevice, CUstream);
+    using Discard = CUresult(CUDAAPI *)(CUdeviceptr *, size_t *, size_t, unsigned long long,
+                                        CUstream);
+    Prefetch prefetch = required<Prefetch>("cuMemPrefetchAsync", 12000);
+    Discard discard = optional<Discard>("cuMemDiscardBatchAsync", 13000); // NULL before CUDA 13
+};
+
+class Manager : public QueuedFrees {
+public:
+    Manager(const emm_host &host, const emm_context_info &info, const char *const *option_texts)
+        : Manager(host, info, Driver(host), option_texts) {}
+
+    emm_status memalloc(size_t size, emm_stream stream, emm_deviceptr *ret_ptr);
+    emm_status memfree(emm_deviceptr ptr, size_t size, emm_stream stream);
+    emm_status record_use(emm_deviceptr ptr, size_t size, emm_stream stream);
+    emm_status get_memory_info(size_t *ret_free, size_t *ret_total);
+    emm_status get_ipc_handle(emm_deviceptr ptr, size_t size, emm_ipc_handle *ret_handle);
+    emm_status release_ipc_handle(const emm_ipc_handle *handle);
+    emm_status reset();
+    static emm_status get_device_total(const emm_host &, int32_t, size_t device_bytes,
+                                       const char *const *option_texts, size_t *ret_total);
+
+    static const emm_option options[];
+
+private:
+    using Uses = std::set<emm_deviceptr>;
+
+    Manager(const emm_host &host, const emm_context_info &info, const Driver &driver,
+            const char *const *option_texts)
+        : QueuedFrees("managed", host, info, most_bytes(driver, option_texts)), driver_(driver),
+          cuda_device_(find_device(driver)),
+          prefetches_(driver_, info.cuda_context, info.context_id) {}
+
+    static size_t device_bytes(const Driver &driver);
+    static uint64_t most_bytes(const Driver &driver, const char *const *option_texts);
+    static CUdevice find_device(const Driver &driver);
+    void prefetch(emm_deviceptr ptr, size_t size, CUstream stream);
+    bool discard(emm_deviceptr ptr, size_t size, emm_stream stream) const;
+    void note_use(emm_deviceptr base);
+    Uses::node_type forget_use(emm_deviceptr base) noexcept;
+
+    const Driver driver_;
+    const CUdevice cuda_device_;
+    const PrivateStream prefetches_;
+    std::mutex mutex_;
+    Uses used_elsewhere_; // by record_use, or by a prefetch that nothing orders
+};
+
+const emm_option Manager::options[] = {
+    {"max", nullptr,
+     "The most memory to take, on the device and the host together; twice the device's memory "
+     "without it.",
+     EMM_OPTION_SIZE, 0},
+    {}};
+
+size_t Manager::device_bytes(const Driver &driver) {
+    const RelaxedCapture relaxed(driver);
+    size_t free = 0, total = 0;
+    driver.check(driver.cuMemGetInfo(&free, &total), "cuMemGetInfo");
+    return total;
+}
+
+uint64_t Manager::most_bytes(const Driver &driver, const char *const *option_texts) {
+    const uint64_t max_bytes = size_option(options, option_texts, "max", 0);
+    return max_bytes != 0 ? max_bytes : 2 * uint64_t(device_bytes(driver));
+}
+
+// Without concurrent access no managed memory exceeds the device, and none moves.
+CUdevice Manager::find_device(const Driver &driver) {
+    CUdevice device = 0;
+    int concurrent = 0;
+    driver.check(driver.cuCtxGetDevice(&device), "cuCtxGetDevice");
+    driver.check(driver.cuDeviceGetAttribute(&concurrent,
+                                             CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, device),
+                 "cuDeviceGetAttribute");
+    if (!concurrent) {
+        refuse(EMM_E_NOT_SUPPORTED,
+               "managed: on this device managed memory cannot exceed the device's "
+               "(CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS is 0)");
+    }
+    return device;
+}
+
+emm_status Manager::memalloc(size_t size, emm_stream stream, emm_deviceptr *ret_ptr) {
+    const bool on_own = stream == EMM_STREAM_UNORDERED || capture_of(driver_, stream).active;
+    const auto call = [&](CUdeviceptr *ptr) {
+        return driver_.cuMemAllocManaged(ptr, size, CU_MEM_ATTACH_GLOBAL);
+    };
+    allocate(size, "cuMemAllocManaged", call, ret_ptr);
+    prefetch(*ret_ptr, size, on_own ? CUstream(prefetches_) : stream);
+    return EMM_OK;
+}
+
+// A discard may not meet a prefetch, and nothing orders one on a stream of our own before it.
+void Manager::prefetch(emm_deviceptr ptr, size_t size, CUstream stream) {
+    try {
+        if (stream == prefetches_) {
+            note_use(ptr);
+        }
+    } catch (const std::bad_alloc &) {
+        return;
+    }
+    const RelaxedCapture relaxed(driver_);
+    driver_.prefetch(ptr, size, cuda_device_, stream);
+}
+
+emm_status Manager::memfree(emm_deviceptr ptr, size_t size, emm_stream stream) {
+    Uses::node_type use = forget_use(ptr); // before another thread can have the address
+    const auto restore_use = [&] {
+        const std::lock_guard lock(mutex_);
+        used_elsewhere_.insert(std::move(use));
+    };
+    try {
+        Pending pending = take(ptr, size, stream);
+        const bool is_whole =
+            !pending || !use.empty() || !discard(ptr, pending->entry.mapped(), stream);
+        const emm_status status = pending ? queue(std::move(pending), is_whole) : EMM_OK;
+        if (status < EMM_OK) {
+            restore_use();
+        }
+        return status;
+    } catch (...) {
+        restore_use();
+        throw;
+    }
+}
+
+// Whether the driver will forget what the memory holds. The legacy stream cannot do that.
+bool Manager::discard(emm_deviceptr ptr, size_t size, emm_stream stream) const {
+    if (!driver_.discard || stream == EMM_STREAM_UNORDERED || stream == EMM_STREAM_LEGACY ||
+        stream == EMM_STREAM_OF(1) || capture_of(driver_, stream).active) {
+        return false;
+    }
+    const RelaxedCapture relaxed(driver_);
+    return driver_.discard(&ptr, &size, 1, 0, stream) == CUDA_SUCCESS;
+}
+
+emm_status Manager::record_use(emm_deviceptr ptr, size_t size, emm_stream stream) {
+    QueuedFrees::record_use(ptr, size, stream); // throws
+    emm_block_info info = {};
+    state_->allocations.find(ptr, info);
+    note_use(info.base);
+    return EMM_OK;
+}
+
+void Manager::note_use(emm_deviceptr base) {
+    const std::lock_guard lock(mutex_);
+    used_elsewhere_.insert(base);
+}
+
+Manager::Uses::node_type Manager::forget_use(emm_deviceptr base) noexcept {
+    const std::lock_guard lock(mutex_);
+    return used_elsewhere_.extract(base);
+}
+
+// Programs that size themselves by these figures stay on the device; others allocate beyond them.
+emm_status Manager::get_memory_info(size_t *ret_free, size_t *ret_total) {
+    const uint64_t most = state_->most_bytes, taken = state_->taken_bytes;
+    *ret_total = std::min<uint64_t>(device_bytes(driver_), most);
+    *ret_free = std::min<uint64_t>(*ret_total, most - std::min(most, taken));
+    return EMM_OK;
+}
+
+emm_status Manager::get_device_total(const emm_host &, int32_t, size_t device_bytes,
+                                     const char *const *option_texts, size_t *ret_total) {
+    return limited_total(device_bytes, size_option(options, option_texts, "max", 0), ret_total);
+}
+
+// No handle of CUDA's names managed memory.
+emm_status Manager::get_ipc_handle(emm_deviceptr ptr, size_t, emm_ipc_handle *) {
+    QueuedFrees::record_use(ptr, 0, nullptr); // throws
+    refuse(EMM_E_NOT_SUPPORTED, "managed: CUDA shares no managed memory with other processes; "
+                                "pool, async:ipc=1 and passthrough have memory that it shares");
+}
+
+emm_status Manager::release_ipc_handle(const emm_ipc_handle *) {
+    refuse(EMM_E_NOT_OWNED, "managed: no memory is exported");
+}
+
+emm_status Manager::reset() {
+    {
+        const std::lock_guard lock(mutex_);
+        used_elsewhere_.clear();
+    }
+    return QueuedFrees::reset();
+}
+
+} // namespace
+} // namespace emm::managed
+
+EMM_PLUGIN_ENTRY(const emm_host *) {
+    static const emm_plugin table = emm::make_plugin<emm::managed::Manager>(
+        "managed", EMM_VERSION,
+        "Takes managed memory, which may exceed the device's and moves to it as it is used",
+        EMM_PLUGIN_NEEDS_CURRENT | EMM_PLUGIN_CAPTURE, emm::managed::Manager::options);
+    return &table;
+}
