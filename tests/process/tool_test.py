@@ -20,7 +20,7 @@ class Info(unittest.TestCase):
         info = answer("info")
         self.assertEqual(list(info), ["plugin", "plugins", "driver", "group", "environment", "invalid"])
         self.assertEqual(list(info["plugin"]),
-                         ["name", "version", "path", "abi", "selected_by", "options"])
+                         ["name", "version", "path", "abi", "selected_by", "options", "layers"])
         self.assertEqual(list(info["driver"]), ["name", "version", "simulated", "devices"])
         self.assertTrue(info["driver"]["simulated"])
         self.assertEqual(len(info["driver"]["devices"]), 1)
@@ -54,6 +54,24 @@ class Info(unittest.TestCase):
         plugin = answer("info", fixture("every-option"), EMM_PLUGIN="async")["plugin"]
         self.assertEqual(plugin["path"], fixture("every-option"))
         self.assertEqual(list(plugin["options"][0]), ["name", "kind", "default", "value", "help"])
+
+    def test_a_stack_is_described_layer_by_layer_with_the_options_of_each(self):
+        told = answer("info", "fault:nth=3+count+pool:max=1GiB")["plugin"]
+        self.assertEqual((told["name"], [layer["name"] for layer in told["layers"]]), ("pool", ["fault", "count"]))
+        self.assertEqual(list(told["layers"][0]), ["name", "version", "description", "path", "options"])
+        values = {option["name"]: option["value"] for option in told["layers"][0]["options"] + told["options"]}
+        self.assertEqual((values["nth"], values["every"], values["max"]), ("3", "0", "1GiB"))
+        shown = run("info", "fault:nth=3+count+pool").stdout
+        self.assertRegex(shown, r"(?s)\Alayer +fault .*\nlayer +count .*\nplugin +pool ")
+
+    def test_a_layer_that_is_found_is_described_as_a_plugin_is(self):
+        found = {plugin["name"]: plugin["description"] for plugin in answer("info")["plugins"]}
+        self.assertEqual(found["count"], "Counts requests and frees of device memory")
+
+    def test_a_layer_in_a_plugins_place_is_told_so_in_one_sentence(self):
+        self.assertIn("libemm-count.so: it is a layer: expected a plugin, found a layer;", run("info", "count").stderr)
+        self.assertIn("libemm-pool.so: it is a plugin: expected a layer before the '+', found a plugin;",
+                      run("info", "pool+async").stderr)
 
     def test_the_default_of_a_choice_is_one_word_and_its_kind_has_all_of_them(self):
         row = re.search(r"(?m)^  growth .*$", run("info", fixture("every-option") + ":growth=vmm").stdout)

@@ -86,10 +86,10 @@ Json describe_plugin(const std::string &spec, const emm_plugin_info &info) {
     return {{"name", info.name},
             {"version", or_null(info.version)},
             {"path", or_null(info.path)},
-            {"layers", describe_layers(info)},
             {"abi", fmt::format("{}.{}", info.abi_major, info.abi_minor)},
             {"selected_by", spec.empty() ? info.selected_by : "argument"},
-            {"options", describe_options(info)}};
+            {"options", describe_options(info)},
+            {"layers", describe_layers(info)}};
 }
 
 // A plugin's, or a layer's, which emm loads over a plugin only.
