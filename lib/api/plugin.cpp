@@ -33,10 +33,12 @@ emm_status emm_get_plugin(emm_plugin_info *ret_info) {
     EMM_COUNT_CALL();
     EMM_REQUIRE_SIZED(ret_info);
     EMM_TRY(core::admit_process());
-    const loader::Selection *selection = nullptr;
-    EMM_TRY(api::guarded([&] { return core::current_selection(selection); }));
-    core::describe_selection(*selection, ret_info);
-    return EMM_OK;
+    return api::guarded([&]() -> emm_status {
+        const loader::Selection *selection = nullptr;
+        EMM_TRY(core::current_selection(selection));
+        core::describe_selection(*selection, ret_info);
+        return EMM_OK;
+    });
 }
 
 emm_status emm_probe_plugin(const char *spec, emm_plugin_info *ret_info) {
@@ -44,10 +46,12 @@ emm_status emm_probe_plugin(const char *spec, emm_plugin_info *ret_info) {
     EMM_REQUIRE(spec);
     EMM_REQUIRE_SIZED(ret_info);
     EMM_TRY(core::admit_process());
-    const loader::Selection *selection = nullptr;
-    EMM_TRY(api::guarded([&] { return core::probe(spec, selection); }));
-    core::describe_selection(*selection, ret_info);
-    return EMM_OK;
+    return api::guarded([&]() -> emm_status {
+        const loader::Selection *selection = nullptr;
+        EMM_TRY(core::probe(spec, selection));
+        core::describe_selection(*selection, ret_info);
+        return EMM_OK;
+    });
 }
 
 emm_status emm_get_device_total(int32_t device, size_t *ret_total) {

@@ -262,6 +262,8 @@ emm_plugin_info describe(const loader::Plugin &plugin,
     return info;
 }
 
+constexpr const emm_plugin_info *no_layer = nullptr;
+
 // What emm_plugin_info points to. Made once for each selection, which lives as long.
 class DescribedLayers {
 public:
@@ -271,7 +273,7 @@ public:
             infos_.push_back(describe(*selection.plugin->members[i + 1], layer.option_texts));
             infos_.back().spec = layer.spec.c_str();
             infos_.back().selected_by = selection.selected_by.c_str();
-            infos_.back().layers = &none;
+            infos_.back().layers = &no_layer;
         }
         for (const emm_plugin_info &info : infos_) {
             list_.push_back(&info);
@@ -281,12 +283,14 @@ public:
     const emm_plugin_info *const *list() const { return list_.data(); }
 
 private:
-    static constexpr const emm_plugin_info *none = nullptr;
     std::vector<emm_plugin_info> infos_;
     std::vector<const emm_plugin_info *> list_;
 };
 
 const emm_plugin_info *const *layers_of(const loader::Selection &selection) {
+    if (selection.layers.empty()) {
+        return &no_layer;
+    }
     static std::mutex mutex;
     static auto *const described = new std::map<const loader::Selection *, DescribedLayers>;
     const std::lock_guard lock(mutex);
