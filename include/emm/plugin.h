@@ -144,7 +144,8 @@ typedef void (*emm_function)(void);       /* cast to the entry's own type before
 #define EMM_STREAM_PER_THREAD EMM_STREAM_OF(2)
 #define EMM_STREAM_UNORDERED EMM_STREAM_OF(UINTPTR_MAX)
 
-/* emm_plugin.capabilities: what is real about this plugin. Unknown bits are ignored.
+/* emm_plugin.capabilities: what is real about this plugin. Unknown bits are ignored. Of a layer:
+ * which of those below it stay so; ~EMM_PLUGIN_NEEDS_CURRENT keeps all.
  *   NEEDS_CURRENT   make the manager's context current around each call that has a manager; 34 ns.
  *                   If the driver fails that, the call is not made, unless it is an end: destroy,
  *                   the end of a section or a capture, and the retirement of a stream
