@@ -48,6 +48,12 @@ try:
 except (MemoryError, RuntimeError) as error:
     print("shut down" in str(error))
 """
+USED_POOL = """
+import emm, emm.rmm, rmm
+emm.rmm.use(0, pool="frames")
+rmm.mr.get_per_device_resource(0).allocate(1000)
+assert emm.stats(emm.context_named(emm.context_for_device(0), "frames")).live_bytes == 1000
+"""
 TWO_DEVICES = """
 import emm, emm.rmm, rmm
 emm.rmm.use(0, 1)
@@ -191,6 +197,22 @@ class Resources(unittest.TestCase):
         self.assertIs(rmm.mr.get_per_device_resource(0), RESOURCE)
 
     @unittest.skipIf(emm.driver_info().device_count < 2, "there is one device")
+    def test_a_pool_with_a_name_has_a_manager_of_its_own(self):
+        before, pool = live(), emm.rmm.resource(0, "frames")
+        named = emm.context_named(CONTEXT, "frames")
+        kept = pool.allocate(1000)
+        self.assertEqual((emm.stats(named).live_bytes, live()), (1000, before))
+        pool.deallocate(kept, 1000)
+        self.assertEqual(emm.stats(named).live_bytes, 0)
+        self.assertIs(emm.rmm.resource(0, "frames"), pool)
+        self.assertIsNot(emm.rmm.resource(0, "columns"), pool)
+        self.assertIs(emm.rmm.resource(0), RESOURCE)
+        with self.assertRaises(emm.Error):
+            emm.rmm.resource(0, "bad", "no-such-option=1")
+        with self.assertRaises(TypeError):
+            emm.rmm.resource(0, options="max=1GiB")
+        subprocess.run([sys.executable, "-c", USED_POOL], check=True)
+
     def test_each_device_has_its_own(self):
         done = subprocess.run([sys.executable, "-W", "ignore", "-c", TWO_DEVICES],
                               capture_output=True, text=True, timeout=100, check=False)

@@ -2,6 +2,7 @@
 
     import emm.rmm
     emm.rmm.use()                               # the current device; use(0, 1) for several
+    emm.rmm.use(pool="frames", options="max=20GiB")     # by a pool with a name (emm.context_named)
 
     mr = rmm.mr.StatisticsResourceAdaptor(emm.rmm.resource())   # or below one of RMM's adaptors
 
@@ -21,7 +22,7 @@ from rmm.mr import CallbackMemoryResource, set_per_device_resource
 
 from ._api import lib
 from ._bridge import bridge
-from ._process import context_for_device, driver_info, made_by
+from ._process import context_for_device, context_named, driver_info, made_by
 
 
 class _Callbacks:
@@ -63,8 +64,10 @@ def _serve_natively(resource, context, *callables):
     return bridge.emm_rmm_serve(found, context, module._handle, major, minor) >= 0
 
 
-def _make(device):
+def _make(device, pool, options):
     context = context_for_device(device)
+    if pool is not None:
+        context = context_named(context, pool, options)
     callbacks = _Callbacks(context)
     callables = callbacks.allocate, callbacks.deallocate
     made = CallbackMemoryResource(*callables)
@@ -84,18 +87,24 @@ def _current_device():
     return device.value if found == 0 else 0
 
 
-_made = {}  # for each device the resource that serves it
+_made = {}  # for each device and name of a pool the resource that serves them
 
 
-def resource(device=None):
-    """The rmm.mr resource that emm serves by the primary context of `device`, or of the current one."""
-    device = _current_device() if device is None else device
-    if device not in _made:
-        _made[device] = _make(device)
-    return _made[device]
+def resource(device=None, pool=None, options=None):
+    """The rmm.mr resource that emm serves by the primary context of `device`, or of the current one.
+
+    With `pool`, by the pool of that name (emm.context_named), which has statistics of its own. `options`
+    ("max=20GiB") are those it is made with; without them they are the plugin's.
+    """
+    if options is not None and pool is None:
+        raise TypeError("emm.rmm: options are those of a pool with a name: expected pool=NAME")
+    key = _current_device() if device is None else device, pool
+    if key not in _made:
+        _made[key] = _make(*key, options)
+    return _made[key]
 
 
-def use(*devices):
-    """Makes emm RMM's resource of these devices, or of the current one."""
+def use(*devices, pool=None, options=None):
+    """Makes emm RMM's resource of these devices, or of the current one, as resource() does."""
     for device in devices or [_current_device()]:
-        set_per_device_resource(device, resource(device))
+        set_per_device_resource(device, resource(device, pool, options))
