@@ -14,6 +14,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr size_t most_processes = 10;
 constexpr size_t longest_name = 300; // bytes, in a line
+constexpr const char *from_sample = "estimated from one allocation in";
 
 // A name as a terminal may see it: a path, whose end says most, or calls, the innermost first.
 std::string shown(const std::string &name) {
@@ -121,17 +122,13 @@ void add_figures(std::vector<std::string> &lines, const MemoryReport &report) {
     if (!report.bound.empty()) {
         lines.push_back("  bound      " + report.bound);
     }
-    if (const Full full = full_of(report); full != Full::neither) {
-        const std::string bound = bytes_text(report.of_bound->free),
-                          device = bytes_text(report.of_device->free);
-        lines.push_back(
-            full == Full::bound
-                ? fmt::format("  full       the bound: {} of it are left, and {} of the "
-                              "device",
-                              bound, device)
-                : fmt::format("  full       the device: {} of it are left, and {} of "
-                              "the bound",
-                              device, bound));
+    if (const std::string_view full = full_of(report); !full.empty()) {
+        const bool is_bound = full == "bound";
+        const MemoryReport::Driver &one = is_bound ? *report.of_bound : *report.of_device,
+                                   &other = is_bound ? *report.of_device : *report.of_bound;
+        lines.push_back(fmt::format("  full       the {}: {} of it are left, and {} of the {}",
+                                    full, bytes_text(one.free), bytes_text(other.free),
+                                    is_bound ? "device" : "bound"));
     }
 }
 
@@ -168,21 +165,15 @@ void add_tracked(std::vector<std::string> &lines, const MemoryReport &report) {
         return;
     }
     if (report.tracked->sample != 1) {
-        lines.push_back(
-            fmt::format("  estimated from one allocation in {}:", report.tracked->sample));
+        lines.push_back(fmt::format("  {} {}:", from_sample, report.tracked->sample));
     }
     add_holders(lines, "  live by library:", report.tracked->libraries);
     add_holders(lines, "  live by caller:", report.tracked->callers);
     add_holders(lines, "  taken from the driver itself, by library:", report.tracked->of_driver);
-    if (report.tracked->lost != 0) {
-        lines.push_back(fmt::format("  {} allocations are missing: there was no memory for their "
-                                    "records",
-                                    report.tracked->lost));
+    if (const uint64_t lost = report.tracked->lost) {
+        lines.push_back(fmt::format(
+            "  {} allocations are missing: there was no memory for their records", lost));
     }
-}
-
-const char *full_name(Full full) {
-    return full == Full::bound ? "bound" : full == Full::device ? "device" : "";
 }
 
 Json holders_json(const std::vector<MemoryHolder> &holders) {
@@ -381,8 +372,7 @@ std::optional<Remainder> remainder_of(const MemoryReport &report) {
             return Remainder{process.bytes - std::min(process.bytes, reserved), false};
         }
     }
-    const std::optional<MemoryReport::Driver> &device =
-        report.of_device ? report.of_device : report.of_driver;
+    const auto &device = report.of_device ? report.of_device : report.of_driver;
     if (!device) {
         return std::nullopt;
     }
@@ -390,14 +380,12 @@ std::optional<Remainder> remainder_of(const MemoryReport &report) {
     return Remainder{used - std::min(used, reserved), true};
 }
 
-Full full_of(const MemoryReport &report) {
+std::string_view full_of(const MemoryReport &report) {
     if (!report.request || report.request->of_host || !report.of_bound || !report.of_device) {
-        return Full::neither;
+        return "";
     }
     const uint64_t asked = report.request->bytes;
-    return report.of_bound->free < asked    ? Full::bound
-           : report.of_device->free < asked ? Full::device
-                                            : Full::neither;
+    return report.of_bound->free < asked ? "bound" : report.of_device->free < asked ? "device" : "";
 }
 
 std::vector<std::string> hints_for(const MemoryReport &report) {
@@ -480,7 +468,7 @@ std::string report_json(const MemoryReport &report) {
                        {"driver", driver},
                        {"limit", limit},
                        {"bound", report.bound},
-                       {"full", full_name(full_of(report))},
+                       {"full", full_of(report)},
                        {"largest_free_block", largest},
                        {"processes", processes_json(report)},
                        {"remainder", rest},
@@ -491,23 +479,21 @@ std::string report_json(const MemoryReport &report) {
 
 std::vector<std::string> leak_lines(const MemoryReport::Tracked &tracked, std::string_view moment) {
     std::vector<std::string> lines;
-    const std::string sample =
-        tracked.sample == 1 ? ""
-                            : fmt::format(", estimated from one allocation in {}", tracked.sample);
-    const std::string title = fmt::format(
-        "{} still allocated {}{}:", bytes_text(bytes_of_all(tracked.callers)), moment, sample);
+    const std::string title =
+        fmt::format("{} still allocated {}{}:", bytes_text(bytes_of_all(tracked.callers)), moment,
+                    tracked.sample == 1 ? "" : fmt::format(", {} {}", from_sample, tracked.sample));
     add_holders(lines, title.c_str(), tracked.callers);
     return lines;
 }
 
 std::vector<std::string> driver_leak_lines(int32_t device, const std::string &kinds,
                                            const std::vector<MemoryHolder> &libraries) {
-    std::vector<std::string> lines;
-    if (!kinds.empty()) {
-        lines.push_back(fmt::format("still taken from the driver itself at the end, device {}: {}",
-                                    device, kinds));
-        add_holders(lines, "  by library:", libraries);
+    if (kinds.empty()) {
+        return {};
     }
+    std::vector<std::string> lines = {
+        fmt::format("still taken from the driver itself at the end, device {}: {}", device, kinds)};
+    add_holders(lines, "  by library:", libraries);
     return lines;
 }
 

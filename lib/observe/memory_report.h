@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 // Who holds a device's memory: figures, and what they come to as text and as JSON. All of it is
@@ -75,9 +76,9 @@ struct Remainder {
 };
 std::optional<Remainder> remainder_of(const MemoryReport &report);
 
-// Of what there is too little for the request, where the device has a bound.
-enum class Full : uint8_t { neither, bound, device };
-Full full_of(const MemoryReport &report);
+// Of what there is too little for the request, where the device has a bound: "bound", "device"; "":
+// neither.
+std::string_view full_of(const MemoryReport &report);
 
 // What could be done, the most promising first; sentences.
 std::vector<std::string> hints_for(const MemoryReport &report);
