@@ -1,5 +1,5 @@
-// Whether the pool's device memory is there, and who may take or move it: nobody from the beginning
-// of a pause to the end of its resume. The one owner of that. The pool's lock is held.
+// Whether the pool's device memory is there. From the beginning of a pause to the end of its resume
+// no call takes or moves any. The one owner of that state. The pool's lock is held.
 #pragma once
 
 #include "cuda/served_context.h"

@@ -98,6 +98,38 @@ TEST_CASE("a named pool pauses alone, and the CUDA context with all its pools") 
     CHECK(gpu.free(own, 8 * whole_mib) == EMM_OK);
 }
 
+TEST_CASE("what other processes may have open stays, or keeps a pool from being paused", "[sim]") {
+    const Gpu gpu;
+    if (!pauses()) {
+        return;
+    }
+    emm_context *const pool = make_pool(gpu, "shared");
+    const emm_deviceptr open = allocate_in(pool, 8 * whole_mib),
+                        other = allocate_in(pool, 32 * whole_mib);
+    fill(open, 8 * whole_mib, 0x44, nullptr);
+    fill(other, 32 * whole_mib, 0x55, nullptr);
+    synchronize(nullptr);
+    emm_ipc_handle handle = {};
+    REQUIRE(emm_get_ipc_handle(pool, open, 8 * whole_mib, &handle) == EMM_OK);
+    CHECK(pause(pool, EMM_PAUSE_KEEP | EMM_PAUSE_UNSHARED) == EMM_E_BUSY);
+    const uint64_t before = device_bytes();
+    size_t released = 0;
+    REQUIRE(emm_context_pause(pool, EMM_PAUSE_DISCARD, &released) == EMM_OK);
+    CHECK(released == before - device_bytes());
+    CHECK(released >= 16 * whole_mib);
+    CHECK(before - released >= 8 * whole_mib);
+    CHECK(last_word(open, 8 * whole_mib) == 0x44);
+    emm_ipc_handle none = {};
+    CHECK(emm_get_ipc_handle(pool, open, 8 * whole_mib, &none) == EMM_E_PAUSED);
+    CHECK(emm_release_ipc_handle(pool, &handle) == EMM_OK);
+    REQUIRE(emm_context_resume(pool, 0) == EMM_OK);
+    CHECK(last_word(open, 8 * whole_mib) == 0x44);
+    REQUIRE(pause(pool, EMM_PAUSE_KEEP | EMM_PAUSE_UNSHARED) == EMM_OK);
+    CHECK(device_bytes() <= before - 40 * whole_mib);
+    REQUIRE(emm_context_resume(pool, 0) == EMM_OK);
+    CHECK(last_word(open, 8 * whole_mib) == 0x44);
+}
+
 TEST_CASE("where one of several pools cannot be paused, none is") {
     const Gpu gpu;
     if (!pauses()) {

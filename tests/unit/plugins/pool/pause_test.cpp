@@ -1,4 +1,4 @@
-// Behaviour: a pool that is paused, and resumed.
+// A pool that is paused and resumed, through the plugin's table.
 #include "simulation.h"
 
 #include <algorithm>
@@ -87,6 +87,27 @@ TEST_CASE("pause: memory goes back, and comes back with its content at the same 
     CHECK(is_as_written(sim, last, 5 * MiB, 99));
     resume(sim);
     CHECK(sim.free(sim.alloc(MiB, stream), stream) == EMM_OK);
+}
+
+TEST_CASE("pause: a peer has its access again, also one that was let in meanwhile") {
+    for (const bool meanwhile : {false, true}) {
+        Simulation sim("growth=vmm");
+        const CUdeviceptr ptr = sim.alloc(20 * MiB, legacy);
+        const auto let_in = [&] {
+            REQUIRE(pool().set_access(sim.manager, 1, EMM_ACCESS_READ_WRITE) == EMM_OK);
+        };
+        meanwhile ? void() : let_in();
+        pause(sim);
+        meanwhile ? let_in() : void();
+        resume(sim);
+        CUmemLocation location = {};
+        location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+        location.id = 1;
+        unsigned long long flags = 0;
+        REQUIRE(driver_call<decltype(::cuMemGetAccess)>("cuMemGetAccess")(&flags, &location, ptr) ==
+                CUDA_SUCCESS);
+        CHECK(flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    }
 }
 
 TEST_CASE("pause: what is discarded is copied neither way, and nothing is pinned for it") {
