@@ -25,6 +25,7 @@ ContextFigures figures(uint64_t id) {
     figures.stats.emplace();
     figures.stats->live_bytes = UINT64_MAX;
     figures.stats->largest_free_block = id;
+    figures.stats->paused_bytes = 7;
     return figures;
 }
 
@@ -52,6 +53,7 @@ TEST_CASE("an answer is one object with the process and its contexts") {
           R"({"group":"job","limit_bytes":8,"managers_bytes":4,"program_bytes":3,"used_bytes":7})");
     CHECK(context.at("stats").at("live_bytes") == UINT64_MAX);
     CHECK(context.at("stats").at("largest_free_block") == 5);
+    CHECK(context.at("stats").at("paused_bytes") == 7);
     CHECK(context.at("problem").is_null());
     CHECK_FALSE(json.contains("report"));
 }
