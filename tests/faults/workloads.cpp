@@ -425,6 +425,23 @@ void peers(Run &run) {
     run.free_all();
 }
 
+void pause(Run &run) {
+    emm_context *const of = run.context();
+    for (const size_t size : {3 * mib, 3 * kib}) {
+        run.alloc(size, run.world().known());
+    }
+    size_t released = 77;
+    if (!run.call("context_pause",
+                  [&] { return emm_context_pause(of, EMM_PAUSE_KEEP, &released); })) {
+        return run.left_alone("context_pause", released, size_t(77));
+    }
+    run.owe("context_resume", [=] { return emm_context_resume(of, 0); });
+    run.free_oldest();
+    run.call("context_resume", [&] { return emm_context_resume(of, 0); });
+    run.alloc(mib, run.world().known());
+    run.free_all();
+}
+
 void share(Run &run) {
     emm_context *const of = run.context();
     emm_memory *const memory = run.handle("memory_alloc", [&](emm_memory **made) {
@@ -474,6 +491,7 @@ const std::vector<Workload> &workloads() {
         add("deferred", deferred);
         add("peers", peers).optional = true;
         add("asked", asked).starts_threads = true;
+        add("pause", pause).optional = true;
         Workload &sharing = add("share", share);
         sharing.optional = sharing.starts_threads = true;
         Workload &opening = add("open", open);
