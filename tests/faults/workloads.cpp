@@ -1,6 +1,7 @@
 #include "workloads.h"
 
 #include "asked.h"
+#include "pools.h"
 
 #include <cstdlib>
 #include <thread>
@@ -402,19 +403,6 @@ void shut_down_again(Run &run) {
     run.call("shutdown", [&] { return emm_shutdown(); });
 }
 
-void pools(Run &run) {
-    emm_context *const of = run.context(), *pool = nullptr;
-    if (!run.call("context_named", [&] { return emm_context_named(of, "pool", "", &pool); })) {
-        return run.left_alone<emm_context *>("context_named", pool, nullptr);
-    }
-    run.owe("context_retire", [=] { return emm_context_retire(pool); });
-    run.set_context(pool);
-    run.alloc(5000, run.world().known());
-    run.hostalloc(5000, EMM_HOST_MAPPED);
-    run.free_all();
-    run.set_context(of);
-}
-
 void peers(Run &run) {
     emm_context *const of = run.context();
     run.alloc(mib, run.world().known());
@@ -422,23 +410,6 @@ void peers(Run &run) {
         run.call("set_peer_access", [&] { return emm_set_peer_access(of, 1, flags); });
         run.alloc(9 * mib, run.world().known());
     }
-    run.free_all();
-}
-
-void pause(Run &run) {
-    emm_context *const of = run.context();
-    for (const size_t size : {3 * mib, 3 * kib}) {
-        run.alloc(size, run.world().known());
-    }
-    size_t released = 77;
-    if (!run.call("context_pause",
-                  [&] { return emm_context_pause(of, EMM_PAUSE_KEEP, &released); })) {
-        return run.left_alone("context_pause", released, size_t(77));
-    }
-    run.owe("context_resume", [=] { return emm_context_resume(of, 0); });
-    run.free_oldest();
-    run.call("context_resume", [&] { return emm_context_resume(of, 0); });
-    run.alloc(mib, run.world().known());
     run.free_all();
 }
 

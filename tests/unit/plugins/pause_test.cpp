@@ -2,6 +2,8 @@
 // cannot.
 #include "gpu.h"
 
+#include <emm/emm.hpp>
+
 #include <vector>
 
 namespace {
@@ -187,6 +189,27 @@ TEST_CASE("while a pool is paused its handles live, are released, and are droppe
     REQUIRE(pause(gpu.emm()) == EMM_OK);
     REQUIRE(emm_context_retire(gpu.emm()) == EMM_OK);
     CHECK(pause(gpu.emm()) == EMM_E_RETIRED);
+}
+
+TEST_CASE("a guard resumes when it is told to, or when it ends") {
+    const Gpu gpu;
+    if (!pauses()) {
+        return;
+    }
+    const emm_deviceptr ptr = gpu.allocate(whole_mib);
+    {
+        emm::Pause told(gpu.emm());
+        CHECK(told.released() >= whole_mib);
+        CHECK(paused_bytes(gpu.emm()) > 0);
+        told.resume(EMM_RESUME_KEEP_COPY);
+        CHECK(paused_bytes(gpu.emm()) == 0);
+        CHECK(gpu.stats().host_reserved_bytes > 0); // its end does not resume once more
+    }
+    CHECK(gpu.stats().host_reserved_bytes > 0);
+    { const emm::Pause guard(gpu.emm(), EMM_PAUSE_DISCARD); }
+    CHECK(paused_bytes(gpu.emm()) == 0);
+    CHECK(gpu.stats().host_reserved_bytes == 0);
+    CHECK(gpu.free(ptr, whole_mib) == EMM_OK);
 }
 
 TEST_CASE("a pressure callback cannot pause") {
