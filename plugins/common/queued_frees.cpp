@@ -53,13 +53,14 @@ QueuedFrees::Pending QueuedFrees::take(emm_deviceptr ptr, size_t size, emm_strea
     queue_what_can_go();
     state_->driver.expect_own(cuda_context_, stream);
     auto pending = std::make_unique<PendingFree>(PendingFree{state_, {}});
-    const CUgraph graph = capture_of(state_->driver, stream).graph;
+    const Capture capture = capture_of(state_->driver, stream);
+    pending->beside_capture = capture.active;
     pending->entry = state_->allocations.take(ptr, size);
     if (pending->entry.empty()) {
         state_->allocations.refuse_free(name_, ptr, size);
     }
-    if (graph) {
-        hold(graph, pending->entry);
+    if (capture.graph) {
+        hold(capture.graph, pending->entry);
     }
     return pending->entry.empty() ? nullptr : std::move(pending);
 }

@@ -57,6 +57,7 @@ protected:
     struct PendingFree {
         std::shared_ptr<State> state;
         LiveAllocations::Entry entry;
+        bool beside_capture = false; // nothing could be put on its stream
 
         static emm_status run(void *argument, uint32_t what);
     };

@@ -142,8 +142,8 @@ emm_status Manager::memfree(emm_deviceptr ptr, size_t size, emm_stream stream) {
     };
     try {
         Pending pending = take(ptr, size, stream);
-        const bool is_whole =
-            !pending || !use.empty() || !discard(ptr, pending->entry.mapped(), stream);
+        const bool is_whole = !pending || pending->beside_capture || !use.empty() ||
+                              !discard(ptr, pending->entry.mapped(), stream);
         const emm_status status = pending ? queue(std::move(pending), is_whole) : EMM_OK;
         if (status < EMM_OK) {
             restore_use();
@@ -158,7 +158,7 @@ emm_status Manager::memfree(emm_deviceptr ptr, size_t size, emm_stream stream) {
 // Whether the driver will forget what the memory holds. The legacy stream cannot do that.
 bool Manager::discard(emm_deviceptr ptr, size_t size, emm_stream stream) const {
     if (!driver_.discard || stream == EMM_STREAM_UNORDERED || stream == EMM_STREAM_LEGACY ||
-        stream == EMM_STREAM_OF(1) || capture_of(driver_, stream).active) {
+        stream == EMM_STREAM_OF(1)) {
         return false;
     }
     const RelaxedCapture relaxed(driver_);

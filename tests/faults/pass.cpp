@@ -52,7 +52,9 @@ void judge_counters(emm_context *context, const Holdings &before, bool keeps_mem
                     Complaints &complaints) {
     // The free of a handle that failed is tried again when the queue is emptied.
     empty_queue(context);
-    const uint64_t taken = holdings().device_bytes - before.device_bytes;
+    const Holdings now = holdings(); // managed memory is the host's there
+    const uint64_t taken =
+        now.device_bytes + now.host_bytes - before.device_bytes - before.host_bytes;
     emm_stats stats = {};
     stats.struct_size = sizeof stats;
     if (emm_get_stats(context, &stats) < EMM_OK) {

@@ -76,7 +76,13 @@ uint64_t host_bytes() {
 uint64_t device_bytes() {
     size_t free = 0, total = 0;
     REQUIRE(CU(cuMemGetInfo)(&free, &total) == CUDA_SUCCESS);
-    return total - free;
+    return total - free + (plugin_name() == "managed" ? host_bytes() : 0);
+}
+
+size_t most_bytes() {
+    size_t free = 0, total = 0;
+    REQUIRE(CU(cuMemGetInfo)(&free, &total) == CUDA_SUCCESS);
+    return plugin_name() == "managed" ? 2 * total : total;
 }
 
 uint64_t calls_of(const char *entry) {

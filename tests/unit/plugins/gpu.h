@@ -40,8 +40,11 @@ private:
 
 // How often memory was used too early, as far as the driver can tell: a real one cannot.
 uint64_t races();
-// What the device has handed out, to all programs.
+// What the device has handed out, to all programs; with managed memory, which the simulated driver
+// takes from the host.
 uint64_t device_bytes();
+// What one manager can have in all.
+size_t most_bytes();
 
 // Only on the simulated driver.
 uint64_t host_bytes(); // pinned, registered and managed memory

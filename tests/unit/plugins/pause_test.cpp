@@ -225,7 +225,7 @@ TEST_CASE("a pressure callback cannot pause") {
     emm_deviceptr none = 0;
     size_t free = 0, total = 0;
     REQUIRE(emm_get_memory_info(gpu.emm(), &free, &total) == EMM_OK);
-    gpu.allocate(whole_mib);
+    gpu.allocate(most_bytes() - total + whole_mib);
     CHECK(emm_memalloc(gpu.emm(), total, EMM_STREAM_UNORDERED, &none) == EMM_E_OUT_OF_MEMORY);
     emm_set_pressure_callback(nullptr, nullptr);
     CHECK(inside == EMM_E_REENTERED);
