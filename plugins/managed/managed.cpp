@@ -61,7 +61,7 @@ private:
           cuda_device_(find_device(driver)),
           prefetches_(driver_, info.cuda_context, info.context_id) {}
 
-    static size_t device_bytes(const Driver &driver);
+    static std::pair<size_t, size_t> device_memory(const Driver &driver); // free, total
     static uint64_t most_bytes(const Driver &driver, const char *const *option_texts);
     static CUdevice find_device(const Driver &driver);
     void prefetch(emm_deviceptr ptr, size_t size, CUstream stream);
@@ -83,16 +83,16 @@ const emm_option Manager::options[] = {
      EMM_OPTION_SIZE, 0},
     {}};
 
-size_t Manager::device_bytes(const Driver &driver) {
+std::pair<size_t, size_t> Manager::device_memory(const Driver &driver) {
     const RelaxedCapture relaxed(driver);
     size_t free = 0, total = 0;
     driver.check(driver.cuMemGetInfo(&free, &total), "cuMemGetInfo");
-    return total;
+    return {free, total};
 }
 
 uint64_t Manager::most_bytes(const Driver &driver, const char *const *option_texts) {
     const uint64_t max_bytes = size_option(options, option_texts, "max", 0);
-    return max_bytes != 0 ? max_bytes : 2 * uint64_t(device_bytes(driver));
+    return max_bytes != 0 ? max_bytes : 2 * uint64_t(device_memory(driver).second);
 }
 
 // Without concurrent access no managed memory exceeds the device, and none moves.
@@ -185,9 +185,12 @@ Manager::Uses::node_type Manager::forget_use(emm_deviceptr base) noexcept {
 
 // Programs that size themselves by these figures stay on the device; others allocate beyond them.
 emm_status Manager::get_memory_info(size_t *ret_free, size_t *ret_total) {
-    const uint64_t most = state_->most_bytes, taken = state_->taken_bytes;
-    *ret_total = std::min<uint64_t>(device_bytes(driver_), most);
-    *ret_free = std::min<uint64_t>(*ret_total, most - std::min(most, taken));
+    const uint64_t taken = state_->taken_bytes;
+    const auto [free, total] = device_memory(driver_);
+    *ret_total = std::min<uint64_t>(total, state_->most_bytes);
+    // The driver may count pages of ours that lie on the device as used.
+    *ret_free =
+        std::min<uint64_t>(*ret_total - std::min<uint64_t>(*ret_total, taken), free + taken);
     return EMM_OK;
 }
 
