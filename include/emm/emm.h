@@ -403,6 +403,17 @@ EMM_API emm_status emm_context_pause(emm_context *context, uint32_t flags, size_
  * memory may be used at once. Not paused: a success. */
 EMM_API emm_status emm_context_resume(emm_context *context, uint32_t flags);
 
+/*
+ * Gives an option of the plugin another value, for this pool alone, while it serves: for the
+ * requests that follow, also after a reset. `text` is as in a spec; NULL: the option's default.
+ * Only options that the plugin marks may change (EMM_OPTION_CHANGES; `emm info` says which). Live
+ * memory is not touched; idle memory may go back, as in emm_trim. A failure changes nothing.
+ *   EMM_E_PLUGIN_SPEC     no such option, or the plugin refuses the value
+ *   EMM_E_NOT_SUPPORTED   the option cannot change, or none of the plugin's can
+ *   EMM_E_REENTERED       called by the plugin, or from within a pressure callback
+ */
+EMM_API emm_status emm_context_set_option(emm_context *context, const char *key, const char *text);
+
 /* Calls `visit` for each context that is being served, each named pool too. A non-zero answer ends
  * the walk. */
 typedef int (*emm_context_visitor)(emm_context *context, void *user_data);

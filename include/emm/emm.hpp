@@ -146,6 +146,11 @@ inline void resume(emm_context *context, uint32_t flags = 0) {
     check(emm_context_resume(context, flags));
 }
 
+// As emm_context_set_option.
+inline void set_option(emm_context *context, const char *key, const char *text) {
+    check(emm_context_set_option(context, key, text));
+}
+
 // Paused until resume(), or until the guard ends: where that finds no memory, the pool stays
 // paused.
 class Pause {

@@ -40,7 +40,8 @@
  * downwards. Where the plugin has no reset, all are made anew. The rules for plugins hold for a
  * layer together with what is below it; the capabilities are those that all of them have, and
  * NEEDS_CURRENT if one has it. A failure from below keeps its description: return its status as it
- * is. A layer is of minor 2 or later.
+ * is. What set_option changes are the plugin's options; a layer's own are fixed. A layer is of
+ * minor 2 or later.
  *
  * Versions
  *   - EMM_PLUGIN_ABI_MAJOR is in the entry symbol's name, in emm_host and in emm_plugin. A
@@ -50,7 +51,7 @@
  *     slot means NULL.
  *   - A newer minor in a plugin is accepted: it tells that slots past the host's knowledge exist.
  *     Minor 1 added get_device_total, check_options and emm_stats.largest_free_block. Minor 2 added
- *     pause, resume, emm_stats.paused_bytes and layers.
+ *     pause, resume, set_option, EMM_OPTION_CHANGES, emm_stats.paused_bytes and layers.
  *
  * Calls
  * Every slot may be called by many threads at once, also for the same manager, with any or no
@@ -102,12 +103,12 @@
  * cuEventQuery and others invalidate them unless the thread's capture mode is relaxed round the
  * call (cuThreadExchangeStreamCaptureMode), cuCtxSynchronize and cuCtxRecordEvent in any mode. So
  * these two belong in calls that emm.h forbids beside a capture that is not announced: those with
- * no stream, allocations of pinned memory, frees after record_use, trims, pause and resume,
- * destroy, and requests that run out of memory; never in other calls. A graph uses memory whenever
- * it is launched: what is freed on a stream that captures is kept until the graph is gone, and each
- * clone and executable graph made of it or last updated from it (cuGraphExecUpdate); or the free is
- * refused with EMM_E_CAPTURING. A user object retained on the graph tells: the driver hands it on
- * to all of these, but not to a graph of which a single node's parameters are set.
+ * no stream, allocations of pinned memory, frees after record_use, trims, set_option, pause and
+ * resume, destroy, and requests that run out of memory; never in other calls. A graph uses memory
+ * whenever it is launched: what is freed on a stream that captures is kept until the graph is gone,
+ * and each clone and executable graph made of it or last updated from it (cuGraphExecUpdate); or
+ * the free is refused with EMM_E_CAPTURING. A user object retained on the graph tells: the driver
+ * hands it on to all of these, but not to a graph of which a single node's parameters are set.
  */
 #ifndef EMM_PLUGIN_H
 #define EMM_PLUGIN_H
@@ -366,13 +367,16 @@ typedef struct emm_context_info {
 #define EMM_OPTION_FLAG 5u   /* 0 or 1 */
 #define EMM_OPTION_CHOICE 6u
 
+/* emm_option.reserved, since minor 2: set_option may change the option while its manager serves. */
+#define EMM_OPTION_CHANGES 1u
+
 /* One option of a plugin. The layout is fixed for this major version. */
 typedef struct emm_option {
     const char *name;          /* lower case, digits and '_'; NULL ends the array */
     const char *default_value; /* NULL: no value unless one is given */
     const char *help;          /* one sentence */
     uint32_t kind;
-    uint32_t reserved; /* 0 */
+    uint32_t reserved; /* 0, or EMM_OPTION_CHANGES */
 } emm_option;
 
 /*
@@ -553,7 +557,8 @@ typedef struct emm_plugin {
      * Drops every allocation of the context: the program promises that none is in use. Legal before
      * initialize, repeatedly, and with no current context. Open sections (defer_cleanup), peers'
      * access, registered streams and announced captures go on over it. NULL: destroy, create and
-     * initialize; then emm tells the new manager of them, in this order. [exclusive]
+     * initialize; then emm tells the new manager of them, in this order, and before them of the
+     * options that were changed. [exclusive]
      */
     emm_status (*reset)(emm_manager *self);
 
@@ -637,6 +642,15 @@ typedef struct emm_plugin {
      *   EMM_E_OUT_OF_MEMORY        emm looks for memory as for memalloc, and calls once more
      */
     emm_status (*resume)(emm_manager *self, uint32_t flags);
+
+    /*
+     * Gives an option that has EMM_OPTION_CHANGES another value, for the requests that follow, also
+     * after a reset. `text`: as create gets it, but valid during the call alone. Live memory is not
+     * touched. A value that create would refuse is refused, and a failure changes nothing. emm
+     * makes one such call at a time for a manager.
+     *   EMM_E_PLUGIN_SPEC          the value makes no sense; say which
+     */
+    emm_status (*set_option)(emm_manager *self, const char *key, const char *text);
 } emm_plugin;
 
 /* The position of a slot among the table's functions. */

@@ -131,7 +131,8 @@ template <class Manager, class Name> struct Both<Manager, Name, true> : Name {};
             apply(get_memory_info) apply(get_ipc_handle) apply(release_ipc_handle) apply(reset)    \
                 apply(defer_cleanup) apply(trim) apply(query) apply(record_use)                    \
                     apply(stream_notice) apply(set_access) apply(get_stats)                        \
-                        apply(get_device_total) apply(check_options) apply(pause) apply(resume)
+                        apply(get_device_total) apply(check_options) apply(pause) apply(resume)    \
+                            apply(set_option)
 
 EMM_EACH_ADAPTED_SLOT_(EMM_ADAPT_)
 

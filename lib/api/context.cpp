@@ -98,6 +98,11 @@ emm_status emm_context_resume(emm_context *context, uint32_t flags) {
     return api::guarded([&] { return core::resume(*context, flags, caller); });
 }
 
+emm_status emm_context_set_option(emm_context *context, const char *key, const char *text) {
+    EMM_ENTER(context, key);
+    return api::guarded([&] { return core::set_option(*context, key, text); });
+}
+
 emm_status emm_foreach_context(emm_context_visitor visit, void *user_data) {
     EMM_ENTER(visit);
     for (emm_context *context = core::first_context(); context; context = context->next) {

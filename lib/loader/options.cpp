@@ -146,6 +146,37 @@ emm_status refuse_unknown(const Plugin &plugin, const std::string &key) {
          .hint = observe::suggestion(key, known)});
 }
 
+bool may_change(const emm_option &option) {
+    return (option.reserved & EMM_OPTION_CHANGES) != 0;
+}
+
+emm_status refuse_fixed(const Plugin &plugin, const emm_option &fixed) {
+    std::vector<std::string> changing;
+    for (const emm_option &option : plugin.options) {
+        if (option.name && may_change(option)) {
+            changing.emplace_back(option.name);
+        }
+    }
+    return refuse(
+        {.code = EMM_E_NOT_SUPPORTED,
+         .stage = "validate",
+         .path = plugin.path,
+         .problem = fmt::format("option '{}' of plugin '{}' cannot change while it serves",
+                                fixed.name, plugin.name),
+         .expected = changing.empty() ? "no change" : "one of " + observe::listed(changing),
+         .got = fmt::format("'{}'", fixed.name)});
+}
+
+emm_status find_option(const Plugin &plugin, const std::string &key, size_t &ret_index) {
+    for (size_t i = 0; plugin.options[i].name; i++) {
+        if (key == plugin.options[i].name) {
+            ret_index = i;
+            return EMM_OK;
+        }
+    }
+    return refuse_unknown(plugin, key);
+}
+
 bool all_digits(std::string_view text) {
     return !text.empty() && std::all_of(text.begin(), text.end(), is_digit);
 }
@@ -185,6 +216,11 @@ emm_status refuse_value(const Plugin &plugin, const emm_option &option, const Se
                    .expected = too_large ? most : expected_value(option),
                    .got = "'" + setting.value + "'",
                    .hint = hint_at_value(option, setting.value)});
+}
+
+emm_status check_value(const Plugin &plugin, size_t index, const Setting &setting) {
+    const emm_option &option = plugin.options[index];
+    return is_valid(option, setting.value) ? EMM_OK : refuse_value(plugin, option, setting);
 }
 
 // One copy of each text, never freed.
@@ -250,6 +286,7 @@ emm_status check_options(const Mapped &memory, const emm_option *options, Plugin
         ret_plugin.options.push_back(*option);
         ret_plugin.options.back().default_value = shown(option->default_value);
         ret_plugin.options.back().help = shown(option->help);
+        ret_plugin.options.back().reserved = ret_plugin.abi_minor < 2 ? 0 : option->reserved;
     }
     ret_plugin.options.push_back({});
     ret_plugin.default_texts.push_back(nullptr);
@@ -267,18 +304,26 @@ std::vector<const char *> default_values(const Plugin &plugin) {
 emm_status apply_settings(const Plugin &plugin, const std::vector<Setting> &settings,
                           std::vector<const char *> &texts) {
     for (const Setting &setting : settings) {
-        const auto option = std::find_if(plugin.options.begin(), plugin.options.end(),
-                                         [&](const emm_option &candidate) {
-                                             return candidate.name && setting.key == candidate.name;
-                                         });
-        if (option == plugin.options.end()) {
-            return refuse_unknown(plugin, setting.key);
-        }
-        if (!is_valid(*option, setting.value)) {
-            return refuse_value(plugin, *option, setting);
-        }
-        texts[static_cast<size_t>(option - plugin.options.begin())] = keep(setting.value);
+        size_t index = 0;
+        EMM_TRY(find_option(plugin, setting.key, index));
+        EMM_TRY(check_value(plugin, index, setting));
+        texts[index] = keep(setting.value);
     }
+    return EMM_OK;
+}
+
+emm_status check_change(const Plugin &plugin, const char *key, const char *text,
+                        const char *&ret_text) {
+    size_t index = 0;
+    EMM_TRY(find_option(plugin, key, index));
+    const emm_option &option = plugin.options[index];
+    if (!may_change(option)) {
+        return refuse_fixed(plugin, option);
+    }
+    if (text) {
+        EMM_TRY(check_value(plugin, index, {key, text}));
+    }
+    ret_text = text ? text : default_text(option, plugin.default_texts[index]);
     return EMM_OK;
 }
 

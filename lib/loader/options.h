@@ -19,6 +19,11 @@ std::vector<const char *> default_values(const Plugin &plugin);
 emm_status apply_settings(const Plugin &plugin, const std::vector<Setting> &settings,
                           std::vector<const char *> &texts);
 
+// Checks the change of one option while its manager serves, as apply_settings does; `text` NULL:
+// its default. *ret_text is what the plugin is told; it lives as long as `text` and the plugin.
+emm_status check_change(const Plugin &plugin, const char *key, const char *text,
+                        const char *&ret_text);
+
 // Has the plugin look at them, too: at what its own slot for that refuses.
 emm_status check_values(const Plugin &plugin, const emm_host &host,
                         const std::vector<const char *> &texts);

@@ -102,6 +102,11 @@ emm_status shut_down(const void *caller);
 emm_status pause(emm_context &context, uint32_t flags, size_t *ret_released);
 emm_status resume(emm_context &context, uint32_t flags, const void *caller);
 
+// --- options that change (set_option.cpp) -------------------------------------------------------
+
+// emm_context_set_option. A manager that a reset makes anew is told the same.
+emm_status set_option(emm_context &context, const char *key, const char *text);
+
 // --- contexts that have died, and calls from within (retire.cpp) --------------------------------
 
 // Contexts that have died without being retired. The driver gives their addresses to others, so

@@ -166,6 +166,9 @@ emm_status make_member(emm_context &context, size_t position) {
 // What holds for the context goes on over a reset of a plugin that has no slot for it: the new
 // manager is told what the one before was. A new pool is told of streams and captures.
 emm_status tell_what_holds(emm_context &context) {
+    for (const auto &[key, text] : context.announced.options()) {
+        EMM_TRY(EMM_CALL(context, set_option, key.c_str(), text ? text->c_str() : nullptr));
+    }
     for (uint64_t left = context.pending.sections(); left > 0; --left) {
         EMM_TRY(EMM_CALL(context, defer_cleanup, 1u));
     }

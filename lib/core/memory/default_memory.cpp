@@ -432,6 +432,9 @@ emm_plugin make_table() {
         return not_supported("pause: its memory stays on the device");
     };
     table.resume = nothing_to_do;
+    table.set_option = [](emm_manager *, const char *, const char *) {
+        return not_supported("change options while it serves");
+    };
     return table;
 }
 

@@ -26,6 +26,11 @@ void Announced::remove(const Notice &notice) noexcept {
     }
 }
 
+void Announced::set_options(Options options) noexcept {
+    const std::lock_guard lock(mutex_);
+    options_.swap(options);
+}
+
 uint32_t Announced::access(int32_t device) const {
     const std::lock_guard lock(mutex_);
     const auto found = accesses_.find(device);
@@ -35,6 +40,11 @@ uint32_t Announced::access(int32_t device) const {
 Announced::Accesses Announced::accesses() const {
     const std::lock_guard lock(mutex_);
     return accesses_;
+}
+
+Announced::Options Announced::options() const {
+    const std::lock_guard lock(mutex_);
+    return options_;
 }
 
 std::vector<Announced::Notice> Announced::notices() const {

@@ -1,0 +1,40 @@
+#include "core/lifecycle/lifecycle.h"
+#include "core/memory/call.h"
+#include "core/record/context.h"
+#include "loader/options.h"
+#include "observe/error.h"
+#include "observe/log.h"
+
+#include <utility>
+
+namespace emm::core {
+namespace {
+
+// A plugin without the slot has its default say so, whatever its list of options says.
+emm_status check_change(const emm_context &pool, const char *key, const char *text,
+                        const char *&ret_text) {
+    const loader::Plugin &plugin = *pool.selection->plugin;
+    return plugin.defaults(loader::Slot::set_option)
+               ? EMM_OK
+               : loader::check_change(plugin, key, text, ret_text);
+}
+
+} // namespace
+
+emm_status set_option(emm_context &pool, const char *key, const char *text) {
+    EMM_TRY(expect_outside("changed"));
+    const OwnerGuard guard(pool.manager_lock);
+    EMM_TRY(guard.expect_owned("the plugin changed an option of the context that it serves"));
+    EMM_TRY(admit_alive(pool));
+    const char *told = text;
+    EMM_TRY(check_change(pool, key, text, told));
+    Announced::Options changed = pool.announced.options();
+    changed[key] = told ? std::optional<std::string>(told) : std::nullopt;
+    EMM_TRY(EMM_CALL(pool, set_option, key, told));
+    pool.announced.set_options(std::move(changed));
+    observe::log(EMM_LOG_INFO, "{}: option {} is {} from now on", pool, key,
+                 told ? told : "without a value");
+    return EMM_OK;
+}
+
+} // namespace emm::core
