@@ -250,11 +250,11 @@ void Manager::look_after(Lock &lock, StreamPool &pool, const Caller *caller) {
     const bool seldom = unordered && !pinned_.any_waits_for_context();
     order_.look_after(lock, pool, caller, seldom ? holdings_.allowance(0) : Allowance{},
                       unordered && caches_.takes_batch());
-    if (options_.release_threshold != UINT64_MAX && pause_.is_open() && backing_->may_have_idle() &&
-        !moves_.returns_are_deferred() && holdings_.cached() > options_.release_threshold) {
+    if (holdings_.may_be_too_idle() && pause_.is_open() && backing_->may_have_idle() &&
+        !moves_.returns_are_deferred() && holdings_.cached() > holdings_.most_idle()) {
         const PauseState::Use use(lock, pause_);
         order_.record_and_query_all(lock, false);
-        backing_->release_idle(lock, options_.release_threshold, true);
+        backing_->release_idle(lock, holdings_.most_idle(), true);
     }
 }
 

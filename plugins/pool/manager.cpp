@@ -102,24 +102,29 @@ emm_status Manager::trim(size_t keep_bytes, size_t *ret_released) {
             *ret_released = 0;
             return EMM_OK;
         }
-        const PauseState::Use use(lock, pause_);
-        order_.collect_graphs();
-        const ThreadCaches::Search whole_blocks(lock, caches_);
-        caches_.drain_all();
-        order_.record_and_query_all(lock, false);
-        order_.record_what_is_left(lock);
-        cross_context_.mark_what_is_left(lock);
-        caches_.give_up_waiting_blocks();
-        if (!moves_.returns_are_deferred()) {
-            drop_spares();
-        }
-        released = backing_->release_idle(lock, keep_bytes, false);
+        released = release_idle(lock, keep_bytes);
         released += pinned_.release_idle(
             lock, keep_bytes - std::min<uint64_t>(keep_bytes, holdings_.cached()));
     }
     check_unlocked();
     *ret_released = released;
     return EMM_OK;
+}
+
+// Device memory, wherever it is kept.
+size_t Manager::release_idle(Lock &lock, uint64_t keep_bytes) {
+    const PauseState::Use use(lock, pause_);
+    order_.collect_graphs();
+    const ThreadCaches::Search whole_blocks(lock, caches_);
+    caches_.drain_all();
+    order_.record_and_query_all(lock, false);
+    order_.record_what_is_left(lock);
+    cross_context_.mark_what_is_left(lock);
+    caches_.give_up_waiting_blocks();
+    if (!moves_.returns_are_deferred()) {
+        drop_spares();
+    }
+    return backing_->release_idle(lock, keep_bytes, false);
 }
 
 void Manager::drop_spares() {

@@ -7,6 +7,7 @@
 //   host.cpp     memhostalloc and memhostfree: pinned host memory
 //   check.cpp    the invariants
 //   pause.cpp    pause and resume
+//   set_option.cpp  options that change
 //   manager.cpp  create, reset, destroy, trim, exports, peers
 //
 // One lock protects everything here but the magazines. No driver call is made while it is held:
@@ -59,6 +60,7 @@ public:
     emm_status get_stats(emm_stats *ret_stats);
     emm_status pause(uint32_t flags, size_t *ret_released);
     emm_status resume(uint32_t flags);
+    emm_status set_option(const char *key, const char *text);
     static emm_status get_device_total(const emm_host &host, int32_t device, size_t device_bytes,
                                        const char *const *texts, size_t *ret_total);
     static emm_status check_options(const emm_host &host, const char *const *texts);
@@ -99,6 +101,9 @@ private:
     CUresult pause_backing(Lock &lock, const PauseRequest &request);
     emm_status refuse_paused(const char *slot);
 
+    // --- set_option.cpp
+    uint64_t limit_of_caches() const;
+
     // --- report.cpp
     std::string fault() const;
     void check();
@@ -106,9 +111,10 @@ private:
 
     // --- manager.cpp
     void take_initial();
+    size_t release_idle(Lock &lock, uint64_t keep_bytes);
     void forget_everything();
 
-    const Options options_;
+    Options options_; // set_option changes some, with the lock held; the rest needs none
     ServedContext served_;
     const emm_host &host_ = served_.host;
 
@@ -122,14 +128,7 @@ private:
 
     alignas(128) Moves moves_;
     PauseState pause_{served_, serving_, identity_};
-    ThreadCaches caches_{order_,
-                         memory_,
-                         pinned_,
-                         identity_,
-                         serving_,
-                         options_.release_threshold == UINT64_MAX
-                             ? std::min(options_.max, served_.device_bytes)
-                             : 0};
+    ThreadCaches caches_{order_, memory_, pinned_, identity_, serving_, limit_of_caches()};
     PinnedMemory pinned_{options_, order_, cross_context_, caches_, moves_, serving_};
     const std::unique_ptr<Backing> backing_ =
         Backing::make(options_, order_, memory_, caches_, moves_);

@@ -443,20 +443,21 @@ Block *Manager::Request::take_from_any_zone() {
 
 emm_status Manager::Request::refuse() {
     manager_.memory_.counts.count_failure();
+    const bool has_max = manager_.holdings_.is_limited_by_max();
+    const unsigned long long most = manager_.holdings_.limit();
     lock_.unlock();
-    const Holdings &holdings = manager_.holdings_;
     return emm_failf(&manager_.host_, EMM_E_OUT_OF_MEMORY, 0,
                      "pool: out of device memory: %zu bytes asked for, more than %s ever allows, "
                      "which is %llu bytes",
-                     size_, holdings.is_limited_by_max() ? "max" : "the device",
-                     static_cast<unsigned long long>(holdings.limit()));
+                     size_, has_max ? "max" : "the device", most);
 }
 
 emm_status Manager::Request::fail() {
     manager_.memory_.counts.count_failure();
     const unsigned long long bytes = bytes_, live = manager_.caches_.live_bytes(),
                              reserved = manager_.holdings_.reserved(),
-                             largest = manager_.memory_.heap.largest_free();
+                             largest = manager_.memory_.heap.largest_free(),
+                             max = manager_.options_.max;
     lock_.unlock();
     ServedContext &served = manager_.served_;
     if (lacks_host_memory_) {
@@ -472,9 +473,8 @@ emm_status Manager::Request::fail() {
         return served.failed(result_, manager_.backing_->calls());
     }
     char limit[48] = "no max";
-    if (manager_.options_.max != UINT64_MAX) {
-        snprintf(limit, sizeof limit, "max %llu",
-                 static_cast<unsigned long long>(manager_.options_.max));
+    if (max != UINT64_MAX) {
+        snprintf(limit, sizeof limit, "max %llu", max);
     }
     return emm_failf(&manager_.host_, EMM_E_OUT_OF_MEMORY, result_,
                      "pool: out of device memory: %llu bytes asked for, %llu live, %llu reserved "

@@ -43,6 +43,11 @@ uint64_t Holdings::idle_at_most() const {
     return limit > used ? limit - used : 0;
 }
 
+uint64_t Holdings::most_idle() const {
+    const uint64_t idle = cached(), busy = reserved_ - std::min(idle, reserved_);
+    return std::min(options_.release_threshold, options_.max - std::min(options_.max, busy));
+}
+
 // What was freed with no stream and was not found complete is needed too: no request can have it.
 Allowance Holdings::allowance(uint64_t bytes) const {
     const uint64_t unordered = pending_not_taken();

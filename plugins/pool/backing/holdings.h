@@ -67,6 +67,12 @@ public:
     uint64_t pending() const;      // freed, and of no use to an ordinary request yet
     uint64_t cached() const;       // neither taken nor pending
     uint64_t idle_at_most() const; // if all that is not in use could be had as one
+    // How much may be idle: up to release_threshold, and no more than `max` leaves, which may have
+    // become less than what is held.
+    bool may_be_too_idle() const {
+        return options_.release_threshold != UINT64_MAX || reserved_ > options_.max;
+    }
+    uint64_t most_idle() const;
     Allowance allowance(uint64_t bytes) const;
     // Whether a request waits a while for memory that was freed with no stream: one that has none.
     bool awaits_pending(const StreamPool &pool, uint64_t bytes) const;

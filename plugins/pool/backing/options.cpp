@@ -10,7 +10,7 @@ namespace emm::pool {
 const emm_option option_list[] = {
     {"max", nullptr,
      "The most device memory to take from the driver, at least 2MiB; no limit unless given.",
-     EMM_OPTION_SIZE, 0},
+     EMM_OPTION_SIZE, EMM_OPTION_CHANGES},
     {"host_max", nullptr,
      "The most pinned host memory to take, at least 2MiB; no limit unless given.", EMM_OPTION_SIZE,
      0},
@@ -19,7 +19,7 @@ const emm_option option_list[] = {
     {"release_threshold", nullptr,
      "Idle memory beyond this goes back to the driver as it is freed; unless given, only a trim or "
      "exhaustion returns it.",
-     EMM_OPTION_SIZE, 0},
+     EMM_OPTION_SIZE, EMM_OPTION_CHANGES},
     {"growth", "auto|vmm|segment",
      "How the pool grows: vmm, by pieces of memory behind reserved addresses, which move where a "
      "large block needs them; segment, by cuMemAlloc, for programs that pass addresses to "
@@ -30,7 +30,7 @@ const emm_option option_list[] = {
     {"slack", "0.125",
      "With growth=vmm, the part of the most memory ever needed that may lie idle to save the "
      "driver's time; 0: memory moves whenever that saves any.",
-     EMM_OPTION_NUMBER, 0},
+     EMM_OPTION_NUMBER, EMM_OPTION_CHANGES},
     {"places", "8",
      "With growth=vmm, how many addresses a piece of memory may be mapped at: several, so that a "
      "stream gets what it has freed at other addresses while its work goes on; 1 is for programs "
@@ -113,6 +113,25 @@ Options::Options(const char *const *texts) {
     expect_at_least(texts, "max", least_limit, max);
     expect_at_least(texts, "host_max", least_limit, host_max);
     expect_at_most(texts, "initial", max, initial);
+    for (size_t i = 0; option_list[i].name; i++) {
+        texts_.push_back(texts[i] ? std::optional<std::string>(texts[i]) : std::nullopt);
+    }
+}
+
+Options Options::with(const char *key, const char *text) const {
+    std::vector<const char *> texts;
+    for (size_t i = 0; i < texts_.size(); i++) {
+        const char *const present = texts_[i] ? texts_[i]->c_str() : nullptr;
+        texts.push_back(strcmp(option_list[i].name, key) == 0 ? text : present);
+    }
+    return Options(texts.data());
+}
+
+void Options::change_to(Options &changed) {
+    max = changed.max;
+    release_threshold = changed.release_threshold;
+    slack = changed.slack;
+    texts_.swap(changed.texts_);
 }
 
 void Options::read_growth(const char *const *texts) {

@@ -3,6 +3,10 @@
 
 #include <emm/plugin.hpp>
 
+#include <optional>
+#include <string>
+#include <vector>
+
 namespace emm::pool {
 
 extern const emm_option option_list[];
@@ -31,7 +35,14 @@ struct Options {
     explicit Options(const char *const *texts);
     Options() = default;
 
+    // As these would be if `key` had this value. Throws PluginError.
+    Options with(const char *key, const char *text) const;
+    // Takes what may change (EMM_OPTION_CHANGES) of them. The pool's lock is held.
+    void change_to(Options &changed);
+
 private:
+    std::vector<std::optional<std::string>> texts_;
+
     void read_growth(const char *const *texts);
     void read_ipc(const char *const *texts);
 };

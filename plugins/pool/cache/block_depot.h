@@ -15,6 +15,8 @@ public:
     BlockDepot(const BlockDepot &) = delete;
     BlockDepot &operator=(const BlockDepot &) = delete;
 
+    void set_most(uint64_t most) { most_ = most; } // what is here stays
+
     // A block that no one has any more, and that waits from now on. False: there are too many.
     bool put(Block &block);
     // What was put here with tags up to this one is complete: to be taken again, if it is kept,
@@ -44,7 +46,7 @@ private:
     Block *next_waiting();
 
     Heap &heap_;
-    const uint64_t most_;
+    uint64_t most_;
     Blocks waiting_; // oldest tag first
     Bin bins_[depot_sizes];
     uint64_t waiting_bytes_ = 0;

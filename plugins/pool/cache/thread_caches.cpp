@@ -9,6 +9,14 @@ ThreadCaches::ThreadCaches(StreamOrder &order, DeviceMemory &memory, PinnedOwner
     BiasedLock::prepare();
 }
 
+void ThreadCaches::set_limit(uint64_t limit) {
+    if (limit != limit_) {
+        close(nullptr);
+        limit_ = limit;
+        block_depot_.set_most(most_kept(limit));
+    }
+}
+
 Magazine *ThreadCaches::own(uint64_t identity, emm_stream stream, StreamPool &pool) {
     try {
         Thread *thread = Thread::self();

@@ -66,6 +66,9 @@ public:
         }
     }
 
+    // Another `limit`: all magazines end, and are made anew.
+    void set_limit(uint64_t limit);
+
     // --- filling and emptying ---
     // By a slow call of its owner: what the magazine counted becomes part of the pool's counts.
     void take_over(Magazine &magazine);
@@ -164,7 +167,7 @@ private:
     PinnedOwner &pinned_;
     const uint64_t identity_;
     const std::atomic<uint64_t> &serving_;
-    const uint64_t limit_; // the most that may ever be held; 0: no blocks are kept
+    uint64_t limit_; // the most that may ever be held; 0: no blocks are kept
     List<Magazine, &Magazine::of_manager_> magazines_;
     List<Magazine, &Magazine::active_> active_;            // the rest of them is parked
     std::unordered_map<const StreamPool *, Depot> depots_; // while the free pool has magazines

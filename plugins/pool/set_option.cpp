@@ -1,0 +1,36 @@
+// Options that change while the pool serves: max, slack and release_threshold.
+#include "manager.h"
+
+#include "slow_call.h"
+
+#include <algorithm>
+#include <new>
+
+namespace emm::pool {
+
+// Threads keep no blocks where idle memory is to go back.
+uint64_t Manager::limit_of_caches() const {
+    return options_.release_threshold == UINT64_MAX ? std::min(options_.max, served_.device_bytes)
+                                                    : 0;
+}
+
+// What is idle and has no place any more goes back at once; what is freed later, as it is freed.
+emm_status Manager::set_option(const char *key, const char *text) {
+    Options changed = options_.with(key, text); // one call at a time: nothing else writes them
+    {
+        const SlowCall call(served_.driver, caches_);
+        Lock lock(served_.mutex);
+        options_.change_to(changed);
+        caches_.set_limit(limit_of_caches());
+        if (pause_.is_open() && holdings_.cached() > holdings_.most_idle()) {
+            try {
+                release_idle(lock, holdings_.most_idle());
+            } catch (const std::bad_alloc &) { // the option has changed: the rest goes later
+            }
+        }
+    }
+    check_unlocked();
+    return EMM_OK;
+}
+
+} // namespace emm::pool

@@ -1,0 +1,209 @@
+// Behaviour: options that change while the pool serves.
+#include "simulation.h"
+
+#include <atomic>
+#include <thread>
+
+using namespace pool_test;
+
+namespace {
+
+emm_status set(Simulation &sim, const char *key, const char *text) {
+    return pool().set_option(sim.manager, key, text);
+}
+
+// Live memory that has a pattern of its own is an address that still serves.
+CUdeviceptr touched(Simulation &sim, size_t size, CUstream stream) {
+    const CUdeviceptr ptr = sim.alloc(size, stream);
+    sim.touch(ptr, size, stream);
+    return ptr;
+}
+
+// All work is done, and the pool's next question to the driver tells it so, however work
+// progresses.
+void settle(Simulation &sim) {
+    synchronize(sim);
+    sim.trim(SIZE_MAX); // records what it asks about
+    synchronize(sim);
+}
+
+const char *const both_growths[] = {"growth=vmm", "growth=segment"};
+
+} // namespace
+
+TEST_CASE("set_option: the table says that max, slack and release_threshold may change") {
+    std::string changing;
+    for (const emm_option *option = pool().options; option->name; option++) {
+        changing += option->reserved == EMM_OPTION_CHANGES ? std::string(option->name) + " " : "";
+    }
+    CHECK(changing == "max release_threshold slack ");
+}
+
+TEST_CASE("set_option: a lower max returns what is idle, and refuses growth until it fits") {
+    for (const char *growth : both_growths) {
+        INFO(growth);
+        Simulation sim(growth);
+        const CUstream stream = sim.stream();
+        const CUdeviceptr live = touched(sim, 32 * MiB, stream), idle = sim.alloc(64 * MiB, stream);
+        CHECK(sim.free(idle, stream) == EMM_OK);
+        settle(sim);
+        REQUIRE(set(sim, "max", "16MiB") == EMM_OK);
+        CHECK(sim.held() == 32 * MiB);
+        CHECK(sim.stats().live_bytes == 32 * MiB);
+        CUdeviceptr none = 0;
+        CHECK(sim.try_alloc(8 * MiB, stream, none) == EMM_E_OUT_OF_MEMORY);
+        CHECK_THAT(last_failure().text, ContainsSubstring("max 16777216"));
+        CHECK(sim.try_alloc(17 * MiB, stream, none) == EMM_E_OUT_OF_MEMORY);
+        sim.touch(live, 32 * MiB, stream);
+        synchronize(sim);
+        CHECK(sim.free(live, stream, 32 * MiB) == EMM_OK);
+        settle(sim);
+        REQUIRE(set(sim, "max", "16MiB") == EMM_OK); // asked again, it finds what is idle by now
+        CHECK(sim.held() <= 16 * MiB);
+        CHECK(sim.free(sim.alloc(8 * MiB, stream), stream) == EMM_OK);
+    }
+}
+
+TEST_CASE("set_option: what is freed beyond a lower max goes back as it is freed") {
+    for (const char *growth : both_growths) {
+        INFO(growth);
+        Simulation sim(std::string(growth) + ",slack=0");
+        const CUstream stream = sim.stream();
+        const CUdeviceptr kept = sim.alloc(8 * MiB, stream), freed = sim.alloc(40 * MiB, stream);
+        REQUIRE(set(sim, "max", "16MiB") == EMM_OK);
+        synchronize(sim);
+        CHECK(sim.free(freed, stream) == EMM_OK);
+        settle(sim);
+        CHECK(sim.free(sim.alloc(3000, stream), stream) == EMM_OK);
+        CHECK(sim.held() <= 16 * MiB);
+        CHECK(sim.free(kept, stream) == EMM_OK);
+    }
+}
+
+TEST_CASE("set_option: a higher max, or none, serves what was refused before") {
+    for (const char *growth : both_growths) {
+        INFO(growth);
+        Simulation sim(std::string(growth) + ",max=16MiB");
+        CUdeviceptr none = 0;
+        CHECK(sim.try_alloc(20 * MiB, legacy, none) == EMM_E_OUT_OF_MEMORY);
+        REQUIRE(set(sim, "max", "32MiB") == EMM_OK);
+        CHECK(sim.free(sim.alloc(20 * MiB, legacy), legacy) == EMM_OK);
+        CHECK(sim.try_alloc(40 * MiB, legacy, none) == EMM_E_OUT_OF_MEMORY);
+        REQUIRE(set(sim, "max", nullptr) == EMM_OK);
+        CHECK(sim.free(sim.alloc(40 * MiB, legacy), legacy) == EMM_OK);
+    }
+}
+
+TEST_CASE("set_option: get_memory_info tells of the present max") {
+    Simulation sim("max=64MiB");
+    size_t free = 0, total = 0;
+    const CUdeviceptr live = sim.alloc(32 * MiB, legacy);
+    REQUIRE(set(sim, "max", "16MiB") == EMM_OK);
+    REQUIRE(pool().get_memory_info(sim.manager, &free, &total) == EMM_OK);
+    CHECK(total == 16 * MiB);
+    CHECK(free == 0);
+    CHECK(sim.free(live, legacy) == EMM_OK);
+}
+
+TEST_CASE("set_option: a threshold is kept from then on, also by threads' magazines") {
+    for (const char *growth : both_growths) {
+        INFO(growth);
+        Simulation sim(growth);
+        const CUstream stream = sim.stream();
+        const CUdeviceptr large = sim.alloc(32 * MiB, stream), small = sim.alloc(MiB, stream);
+        CHECK(sim.free(large, stream) == EMM_OK);
+        CHECK(sim.free(small, stream) == EMM_OK); // the magazine keeps it
+        settle(sim);
+        REQUIRE(set(sim, "release_threshold", "0") == EMM_OK);
+        CHECK(sim.held() == 0);
+        const CUdeviceptr again = sim.alloc(MiB, stream);
+        CHECK(sim.free(again, stream) == EMM_OK);
+        settle(sim);
+        CHECK(sim.free(sim.alloc(512, stream), stream) == EMM_OK);
+        CHECK(sim.held() <= 2 * MiB);
+        REQUIRE(set(sim, "release_threshold", nullptr) == EMM_OK);
+        CHECK(sim.free(sim.alloc(32 * MiB, stream), stream) == EMM_OK);
+        CHECK(sim.held() >= 32 * MiB);
+    }
+}
+
+TEST_CASE("set_option: a refused value changes nothing, and the reason is that of create") {
+    Simulation sim("max=64MiB,initial=32MiB");
+    const uint64_t held = sim.held();
+    const std::pair<std::pair<const char *, const char *>, const char *> refused[] = {
+        {{"max", "1MiB"}, "option max: expected at least 2MiB, found 1MiB"},
+        {{"max", "16MiB"}, "option initial: expected no more than fits into max, which is 16MiB"},
+        {{"slack", "2"}, "option slack: expected a part of the peak between 0 and 1"},
+    };
+    for (const auto &[setting, words] : refused) {
+        CHECK(set(sim, setting.first, setting.second) == EMM_E_PLUGIN_SPEC);
+        CHECK_THAT(last_failure().text, ContainsSubstring(words));
+    }
+    CHECK(sim.held() == held);
+    size_t free = 0, total = 0;
+    REQUIRE(pool().get_memory_info(sim.manager, &free, &total) == EMM_OK);
+    CHECK(total == 64 * MiB);
+}
+
+TEST_CASE("set_option: a changed max holds over a reset, and in a pause") {
+    Simulation sim("growth=vmm");
+    REQUIRE(set(sim, "max", "16MiB") == EMM_OK);
+    CHECK(pool().reset(sim.manager) == EMM_OK);
+    CUdeviceptr none = 0;
+    CHECK(sim.try_alloc(20 * MiB, legacy, none) == EMM_E_OUT_OF_MEMORY);
+    const CUdeviceptr live = touched(sim, 12 * MiB, legacy);
+    size_t released = 0;
+    REQUIRE(pool().pause(sim.manager, EMM_PAUSE_KEEP, &released) == EMM_OK);
+    REQUIRE(set(sim, "max", "8MiB") == EMM_OK);
+    REQUIRE(pool().resume(sim.manager, 0) == EMM_OK);
+    CHECK(sim.held() == 12 * MiB);
+    sim.touch(live, 12 * MiB, legacy);
+    CHECK(sim.try_alloc(4 * MiB, legacy, none) == EMM_E_OUT_OF_MEMORY);
+}
+
+TEST_CASE("set_option: in a deferred section nothing goes back until its end") {
+    Simulation sim;
+    CHECK(sim.free(sim.alloc(64 * MiB, legacy), legacy) == EMM_OK);
+    REQUIRE(pool().defer_cleanup(sim.manager, 1) == EMM_OK);
+    REQUIRE(set(sim, "max", "16MiB") == EMM_OK);
+    CHECK(sim.held() == 64 * MiB);
+    REQUIRE(pool().defer_cleanup(sim.manager, 0) == EMM_OK);
+    settle(sim);
+    CHECK(sim.free(sim.alloc(3000, legacy), legacy) == EMM_OK);
+    CHECK(sim.held() <= 16 * MiB);
+}
+
+TEST_CASE("set_option: threads allocate and free while options change") {
+    for (const char *growth : both_growths) {
+        Simulation sim(growth);
+        std::atomic<bool> over{false};
+        std::atomic<int> wrong{0};
+        std::vector<std::thread> threads;
+        for (int i = 0; i < 4; i++) {
+            const CUstream stream = i % 2 == 0 ? sim.stream() : unordered;
+            threads.emplace_back([&, stream] {
+                for (int n = 1; !over || n < 50; n++) {
+                    const size_t size = n % 3 == 0 ? 512 : n % 3 * MiB;
+                    CUdeviceptr ptr = 0;
+                    const emm_status status = sim.try_alloc(size, stream, ptr);
+                    wrong += status != EMM_OK && status != EMM_E_OUT_OF_MEMORY;
+                    wrong += status == EMM_OK && sim.free(ptr, stream, size) != EMM_OK;
+                }
+            });
+        }
+        for (int n = 0; n < 30; n++) {
+            wrong += set(sim, "max", n % 2 == 0 ? "4MiB" : "64MiB") != EMM_OK;
+            wrong += set(sim, "release_threshold", n % 3 == 0 ? "1MiB" : nullptr) != EMM_OK;
+            wrong += set(sim, "slack", n % 4 == 0 ? "0" : "0.5") != EMM_OK;
+        }
+        over = true;
+        for (std::thread &thread : threads) {
+            thread.join();
+        }
+        CHECK(wrong == 0);
+        REQUIRE(set(sim, "max", "2MiB") == EMM_OK);
+        synchronize(sim);
+        sim.trim();
+        CHECK(sim.held() == 0);
+    }
+}
