@@ -84,6 +84,7 @@ FAULTS = {
     "more-than-all": ["accounts/memory-info"],
     "tells-half-a-device": ["accounts/device-total"],
     "checks-nothing": ["accounts/options"],
+    "changes-unchecked": ["accounts/options-changed"],
     "answers-its-question": ["accounts/query"],
     "answers-for-padding": ["accounts/query"],
     "tells-device-0": ["devices/query"],

@@ -63,27 +63,9 @@ void device_total(const CheckedPlugin &plugin) {
            told, of_device, total);
 }
 
-// Whether check_options and create agree on one value.
-void compare_refusals(const Bare &bare, const char *const *texts, const char *option,
-                      const char *value) {
-    const emm_status told = call("check_options", bare.slots().check_options, &kit_host(), texts);
-    emm_manager *manager = nullptr;
-    const emm_status made = try_create(bare, &manager, texts);
-    if (made >= EMM_OK) {
-        call("destroy", bare.slots().destroy, manager);
-    }
-    const bool is_refused = made == EMM_E_PLUGIN_SPEC;
-    expect((told < EMM_OK) == is_refused,
-           "option {}={}: create answers {} and check_options {}: expected both to refuse it, or "
-           "neither",
-           option, value, made, told);
-}
-
-// Of each option that is a number, values at an end of what the host lets through.
-void options_checked(const CheckedPlugin &plugin) {
-    const Bare bare(plugin);
-    need(bare.slots().check_options, "it leaves check_options out: create alone refuses values");
-    enter_device();
+// Visits each option that is a number with values at an end of what the host lets through, and the
+// texts that create gets then.
+template <class Visit> void each_extreme(const Bare &bare, const Visit &visit) {
     const emm_option *const options = bare.slots().options;
     std::vector<const char *> texts;
     for (size_t i = 0; options && options[i].name; i++) {
@@ -97,10 +79,59 @@ void options_checked(const CheckedPlugin &plugin) {
         const char *const own = texts[i];
         for (const char *value : {"0", "1", "1000000"}) {
             texts[i] = value;
-            compare_refusals(bare, texts.data(), options[i].name, value);
+            visit(options[i], value, texts.data());
         }
         texts[i] = own;
     }
+}
+
+emm_status status_of_create(const Bare &bare, const char *const *texts) {
+    emm_manager *manager = nullptr;
+    const emm_status made = try_create(bare, &manager, texts);
+    if (made >= EMM_OK) {
+        call("destroy", bare.slots().destroy, manager);
+    }
+    return made;
+}
+
+void options_checked(const CheckedPlugin &plugin) {
+    const Bare bare(plugin);
+    need(bare.slots().check_options, "it leaves check_options out: create alone refuses values");
+    enter_device();
+    each_extreme(bare, [&](const emm_option &option, const char *value, const char *const *texts) {
+        const emm_status told =
+            call("check_options", bare.slots().check_options, &kit_host(), texts);
+        const emm_status made = status_of_create(bare, texts);
+        expect((told < EMM_OK) == (made == EMM_E_PLUGIN_SPEC),
+               "option {}={}: create answers {} and check_options {}: expected both to refuse it, "
+               "or neither",
+               option.name, value, made, told);
+    });
+}
+
+// Live memory stays as it is.
+void options_changed(const CheckedPlugin &plugin) {
+    const Bare bare = on_device(plugin);
+    need(bare.slots().set_option, "it leaves set_option out: its options are fixed");
+    each_extreme(bare, [&](const emm_option &option, const char *value, const char *const *texts) {
+        if ((option.reserved & EMM_OPTION_CHANGES) == 0) {
+            return;
+        }
+        const emm_status made = status_of_create(bare, texts);
+        const BareManager manager(bare);
+        const emm_deviceptr ptr = manager.alloc(mib);
+        mark(nullptr, ptr, mib, 0x5a);
+        const emm_status told = EMM_SLOT(manager, set_option, option.name, value);
+        expect(made == EMM_E_PLUGIN_SPEC ? told == EMM_E_PLUGIN_SPEC : told >= EMM_OK,
+               "option {}={}: create answers {} and set_option {}: expected both to refuse it, or "
+               "neither",
+               option.name, value, made, told);
+        expect(is_marked(nullptr, ptr, mib, 0x5a), "set_option {}={} changed memory that is live",
+               option.name, value);
+        const char *const own = bare.option_texts()[&option - bare.slots().options];
+        EMM_MUST(manager, set_option, option.name, own);
+        manager.free(ptr, mib);
+    });
 }
 
 // Structs of older and newer callers: the bytes behind the caller's struct are not the plugin's.
@@ -255,6 +286,9 @@ std::vector<Case> account_cases() {
          "what it says of a device before there is a context holds in one", device_total},
         {"accounts/options", "EMM-P-59",
          "values that create refuses are refused before there is a context", options_checked},
+        {"accounts/options-changed", "EMM-P-67",
+         "values that create refuses are refused while a manager serves, and no others",
+         options_changed},
         {"accounts/struct-sizes", "EMM-P-08", "a caller's struct is filled as far as it goes",
          struct_sizes},
         {"accounts/query", "EMM-P-31", "query describes what is live and nothing else", query},
