@@ -147,6 +147,20 @@ class Calls(unittest.TestCase):
         with self.assertRaises(ValueError):
             emm.pause("nobody")
 
+    def test_an_option_of_a_pool_changes_by_its_name(self):
+        pool = emm.context_named(emm.context_for_device(0), "tight", "max=64MiB")
+        emm.set_option("tight", "max", "16MiB")
+        self.assertEqual(emm.memory_info(pool)[1], 16 << 20)
+        with self.assertRaisesRegex(emm.Error, "cannot change while it serves"):
+            emm.set_option("tight", "growth", "segment")
+        with self.assertRaisesRegex(emm.Error, "at least 2MiB, found 1MiB"):
+            emm.set_option("tight", "max", "1MiB")
+        self.assertEqual(emm.memory_info(pool)[1], 16 << 20)
+        emm.set_option("tight", "max", None)
+        self.assertGreater(emm.memory_info(pool)[1], 64 << 20)
+        with self.assertRaises(ValueError):
+            emm.set_option("nobody", "max", "16MiB")
+
     def test_a_named_pool_has_a_manager_of_its_own(self):
         context = emm.context_for_device(0)
         pool = emm.context_named(context, "kv-cache", "max=64MiB")

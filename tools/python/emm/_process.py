@@ -75,6 +75,14 @@ def resume(name=None, *, keep_copy=False):
         check(lib.emm_context_resume(context, EMM_RESUME_KEEP_COPY if keep_copy else 0))
 
 
+def set_option(name, key, value):
+    """Gives an option of the plugin another value in the pool `name`, in each CUDA context that has one;
+    None: in each CUDA context's own. `value` is as in a spec ("4GiB"); None: the option's default."""
+    for context in _contexts_with(name):
+        check(lib.emm_context_set_option(context, os.fsencode(key),
+                                         None if value is None else os.fsencode(value)))
+
+
 def _contexts_with(name):
     """Those that are served: the pools of that name; without one, each CUDA context's own."""
     wanted, found = b"" if name is None else os.fsencode(name), []
