@@ -21,6 +21,9 @@ Program this_program();
 std::string answer(Wish wish, const Program &program, const loader::Plugin *plugin,
                    const Collected &collected);
 
+// The same for Wish::set: what was collected for it.
+std::string answer_to_set(const Collected &collected);
+
 // The same for Wish::limit. `above`: of what more is in use than the new bound allows, or "".
 std::string answer_to_limit(const std::string &problem, const std::string &above);
 

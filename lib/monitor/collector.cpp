@@ -19,6 +19,8 @@
 #include <cstring>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <set>
+#include <utility>
 
 namespace emm::monitor {
 namespace {
@@ -150,6 +152,36 @@ Collected unasked(const char *why) {
 
 } // namespace
 
+void change_option(std::string_view setting, Collected &ret_collected) {
+    const std::string_view option = setting.substr(0, setting.find('\0'));
+    const std::string_view pool = setting.substr(std::min(option.size() + 1, setting.size()));
+    const size_t equals = std::min(option.find('='), option.size());
+    const std::string key(option.substr(0, equals));
+    const std::string value(option.substr(std::min(equals + 1, option.size())));
+    std::set<std::string> names;
+    std::string problem;
+    for (emm_context *context : oldest_first()) {
+        names.insert(context->pool);
+        if (context->pool != pool || !problem.empty() || !core::is_served(*context)) {
+            continue;
+        }
+        const char *const text = value.empty() ? nullptr : value.c_str();
+        if (core::set_option(*context, key.c_str(), text) < EMM_OK) {
+            problem = fmt::format("{}: {}", *context, observe::last_error()->text);
+        } else {
+            ret_collected.set_pools++;
+        }
+    }
+    if (problem.empty() && ret_collected.set_pools == 0) {
+        names.erase("");
+        problem = fmt::format("expected the name of a pool, found '{}': {}", pool,
+                              names.empty() ? std::string("it has no named pools")
+                                            : fmt::format("it has {}", fmt::join(names, ", ")));
+        problem = pool.empty() ? "no context is served" : problem;
+    }
+    ret_collected.set_problem = problem;
+}
+
 // In steps, by the clock that the thread sanitizer knows; another clock tells whether it is time.
 bool Collector::wait(std::unique_lock<std::mutex> &lock, int64_t until) {
     while (is_busy_ && sockets::now() < until) {
@@ -160,29 +192,35 @@ bool Collector::wait(std::unique_lock<std::mutex> &lock, int64_t until) {
 }
 
 // With the mutex held. False: there is no thread to be had.
-bool Collector::begin(Wish wish) {
+bool Collector::begin(Wish wish, std::string_view rest) {
+    std::string kept(rest);
     if (!has_thread_ && !sockets::start_thread("emm-top-ask", [this] { run(); })) {
         return false;
     }
     has_thread_ = true;
     is_busy_ = true;
     wish_ = wish;
+    rest_ = std::move(kept);
     since_ = sockets::now();
     found_ = {};
     asked_.notify_one();
     return true;
 }
 
-Collected Collector::collect(Wish wish, int64_t timeout) {
+Collected Collector::collect(Wish wish, int64_t timeout, std::string_view rest) {
     std::unique_lock lock(mutex_);
     if (has_ended_) {
         return unasked("the process ends");
     }
-    if (!is_busy_ && !begin(wish)) {
+    const bool is_late = is_busy_; // an earlier wish goes on
+    if (!is_busy_ && !begin(wish, rest)) {
         return unasked("there is no thread to be had that could ask the plugin");
     }
     wait(lock, since_ + timeout);
     Collected found = found_;
+    if (is_late) {
+        found.set_problem = "its plugin still works on an earlier wish; nothing has changed";
+    }
     found.stuck = is_busy_ ? sockets::now() - since_ : 0;
     return found;
 }
@@ -196,13 +234,15 @@ void Collector::end(int64_t timeout) noexcept {
 void Collector::run() noexcept {
     for (;;) {
         Wish wish;
+        std::string rest;
         {
             std::unique_lock lock(mutex_);
             asked_.wait(lock, [this] { return is_busy_; });
             wish = wish_;
+            rest.swap(rest_);
         }
         try {
-            work(wish);
+            work(wish, rest);
         } catch (const std::exception &error) {
             observe::log(EMM_LOG_WARN, "emm top is answered in part: {}", error.what());
         }
@@ -212,7 +252,16 @@ void Collector::run() noexcept {
     }
 }
 
-void Collector::work(Wish wish) {
+void Collector::work(Wish wish, const std::string &rest) {
+    if (wish == Wish::set) {
+        Collected changed;
+        if (!has_ended()) {
+            change_option(rest, changed);
+        }
+        const std::lock_guard lock(mutex_);
+        found_ = std::move(changed);
+        return;
+    }
     if (wish == Wish::trim && !has_ended()) {
         core::give_back_idle();
     }

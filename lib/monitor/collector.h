@@ -10,6 +10,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace emm::monitor {
@@ -62,23 +63,32 @@ std::vector<OldAllocation> oldest_allocations(const emm_context &context);
 struct Collected {
     std::vector<ContextFigures> contexts; // the oldest first
     std::string report;                   // if it was wished for
-    int64_t stuck = 0; // nanoseconds since a plugin was asked, which has not answered
+    // Of a wish for an option's change: why some pool has not changed, "" if all have; none: the
+    // wish came to nothing, or its end is not known yet.
+    std::optional<std::string> set_problem;
+    size_t set_pools = 0; // which have changed
+    int64_t stuck = 0;    // nanoseconds since a plugin was asked, which has not answered
 };
+
+// Of a pool's name and an option, both as Wish::set has them: changes it in each CUDA context that
+// has the pool, "" its own. Stops at the first that refuses.
+void change_option(std::string_view setting, Collected &ret_collected);
 
 // Asks every context on a thread of its own, because a plugin may hang, and may hang for good: then
 // what was known by then is the answer, now and later. The thread starts with the first question.
 class Collector {
 public:
     // For one thread. It waits for about as long as `timeout` (nanoseconds).
-    Collected collect(Wish wish, int64_t timeout);
+    // `rest`: what the wish is about.
+    Collected collect(Wish wish, int64_t timeout, std::string_view rest = {});
 
     // The process ends: no plugin is asked any more. Waits for one that is inside, within limits.
     void end(int64_t timeout) noexcept;
 
 private:
-    bool begin(Wish wish);
+    bool begin(Wish wish, std::string_view rest);
     void run() noexcept;
-    void work(Wish wish);
+    void work(Wish wish, const std::string &rest);
     bool has_ended();
     void work_on(emm_context &context);
     bool wait(std::unique_lock<std::mutex> &lock, int64_t until);
@@ -87,6 +97,7 @@ private:
     std::condition_variable asked_, answered_;
     bool has_thread_ = false, is_busy_ = false, has_ended_ = false;
     Wish wish_ = Wish::figures;
+    std::string rest_;
     int64_t since_ = 0;
     Collected found_;
 };

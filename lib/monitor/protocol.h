@@ -44,6 +44,7 @@ enum class Wish : uint32_t {
     report = 2,  // written where EMM_LOG writes, and in the answer
     trim = 3,    // memory that no allocation has goes back to the driver; then as figures
     limit = 4,   // a text like EMM_LIMIT's behind the request is the bound from now on
+    set = 5,     // key=value, a zero byte and a pool's name behind the request: its new option
 };
 
 struct Request {
@@ -53,10 +54,11 @@ struct Request {
     uint32_t reserved; // 0
 };
 
-inline constexpr size_t longest_limit = 200; // bytes
+inline constexpr size_t longest_rest = 200; // bytes behind a request
 
 // To `limit` the object has `limit_problem`, "" if the bound has changed, and `limit_above`, a
-// sentence if more than that is in use.
+// sentence if more than that is in use. To `set` it has `set_problem`, "" if the option has
+// changed, and `set_pools`, in how many it has.
 struct AnswerHeader {
     uint32_t magic;
     uint32_t version;

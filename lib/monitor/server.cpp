@@ -38,6 +38,7 @@ namespace {
 
 constexpr int64_t silence = 2'000'000'000;      // nanoseconds
 constexpr int64_t plugin_timeout = 300'000'000; // for a plugin
+constexpr int64_t set_timeout = 800'000'000;    // for one that may have much to give back
 constexpr int64_t exit_timeout = 1'000'000'000; // at the end of the process
 constexpr int64_t fit_interval = 250'000'000;   // while there is more than a limit allows
 constexpr int backlog = 128;
@@ -81,6 +82,8 @@ std::string answer_to(Wish wish, std::string_view rest) {
     switch (wish) {
     case Wish::limit:
         return limit_to(rest);
+    case Wish::set:
+        return answer_to_set(collector().collect(wish, set_timeout, rest));
     case Wish::trim:
         may_be_above = true;
         return figures(wish);
@@ -101,7 +104,8 @@ void answer_request(int socket, const void *message, long size) noexcept {
     const auto wish = static_cast<Wish>(request.wish);
     const std::string_view rest(static_cast<const char *>(message) + sizeof request,
                                 bytes - sizeof request);
-    if (rest.empty() == (wish == Wish::limit) || rest.size() > longest_limit) {
+    const bool has_rest = wish == Wish::limit || wish == Wish::set;
+    if (rest.empty() == has_rest || rest.size() > longest_rest) {
         return;
     }
     try {

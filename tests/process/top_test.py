@@ -70,6 +70,56 @@ class Figures(unittest.TestCase):
             self.assertIn('plugin_version="1 ?[31m\\"\\\\"', top("--prometheus").stdout)
 
 
+class OptionsThatChange(unittest.TestCase):
+    """emm set."""
+
+    def reserved(self, holder, pool=None):
+        holder_contexts = {context["pool"]: context for context in shown()[holder.pid]["contexts"]}
+        return holder_contexts[pool]["stats"]["reserved_bytes"]
+
+    def refused(self, *arguments, status=1):
+        done = emm_program.run("set", *arguments)
+        self.assertEqual((done.returncode, done.stdout), (status, ""), done.stderr)
+        self.assertEqual(len([line for line in done.stderr.splitlines() if line.startswith("emm: ")]), 1, done.stderr)
+        return done.stderr
+
+    def test_a_lower_max_has_a_process_give_back_what_is_idle(self):
+        holder = Holder(self, "alloc=8", "hold=64")
+        self.assertGreaterEqual(self.reserved(holder), 72 * MIB)
+        done = emm_program.run("set", holder.pid, "max=16MiB")
+        self.assertEqual((done.returncode, done.stdout), (0, "max is 16MiB in 1 pool\n"), done.stderr)
+        self.assertLessEqual(self.reserved(holder), 16 * MIB)
+        self.assertEqual(emm_program.answer("set", holder.pid, "max="), {"pools": 1, "option": "max", "value": ""})
+        holder.tell("hold=64")
+        self.assertGreaterEqual(self.reserved(holder), 64 * MIB)
+
+    def test_a_named_pool_changes_alone(self):
+        holder = Holder(self, "hold=32", "pool=1", "hold=32")
+        done = emm_program.run("set", holder.pid, "pool-1", "release_threshold=0")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(self.reserved(holder, "pool-1"), 0)
+        self.assertGreaterEqual(self.reserved(holder), 32 * MIB)
+        self.assertIn("found 'pool-2': it has pool-1", self.refused(holder.pid, "pool-2", "max=16MiB"))
+
+    def test_what_is_refused_is_one_sentence_and_changes_nothing(self):
+        holder = Holder(self, "hold=32")
+        for setting, words in (("growth=segment", "option 'growth' of plugin 'pool' cannot change while it serves: "
+                                                  "expected one of max, release_threshold, slack"),
+                               ("max=1MiB", "expected at least 2MiB, found 1MiB"),
+                               ("max=8GB", "expected a size"), ("maxx=8MiB", "did you mean 'max'?")):
+            self.assertIn(words, self.refused(holder.pid, setting))
+        self.assertGreaterEqual(self.reserved(holder), 32 * MIB)
+        self.assertIn("KEY=VALUE", self.refused(holder.pid, "max", status=2))
+        other = Holder(self, "alloc=1", plugin="passthrough")
+        self.assertIn("change options while it serves", self.refused(other.pid, "max=16MiB"))
+        self.assertIn("expected a process of this user", self.refused(os.getpid(), "max=16MiB"))
+
+    def test_a_plugin_that_hangs_keeps_the_tool_no_longer_than_it_waits(self):
+        holder = Holder(self, "slow", "alloc=1", "hang", plugin="")
+        shown()
+        self.assertIn("still works on an earlier wish; nothing has changed", self.refused(holder.pid, "max=16MiB"))
+
+
 class OwnProcesses(unittest.TestCase):
     def test_a_process_of_the_tool_itself_says_what_it_does_and_with_which_plugin(self):
         spec = emm_program.fixture("bad")

@@ -345,8 +345,9 @@ std::string column_problem(std::string &text) {
                      text + "'";
 }
 
+constexpr uint64_t most_processes = 1 << 22; // PID_MAX_LIMIT of Linux
+
 Command top_command(CLI::App &app) {
-    constexpr uint64_t most_processes = 1 << 22; // PID_MAX_LIMIT of Linux
     const auto options = std::make_shared<TopOptions>();
     CLI::App *command =
         app.add_subcommand("top", "What each process of yours that uses emm holds, live");
@@ -408,6 +409,28 @@ Command limit_command(CLI::App &app) {
     return {command, [options] { return run_limit(*options); }};
 }
 
+Command set_command(CLI::App &app) {
+    const auto options = std::make_shared<SetOptions>();
+    CLI::App *command =
+        app.add_subcommand("set", "Change an option of the plugin in a process that runs");
+    option(command, "PID", options->pid, "a process that uses emm")
+        ->required()
+        ->check(whole_number(1, most_processes));
+    option(command, "[NAME] KEY=VALUE", options->words,
+           "the name of a pool, or none: each CUDA context's own; and the option.\n"
+           "Without a VALUE it gets its default")
+        ->required()
+        ->expected(1, 2);
+    json_flag(command, options->json);
+    command->footer("  emm set 7810 max=6GiB\n"
+                    "  emm set 7810 kv-cache release_threshold=1GiB\n\n"
+                    "emm info says which options of a plugin change: of pool max, slack and\n"
+                    "release_threshold. The new value is for the requests that follow. A lower max "
+                    "gives back\nwhat is idle, and refuses growth until it fits; what is live "
+                    "stays. A value that the\nplugin refuses changes nothing.");
+    return {command, [options] { return run_set(*options); }};
+}
+
 Command report_command(CLI::App &app) {
     const auto options = std::make_shared<ReportOptions>();
     CLI::App *command = app.add_subcommand(
@@ -450,7 +473,8 @@ std::vector<Command> make_commands(CLI::App &app, const std::vector<std::string>
     return {info_command(app),   replay_command(app), bench_command(app),
             events_command(app), check_command(app),  run_command(app, program, signals),
             export_command(app), import_command(app), new_command(app),
-            top_command(app),    limit_command(app),  report_command(app)};
+            top_command(app),    limit_command(app),  set_command(app),
+            report_command(app)};
 }
 
 } // namespace emm::tool

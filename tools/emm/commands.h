@@ -127,6 +127,13 @@ struct LimitOptions {
 };
 int run_limit(const LimitOptions &options);
 
+struct SetOptions {
+    int64_t pid = 0;
+    std::vector<std::string> words; // a pool's name, or none, and key=value
+    bool json = false;
+};
+int run_set(const SetOptions &options);
+
 struct ReportOptions {
     std::string input; // an event log or trace; - for standard input
     // The page; - for standard output. None: report.html, or with `json` no page.

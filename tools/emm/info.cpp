@@ -56,7 +56,8 @@ Json describe_options(const emm_plugin_info &info) {
                            {"kind", kind_name(option.kind)},
                            {"default", or_null(option.default_value)},
                            {"value", or_null(info.option_texts ? info.option_texts[i] : nullptr)},
-                           {"help", or_null(option.help)}});
+                           {"help", or_null(option.help)},
+                           {"changes", (option.reserved & EMM_OPTION_CHANGES) != 0}});
     }
     return options;
 }
@@ -209,7 +210,8 @@ std::string options_text(const Json &options) {
         const std::string given = text_at(option, "default");
         table.add({"  " + text_at(option, "name"), is_choice ? given : text_at(option, "kind"),
                    text_at(option, "value"), is_choice ? given.substr(0, given.find('|')) : given});
-        help += fmt::format("  {}: {}\n", text_at(option, "name"), text_at(option, "help"));
+        help += fmt::format("  {}: {}{}\n", text_at(option, "name"), text_at(option, "help"),
+                            option.at("changes").get<bool>() ? " (emm set changes it)" : "");
     }
     return table.text() + help;
 }

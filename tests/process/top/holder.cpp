@@ -1,6 +1,7 @@
 // A program that uses emm, as `emm top` meets it. Its arguments are carried out in order:
 //
 //     device=ORDINAL  what follows is on that device, at first on device 0
+//     pool=NUMBER     what follows is in that named pool of the device, "pool-NUMBER"
 //     alloc=COUNT     allocates so many blocks of 1 MiB, and keeps them
 //     grow=COUNT      the same until it is refused, and prints how many of them it got
 //     fill            the same with no end but that, and prints how many it has
@@ -92,6 +93,14 @@ emm_context *context() {
         use_device(0);
     }
     return known;
+}
+
+void use_pool(unsigned number) {
+    emm_context *found = nullptr;
+    const std::string name = "pool-" + std::to_string(number);
+    require(emm_context_named(context(), name.c_str(), nullptr, &found) == EMM_OK,
+            "emm_context_named");
+    known = found;
 }
 
 constexpr size_t mib = 1 << 20;
@@ -213,6 +222,8 @@ void carry_out(const std::string &step) {
             : static_cast<unsigned>(std::strtoul(step.c_str() + equals + 1, nullptr, 10));
     if (what == "device") {
         use_device(count);
+    } else if (what == "pool") {
+        use_pool(count);
     } else if (what == "alloc") {
         keep(count);
     } else if (what == "fill") {

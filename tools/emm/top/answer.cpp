@@ -136,6 +136,10 @@ void take_over(const Json &json, Process &ret_process) {
     ret_process.stuck = signed_at(json, "stuck_ns");
     ret_process.contexts_left_out = number_at(json, "contexts_left_out");
     ret_process.report = lines_at(json, "report");
+    if (member(json, "set_problem")) {
+        ret_process.set_problem = text_at(json, "set_problem");
+        ret_process.set_pools = number_at(json, "set_pools");
+    }
     if (member(json, "limit_problem")) {
         ret_process.limit_problem = text_at(json, "limit_problem");
         ret_process.limit_above = text_at(json, "limit_above");

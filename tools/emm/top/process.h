@@ -52,7 +52,9 @@ struct Process {
     int64_t stuck = 0;                       // for how long its plugin has not answered; ns
     std::vector<Context> contexts;
     uint64_t contexts_left_out = 0;
-    std::string report;                       // if it was asked for
+    std::string report;                     // if it was asked for
+    std::optional<std::string> set_problem; // of an option that it was told; none: it said nothing
+    uint64_t set_pools = 0;                 // in which the option has changed
     std::optional<std::string> limit_problem; // of a limit that it was told; none: it said nothing
     std::string limit_above;                  // that more than that is in use
 };
