@@ -1,6 +1,7 @@
 #include "workloads.h"
 
 #include "asked.h"
+#include "changed_options.h"
 #include "pools.h"
 
 #include <cstdlib>
@@ -128,9 +129,8 @@ void trim(Run &run) {
         run.hostalloc(size, 0);
     }
     run.free_all();
-    size_t released = 77;
     for (const size_t keep : {8 * mib, size_t(0)}) {
-        released = 77;
+        size_t released = 77;
         if (!run.call("trim", [&] { return emm_trim(run.context(), keep, &released); })) {
             run.left_alone("trim", released, size_t(77));
             return;
@@ -455,6 +455,7 @@ const std::vector<Workload> &workloads() {
         add("growth", growth);
         add("streams", streams);
         add("trim", trim);
+        add("options", change_options);
         add("remap", remap);
         add("reset", reset);
         add("pools", pools);
@@ -476,8 +477,7 @@ const std::vector<Workload> &workloads() {
         add("retire", retire).leaves = Leaves::no_context;
         Workload &loading = add("load", load);
         loading.leaves = Leaves::no_process;
-        loading.from_nothing = true;
-        loading.starts_threads = true; // that of an event log
+        loading.from_nothing = loading.starts_threads = true; // one of an event log
         Workload &ending = add("shutdown", shut_down);
         ending.leaves = Leaves::no_process;
         ending.again = shut_down_again;

@@ -268,6 +268,30 @@ void name_pool(World &world) {
     }
 }
 
+// From the least to what the spec says; below what is held, that may shrink, and not grow.
+void change_max(World &world) {
+    if (world.unannounced()) {
+        return;
+    }
+    const size_t number = world.any_place(), pool = world.any_pool(number);
+    const size_t mib = 1 + world.below(world.settings.most);
+    const std::string text = std::to_string(mib) + "MiB";
+    const emm_status status = world.call(world.any_hand(), [&] {
+        return emm_context_set_option(world.places[number].pool(pool), "max", text.c_str());
+    });
+    if (!world.model.promises().changes_max) {
+        return world.refused(status, EMM_E_NOT_SUPPORTED, "an option that is fixed");
+    }
+    if (mib < 2) {
+        return world.refused(status, EMM_E_PLUGIN_SPEC, "a max of 1MiB");
+    }
+    if (world.done(status, "emm_context_set_option")) {
+        say("    max of pool %zu of context %zu is %s", pool, number, text.c_str());
+        const uint64_t held = world.stats_of(number, pool).reserved_bytes;
+        world.model.bounded(account_of(number, pool), std::max<uint64_t>(mib << 20, held));
+    }
+}
+
 // Of one pool alone: its siblings' memory stays.
 void end_pool(World &world) {
     const size_t number = world.any_place(), pool = world.any_pool(number);
@@ -370,6 +394,7 @@ const std::vector<Action> life_actions = {
     {"end a context", 2, &Settings::lives, &end_context},
     {"name a pool", 8, &Settings::pools, &name_pool},
     {"end a pool", 2, &Settings::pools, &end_pool},
+    {"change max", 4, &Settings::most, &change_max},
     {"work beside", 10, &Settings::beside, &work_beside},
     {"fork", 1, &Settings::forks, &fork_child},
 };

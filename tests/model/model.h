@@ -34,6 +34,7 @@ struct Promises {
     bool exact_peak = false;       // peak_live_bytes is no upper bound, but the peak itself
     bool keeps_in_sections = true; // all memory
     uint64_t most = 0;             // reserved_bytes never exceed it; 0: no limit
+    bool changes_max = false;      // which is that limit, while it serves
 };
 
 // What emm tells of a device under a bound.
@@ -75,6 +76,7 @@ public:
 
     void reset(size_t context);
     void retired(size_t context);
+    void bounded(size_t context, uint64_t bytes) { figures_[context].bound = bytes; }
     void section_begins(size_t context) { ++figures_[context].sections; }
     void section_ends(size_t context);
 
@@ -95,6 +97,7 @@ private:
         size_t sections = 0;
         uint64_t reserved_in_section = 0;
         uint64_t peak_reserved_told = 0;
+        uint64_t bound = UINT64_MAX; // of reserved_bytes, since it was last changed
     };
     struct Graph {
         size_t lives = 0; // the graph, its clones and executable graphs

@@ -24,6 +24,7 @@ Promises promises_of(const Settings &settings) {
     promises.keeps_in_sections =
         !(name == "async" && settings.tight) && !(name == "pool" && settings.faults);
     promises.most = settings.most << 20;
+    promises.changes_max = name == "pool";
     return promises;
 }
 
