@@ -3,6 +3,7 @@
 #include "cuda/relaxed.h"
 #include "policy/growth.h"
 
+#include <algorithm>
 #include <numeric>
 
 namespace emm::pool {
@@ -172,7 +173,8 @@ uint64_t PageDriver::map(Block &block, std::vector<Piece> &pieces, size_t kept,
             driver_.cuMemSetAccess(block.begin, at - block.begin, access.data(), access.size());
         if (granted != CUDA_SUCCESS) {
             if (driver_.cuMemUnmap(block.begin, at - block.begin) != CUDA_SUCCESS) {
-                block.segment->stuck = true;
+                std::for_each(pieces.begin(), pieces.begin() + ptrdiff_t(mapped),
+                              [&](const Piece &piece) { keep_stuck(*block.segment, piece); });
             }
             mapped = 0;
             at = block.begin;
@@ -192,11 +194,43 @@ uint64_t PageDriver::map(Block &block, std::vector<Piece> &pieces, size_t kept,
 
 CUresult PageDriver::map_piece(const Segment &segment, uint64_t at, const Piece &piece) const {
     CUresult result = driver_.cuMemMap(at, piece.bytes, 0, piece.handle, 0);
-    if (result == CUDA_ERROR_ALREADY_MAPPED && segment.stuck &&
-        driver_.cuMemUnmap(at, piece.bytes) == CUDA_SUCCESS) {
+    if (result == CUDA_ERROR_ALREADY_MAPPED && segment.stuck) {
+        end_stuck(at, at + piece.bytes);
         result = driver_.cuMemMap(at, piece.bytes, 0, piece.handle, 0);
     }
     return result;
+}
+
+// One that is not noted, for want of memory, stays for good.
+void PageDriver::keep_stuck(Segment &segment, const Piece &mapping) const noexcept {
+    segment.stuck = true;
+    const Mapping one{mapping.address, mapping.bytes};
+    note_stuck({&one, 1});
+}
+
+void PageDriver::note_stuck(std::span<const Mapping> more) const noexcept {
+    try {
+        const std::lock_guard lock(stuck_mutex_);
+        stuck_.insert(stuck_.end(), more.begin(), more.end());
+    } catch (const std::bad_alloc &) {
+    }
+}
+
+void PageDriver::end_stuck(uint64_t begin, uint64_t end) const noexcept {
+    std::vector<Mapping> all;
+    {
+        const std::lock_guard lock(stuck_mutex_);
+        all.swap(stuck_);
+    }
+    std::erase_if(all, [&](const Mapping &each) {
+        return each.begin < end && begin < each.begin + each.bytes &&
+               driver_.cuMemUnmap(each.begin, each.bytes) == CUDA_SUCCESS;
+    });
+    {
+        const std::lock_guard lock(stuck_mutex_);
+        all.swap(stuck_);
+    }
+    note_stuck(all); // of other threads, meanwhile
 }
 
 // All work of the context. cuMemFree waits for it and leaves captures valid, which cuCtxSynchronize
@@ -219,11 +253,11 @@ uint64_t PageDriver::give_back(Segment &segment, Refused &refused) const {
     segment.refused = false;
     uint64_t bytes = 0;
     const Relaxed relaxed(driver_);
+    if (segment.stuck) {
+        end_stuck(segment.driver_base, segment.driver_base + segment.driver_bytes);
+    }
     segment.pieces.each([&](const Piece &piece) {
         if (piece.handle == 0) {
-            if (segment.stuck) {
-                driver_.cuMemUnmap(piece.address, piece.bytes);
-            }
             bytes += piece.bytes;
             segment.pieces.remove(piece);
         } else if (driver_.cuMemUnmap(piece.address, piece.bytes) == CUDA_SUCCESS) {

@@ -64,7 +64,7 @@ void PageDriver::withdraw(const std::vector<Piece> &pieces, size_t mapped, bool 
         if (i < mapped &&
             (in_use || (driver_.cuMemUnmap(piece.address, piece.bytes) != CUDA_SUCCESS &&
                         driver_.cuMemUnmap(piece.address, piece.bytes) != CUDA_SUCCESS))) {
-            heap.segment_at(piece.address).stuck = true;
+            keep_stuck(heap.segment_at(piece.address), piece);
         }
         release(piece, refused);
     }
