@@ -65,6 +65,7 @@ CUresult Manager::pause_backing(Lock &lock, const PauseRequest &request) {
     const ThreadCaches::Search whole_blocks(lock, caches_);
     order_.collect_graphs();
     caches_.drain_all();
+    order_.reserve_event();
     if (!order_.wait_for_context(lock)) {
         return served_.serves() ? CUDA_ERROR_UNKNOWN : served_.lost();
     }

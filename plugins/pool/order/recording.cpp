@@ -12,6 +12,12 @@ RecordedEvent *StreamOrder::spare_event() {
     return event ? event : new (std::nothrow) RecordedEvent;
 }
 
+void StreamOrder::reserve_event() {
+    if (spare_events_.empty()) {
+        spare_events_.push_back(*new RecordedEvent);
+    }
+}
+
 void StreamOrder::end_pin(StreamPool &pool) {
     pool.references_--;
     if (--pool.pins_ == 0) {

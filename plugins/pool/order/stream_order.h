@@ -126,6 +126,8 @@ public:
     void record_and_query_unordered(Lock &lock);
     // Until one of them has given enough pinned memory back.
     void query_for_pinned(Lock &lock, const std::function<bool()> &enough);
+    // The next event that is recorded needs no host memory then. Throws std::bad_alloc.
+    void reserve_event();
     bool wait_for_context(Lock &lock);
     // For calls on a stream, and for those with none.
     void wait_bounded(Lock &lock, const StreamPool &pool, const std::function<bool()> &enough);
