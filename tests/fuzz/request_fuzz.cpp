@@ -62,7 +62,7 @@ struct Exporter {
         };
         selection.plugin = &plugin;
         context.selection = &selection;
-        context.manager = reinterpret_cast<emm_manager *>(this);
+        context.managers.selves.fill(reinterpret_cast<emm_manager *>(this));
         require(sharing::get_handle(context, nullptr, 4096, part_bytes, &handle) == EMM_OK,
                 "there is an export");
         require(sharing::get_nonce(nonce) == EMM_OK, "the process has a nonce");

@@ -53,7 +53,7 @@ class Info(unittest.TestCase):
     def test_a_spec_is_described_with_its_options_and_is_not_what_is_in_force(self):
         plugin = answer("info", fixture("every-option"), EMM_PLUGIN="async")["plugin"]
         self.assertEqual(plugin["path"], fixture("every-option"))
-        self.assertEqual(list(plugin["options"][0]), ["name", "kind", "default", "value", "help"])
+        self.assertEqual(list(plugin["options"][0]), ["name", "kind", "default", "value", "help", "changes"])
 
     def test_a_stack_is_described_layer_by_layer_with_the_options_of_each(self):
         told = answer("info", "fault:nth=3+count+pool:max=1GiB")["plugin"]

@@ -39,7 +39,7 @@ class Figures(unittest.TestCase):
         holder = Holder(self, "alloc=3", plugin="passthrough", EMM_LIMIT="64MiB")
         self.assertEqual(shown()[holder.pid]["contexts"][0]["account"],
                          {"limit_bytes": 64 * MIB, "used_bytes": 6 * MIB, "free_bytes": 58 * MIB,  # whole pages
-                          "managers_bytes": 6 * MIB, "program_bytes": 0})
+                          "managers_bytes": 6 * MIB, "program_bytes": 0, "group": None})
 
     def test_a_program_that_allocates_has_a_rate(self):
         holder = Holder(self, "steady=1000")

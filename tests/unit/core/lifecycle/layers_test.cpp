@@ -23,7 +23,7 @@ void listen() {
                 [](int32_t, const char *text, void *) {
                     const std::string line = text;
                     if (line.find("layer") == line.npos && line.find("plugin") == line.npos &&
-                        line.find(' ') != line.npos) {
+                        line.find("driver") == line.npos && line.find(' ') != line.npos) {
                         lines.push_back(line);
                     }
                 },
