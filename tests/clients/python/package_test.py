@@ -14,7 +14,8 @@ import emm
 from emm import _api
 
 INCLUDE = pathlib.Path(sys.argv.pop(1)) / "emm"
-NO_NUMBERS = {"EMM_API", "EMM_PLUGIN_ENTRY", "EMM_PLUGIN_ENTRY_SYMBOL"}
+NO_NUMBERS = {"EMM_API", "EMM_LAYER_ENTRY", "EMM_LAYER_ENTRY_SYMBOL", "EMM_PLUGIN_ENTRY",
+              "EMM_PLUGIN_ENTRY_SYMBOL", "EMM_SLOT_INDEX"}
 FROZEN = INCLUDE.parents[1] / "tests/abi/include/emm"
 STRUCTS = {"emm_context_info": emm.ContextInfo, "emm_option": _api.Option,
            "emm_stats": emm.Stats, "emm_block_info": _api.BlockInfo,
