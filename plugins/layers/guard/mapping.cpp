@@ -8,7 +8,8 @@ namespace emm::guard {
 void Mapping::make(const GuardDriver &driver, int32_t device) {
     CUmemAllocationProp what = {};
     what.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-    what.location = {CU_MEM_LOCATION_TYPE_DEVICE, {device}};
+    what.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    what.location.id = device;
     const CUmemAccessDesc access = {what.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     driver.check(driver.cuMemAddressReserve(&range, layout.reserved, granule, 0, 0),
                  "cuMemAddressReserve");
