@@ -60,7 +60,7 @@ public:
 
     // --- pause: page_driver_pause.cpp ---
     // What is behind these pieces goes back; which of them have gone. There is room in the vector.
-    void take_away(const std::vector<Piece> &pieces, std::vector<Piece> &ret_gone,
+    void take_away(const std::vector<Piece> &pieces, const Heap &heap, std::vector<Piece> &ret_gone,
                    Refused &refused) const;
     // Maps them where they were: all, or as many as the driver maps.
     CUresult put_behind(const std::vector<Piece> &pieces,

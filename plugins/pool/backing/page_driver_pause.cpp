@@ -6,10 +6,13 @@
 namespace emm::pool {
 namespace {
 
-// Behind the pieces that lie side by side from the first on. They are sorted by address.
-size_t end_of_run(const std::vector<Piece> &pieces, size_t first, size_t count) {
+// Behind the pieces that lie side by side in one segment from the first on. They are sorted by
+// address.
+size_t end_of_run(const std::vector<Piece> &pieces, size_t first, const Heap &heap) {
+    const Segment &segment = heap.segment_at(pieces[first].address);
     size_t end = first + 1;
-    while (end < count && pieces[end].address == pieces[end - 1].end()) {
+    while (end < pieces.size() && pieces[end].address == pieces[end - 1].end() &&
+           &heap.segment_at(pieces[end].address) == &segment) {
         end++;
     }
     return end;
@@ -18,11 +21,11 @@ size_t end_of_run(const std::vector<Piece> &pieces, size_t first, size_t count) 
 } // namespace
 
 // A run that the driver does not unmap stays as it is.
-void PageDriver::take_away(const std::vector<Piece> &pieces, std::vector<Piece> &ret_gone,
-                           Refused &refused) const {
+void PageDriver::take_away(const std::vector<Piece> &pieces, const Heap &heap,
+                           std::vector<Piece> &ret_gone, Refused &refused) const {
     const Relaxed relaxed(driver_);
     for (size_t i = 0, end = 0; i < pieces.size(); i = end) {
-        end = end_of_run(pieces, i, pieces.size());
+        end = end_of_run(pieces, i, heap);
         const uint64_t begin = pieces[i].address;
         if (driver_.cuMemUnmap(begin, pieces[end - 1].end() - begin) != CUDA_SUCCESS) {
             continue;
@@ -47,7 +50,7 @@ CUresult PageDriver::put_behind(const std::vector<Piece> &pieces,
         }
     }
     for (size_t i = 0, end = 0; i < pieces.size() && result == CUDA_SUCCESS; i = end) {
-        end = end_of_run(pieces, i, pieces.size());
+        end = end_of_run(pieces, i, heap);
         const uint64_t begin = pieces[i].address;
         result = driver_.cuMemSetAccess(begin, pieces[end - 1].end() - begin, access.data(),
                                         access.size());

@@ -97,7 +97,7 @@ CUresult Pages::pause(Lock &lock, const PauseRequest &request) {
     Refused refused;
     {
         const Unlocked unlocked(lock);
-        driver_.take_away(leaving, gone, refused);
+        driver_.take_away(leaving, heap_, gone, refused);
     }
     for (const Piece &piece : gone) {
         heap_.segment_at(piece.address).pieces.set_handle(piece.address, 0);
