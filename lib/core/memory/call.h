@@ -59,7 +59,9 @@ emm_status call_of(emm_context &context, const loader::Plugin &plugin, emm_manag
         }
         const observe::Running running(plugin.running_text(slot));
         std::optional<driver::Current> current;
-        if ((plugin.table.capabilities & EMM_PLUGIN_NEEDS_CURRENT) != 0) {
+        // Of the whole stack: a layer may call those below it.
+        const uint64_t capabilities = context.selection->plugin->table.capabilities;
+        if ((capabilities & EMM_PLUGIN_NEEDS_CURRENT) != 0) {
             current.emplace(context.driver, context.cuda_context, context.id);
             if (comes_once && current->result() != CUDA_SUCCESS) {
                 current.emplace(context.driver, context.cuda_context, context.id);
