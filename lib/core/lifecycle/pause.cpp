@@ -78,11 +78,13 @@ emm_status pause(emm_context &context, uint32_t flags, size_t *ret_released) {
     size_t all = 0;
     emm_status status = EMM_OK;
     std::vector<emm_context *> paused;
+    size_t count = 0;
+    for_each_meant(context, [&](emm_context &) { count++; });
+    paused.reserve(count); // nothing may fail for want of memory once one of them is paused
     for_each_meant(context, [&](emm_context &pool) {
         if (status < EMM_OK || !is_meant(pool, context)) {
             return;
         }
-        paused.reserve(paused.size() + 1);
         size_t released = 0;
         status = pause_one(pool, flags, released);
         if (status == EMM_OK) {
