@@ -6,6 +6,7 @@
 #include "core/memory/recovery.h"
 #include "core/reports/holders.h"
 #include "driver/account.h"
+#include "driver/copies.h"
 #include "observe/callers/python_frames.h"
 #include "observe/environment.h"
 #include "observe/error.h"
@@ -143,6 +144,7 @@ std::string write_report() {
 
 Collected unasked(const char *why) {
     Collected found;
+    found.set_problem = std::string(why) + "; nothing has changed";
     for (const emm_context *context : oldest_first()) {
         found.contexts.push_back(identify(*context));
         found.contexts.back().problem = why;
@@ -220,6 +222,7 @@ Collected Collector::collect(Wish wish, int64_t timeout, std::string_view rest) 
     Collected found = found_;
     if (is_late) {
         found.set_problem = "its plugin still works on an earlier wish; nothing has changed";
+        found.set_pools = 0;
     }
     found.stuck = is_busy_ ? sockets::now() - since_ : 0;
     return found;
@@ -255,7 +258,9 @@ void Collector::run() noexcept {
 void Collector::work(Wish wish, const std::string &rest) {
     if (wish == Wish::set) {
         Collected changed;
-        if (!has_ended()) {
+        if (has_ended()) {
+            changed.set_problem = "the process ends; nothing has changed";
+        } else {
             change_option(rest, changed);
         }
         const std::lock_guard lock(mutex_);
@@ -264,6 +269,7 @@ void Collector::work(Wish wish, const std::string &rest) {
     }
     if (wish == Wish::trim && !has_ended()) {
         core::give_back_idle();
+        driver::ask_copies();
     }
     for (emm_context *context : oldest_first()) {
         work_on(*context);
