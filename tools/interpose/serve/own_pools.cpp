@@ -178,6 +178,7 @@ emm_context *OwnPools::take_manager(emm_context *context, const Pool &pool) {
     }
     const emm_stats stats = statistics(manager);
     its = {context, pool.id, false, pool.access, stats.peak_live_bytes, stats.peak_reserved_bytes};
+    note_leaving();
     return manager;
 }
 
@@ -258,6 +259,7 @@ void OwnPools::freed_to(emm_context *manager) noexcept {
 void OwnPools::forget(const emm_context *context) {
     const std::lock_guard lock(mutex_);
     std::erase_if(managers_, [&](const auto &each) { return each.second.context == context; });
+    note_leaving();
 }
 
 // --- what is told of them ------------------------------------------------------------------------

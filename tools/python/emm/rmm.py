@@ -101,6 +101,8 @@ def resource(device=None, pool=None, options=None):
     key = _current_device() if device is None else device, pool
     if key not in _made:
         _made[key] = _make(*key, options)
+    elif options is not None:  # which are refused where they are not those that it has
+        context_named(context_for_device(key[0]), pool, options)
     return _made[key]
 
 
