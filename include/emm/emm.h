@@ -168,8 +168,9 @@ typedef struct emm_plugin_info {
 
     /* --- since 1.2 --- */
 
-    /* The layers over the plugin, which is what all above says; the outermost first, and NULL at
-     * the end. `spec` of each is its part of the whole; its own list is empty. */
+    /* The layers over the plugin, which is what all above says, but that `spec` is the whole and
+     * `capabilities` are what all of them have. The outermost first, and NULL at the end. `spec` of
+     * each is its part of the whole, `capabilities` are its own; its own list is empty. */
     const struct emm_plugin_info *const *layers;
 } emm_plugin_info;
 

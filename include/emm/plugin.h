@@ -546,6 +546,7 @@ typedef struct emm_plugin {
      * live.
      *   EMM_E_NOT_OWNED, EMM_E_NOT_SUPPORTED
      *   EMM_E_INVALID_VALUE        the allocation ends before
+     *   EMM_E_PAUSED               see pause
      */
     emm_status (*get_ipc_handle)(emm_manager *self, emm_deviceptr ptr, size_t size,
                                  emm_ipc_handle *ret_handle);

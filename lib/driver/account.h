@@ -103,8 +103,9 @@ public:
     bool cover(uint64_t copy, int32_t device, uint64_t bytes) noexcept;
     void settle(uint64_t copy, int32_t device, uint64_t used) noexcept;
     Others others_of(uint64_t copy, int32_t device) noexcept;
-    // Pools may have become smaller since they were asked. `refresh`: those of the other copies.
+    // Asks the driver for the sizes of the device's pools again: they may have become smaller.
     void refresh(int32_t device) noexcept;
+    // What asks the same of the other copies.
     void on_refresh(void (*refresh)(int32_t device) noexcept) { refresh_copies_ = refresh; }
 
     // Before the driver is asked: the id of the charge; 0: the bound leaves no room. It counts from

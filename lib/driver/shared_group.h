@@ -95,8 +95,7 @@ std::string join_group(GroupFile &file, const std::string &path,
 
 std::string uuid_text_of(const SharedDevice &device);
 
-// Of the first device of which the members hold more than its bound, after above_limit_text(); "":
-// there is none.
+// above_limit_text() of the first device whose members hold more than its bound; "": there is none.
 std::string above_bounds_text(const GroupFile &file);
 
 // The bound of every member, from now on.

@@ -372,7 +372,7 @@ Command top_command(CLI::App &app) {
             ->check(whole_number(1));
     option(command, "--sort COLUMN", options->sort,
            "pid, program, plugin, device, live, cached, reserved (default), peak, limit,\n"
-           "free, driver, rate or oldest")
+           "free, driver, rate, group or oldest")
         ->check(CLI::Validator(column_problem, "", ""));
     json->excludes(prometheus);
     prometheus->excludes(dump)->excludes(count);

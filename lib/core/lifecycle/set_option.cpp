@@ -10,7 +10,7 @@
 namespace emm::core {
 namespace {
 
-// A plugin without the slot has its default say so, whatever its list of options says.
+// Without the slot the default slot refuses, whatever the list of options says.
 emm_status check_change(const emm_context &pool, const char *key, const char *text,
                         const char *&ret_text) {
     const loader::Plugin &plugin = *pool.selection->plugin;

@@ -9,11 +9,9 @@
 #include "usage.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdlib>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
-#include <unistd.h>
 
 namespace emm::tool {
 namespace top {

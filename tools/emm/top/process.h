@@ -56,7 +56,7 @@ struct Process {
     std::optional<std::string> set_problem; // of an option that it was told; none: it said nothing
     uint64_t set_pools = 0;                 // in which the option has changed
     std::optional<std::string> limit_problem; // of a limit that it was told; none: it said nothing
-    std::string limit_above;                  // that more than that is in use
+    std::string limit_above;                  // a sentence if more is in use than the new limit
 };
 
 // What /proc tells of a process: its name, "" if there is none; whether this user has started it;
