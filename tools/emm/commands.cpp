@@ -416,9 +416,9 @@ Command set_command(CLI::App &app) {
     option(command, "PID", options->pid, "a process that uses emm")
         ->required()
         ->check(whole_number(1, most_processes));
-    option(command, "[NAME] KEY=VALUE", options->words,
-           "the name of a pool, or none: each CUDA context's own; and the option.\n"
-           "Without a VALUE it gets its default")
+    option(command, "SETTING", options->words,
+           "[NAME] KEY=VALUE: the name of a pool, or none: each CUDA context's own; and the\n"
+           "option. Without a VALUE it gets its default")
         ->required()
         ->expected(1, 2);
     json_flag(command, options->json);
