@@ -163,15 +163,16 @@ TEST_CASE("a guarded block that is freed twice is told with who allocated and wh
     CHECK(log_text.empty());
     CHECK(free(context, ptr, 1000) == EMM_E_NOT_OWNED);
     CHECK_THAT(log_text, ContainsSubstring("guard: a wrong free of 0x") &&
-                             ContainsSubstring("; it was allocated by test-layers") &&
-                             ContainsSubstring(" and freed by test-layers"));
+                             ContainsSubstring("; it was allocated by ") &&
+                             ContainsSubstring(" and freed by ") &&
+                             ContainsSubstring("test-layers"));
 }
 
 TEST_CASE("a guarded block that is freed with another size stays, and is told") {
     emm_context *const context = on("guard+passthrough");
     const emm_deviceptr ptr = alloc(context, 1000);
     CHECK(free(context, ptr, 999) == EMM_E_INVALID_VALUE);
-    CHECK_THAT(log_text, ContainsSubstring("with size 999, by test-layers") &&
-                             !ContainsSubstring("freed by"));
+    CHECK_THAT(log_text, ContainsSubstring("with size 999, by ") &&
+                             ContainsSubstring("test-layers") && !ContainsSubstring("freed by"));
     CHECK(free(context, ptr, 1000) == EMM_OK);
 }
