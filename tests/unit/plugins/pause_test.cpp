@@ -167,7 +167,7 @@ TEST_CASE("a resume finds what other pools keep, and fails where there is not en
     CHECK(paused_bytes(engine) >= large);
     REQUIRE(emm_memfree(other, meanwhile, large, EMM_STREAM_UNORDERED) == EMM_OK); // it caches that
     CHECK(emm_context_resume(engine, 0) == EMM_OK);
-    fill(ptr, large, 0x33, nullptr);
+    fill(ptr, whole_mib, 0x33, nullptr); // all of it would be this process's memory
     synchronize(nullptr);
 }
 
