@@ -143,7 +143,7 @@ public:
     Tally managers_total(bool of_host) const;
     uint64_t managers_pools(PoolFigure which);
 
-    // What the device's pools have reserved, by the callers' own numbers of them.
+    // Reserved bytes of the device's tracked pools. The key is the number that the caller gave.
     std::map<uint64_t, uint64_t> tracked_pools(int32_t device);
 
     // Before the driver is asked: its highest figure is remembered. If the driver refuses, the

@@ -110,7 +110,7 @@ const CopyCalls *find_calls() {
     if (found == maps.npos) {
         return nullptr;
     }
-    const size_t line = maps.rfind('\n', found) + 1; // 0, if there is none
+    const size_t line = maps.rfind('\n', found) + 1; // npos + 1 is 0: the first line
     const auto *const page =
         reinterpret_cast<const Page *>(std::strtoull(maps.c_str() + line, nullptr, 16));
     return page && page->mark == page_mark ? page->calls : nullptr;

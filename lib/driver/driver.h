@@ -89,14 +89,14 @@ emm_status initialize(const Driver *&ret_driver);
 // The bounds of a text like EMM_LIMIT's hold from now on. A failure is described.
 emm_status change_limits(std::string_view text);
 
-// Of the first device of which more counts against its bound than that; "": there is none.
+// A sentence about the first device that holds more than its bound, or "".
 std::string above_limit_text();
 
 // The driver if it has been loaded, else NULL.
 const Driver *loaded() noexcept;
 
-// An entry point by CUDA version, NULL if there is none or no driver. `metered` ones are what emm
-// and plugins get: they are counted, and ask about no EndedContext.
+// Both return an entry point of that CUDA version, or NULL without one. emm and plugins use
+// metered_entry(): the account counts its calls, and they ask the driver about no EndedContext.
 emm_function entry(const char *name, int32_t cuda_version) noexcept;
 emm_function metered_entry(const char *name, int32_t cuda_version) noexcept;
 

@@ -64,7 +64,8 @@ struct flock lock_of(unsigned member) {
     return lock;
 }
 
-// Locks a free slot and answers its number. `most_members`: there is none, and errno says why.
+// Locks a free slot and returns its number. Without a free slot it returns `most_members`, and
+// errno has the reason.
 unsigned lock_slot(int descriptor) noexcept {
     for (unsigned member = 0; member < most_members; member++) {
         struct flock lock = lock_of(member);

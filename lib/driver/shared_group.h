@@ -95,7 +95,7 @@ std::string join_group(GroupFile &file, const std::string &path,
 
 std::string uuid_text_of(const SharedDevice &device);
 
-// above_limit_text() of the first device whose members hold more than its bound; "": there is none.
+// A sentence about the first device whose members hold more than its bound, or "".
 std::string above_bounds_text(const GroupFile &file);
 
 // The bound of every member, from now on.

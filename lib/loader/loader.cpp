@@ -16,8 +16,8 @@
 namespace emm::loader {
 namespace {
 
-// What a plugin is known by: its file and whether a layer was asked for (1), or the address of a
-// linked-in plugin's entry function.
+// The identity of a loaded plugin. A file has 0 as a plugin and 1 as a layer; a linked-in plugin
+// has the address of its entry function.
 using Key = std::pair<FileIdentity, uintptr_t>;
 
 // The plugins of this process, each loaded once. `load` makes what is not there; after a failure

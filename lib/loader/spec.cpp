@@ -148,7 +148,7 @@ private:
 
     bool at_end() const { return position_ == text_.size(); }
 
-    // At the '+' behind a layer, which is none behind the plugin's beginning.
+    // At a '+' that ends a layer. A later '+' belongs to the plugin.
     bool at_separator() const { return position_ < plugin_ && text_[position_] == '+'; }
 
     bool take(char c) {

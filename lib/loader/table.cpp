@@ -229,7 +229,7 @@ void name_functions(Plugin &plugin) {
     }
 }
 
-// What a layer may call.
+// The slots that a layer may call.
 emm_plugin table_below(const Plugin &plugin) {
     Slots slots = slots_of(plugin.table);
     for (size_t i = 0; i < slots.size(); ++i) {

@@ -189,7 +189,7 @@ emm_status call_reset(emm_context &context) noexcept {
     return EMM_OK;
 }
 
-// What a manager must know besides.
+// Tells a new manager of open sections, streams, captures, peers and changed options.
 emm_status make_ready(emm_context &context) noexcept {
     return observe::with_memory("no memory to tell it what holds",
                                 [&] { return tell_what_holds(context); });
