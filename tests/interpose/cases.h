@@ -42,6 +42,7 @@ void peers_case();
 void device_pools_case();
 void pool_access_case();
 void own_pools_case();
+void ended_pools_case();
 
 // processes; `how` is how a process that they start finds its driver
 void before_init_case();

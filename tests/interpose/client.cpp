@@ -50,6 +50,7 @@ const Case *find_cases(const std::string &how, size_t &ret_count) {
                                  {"device-pools", device_pools_case},
                                  {"pool-access", pool_access_case},
                                  {"own-pools", own_pools_case},
+                                 {"ended-pools", ended_pools_case},
                                  {"passed-on", passed_on_case},
                                  {"fork", fork_case},
                                  {"exec", [how] { exec_case(how); }},

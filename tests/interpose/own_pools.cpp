@@ -2,6 +2,9 @@
 #include "cases.h"
 #include "objects.h"
 
+#include <atomic>
+#include <thread>
+
 namespace {
 
 CUdeviceptr allocate_from(CUmemoryPool pool, size_t size, CUstream stream) {
@@ -201,4 +204,29 @@ void own_pools_case() {
     result(cu.cuMemPoolDestroy(pool), CUDA_SUCCESS, "its end");
     outlived_by_its_memory(stream);
     come_and_go(stream);
+}
+
+// Whatever thread asks first gives back what ended pools have left: here one that has nothing to do
+// with their context.
+void ended_pools_case() {
+    const Primary primary;
+    std::atomic<bool> is_over{false};
+    std::thread other([&] {
+        NEED(cu.cuCtxSetCurrent(primary.context));
+        while (!is_over) {
+            free_memory();
+        }
+    });
+    for (int round = 0; round < 50; ++round) {
+        const Second context(0);
+        const Stream stream;
+        const CUmemoryPool pool = make_keeping_pool();
+        const CUdeviceptr memory = allocate_from(pool, mib, stream);
+        NEED(fill(memory, mib, unsigned(round), stream));
+        NEED(cu.cuMemFreeAsync(memory, stream));
+        NEED(cu.cuMemPoolDestroy(pool));
+    }
+    is_over = true;
+    other.join();
+    fact(true, "contexts end while another thread asks for free memory");
 }

@@ -7,18 +7,17 @@
 namespace emm::run {
 namespace {
 
-// What was freed is free, if its work is done: frees that wait are carried out, nothing is
-// returned.
-void find_complete(emm_context *context) {
+void give_back_of_ended() {
     server().give_back_of_ended_graphs();
     server().give_back_of_ended_pools();
+}
+
+// What was freed is free, if its work is done: frees that wait are carried out, nothing is
+// returned.
+emm_status memory_info(emm_context *context, size_t *ret_free, size_t *ret_total) {
     if (!server().streams.any_capture()) {
         emm_trim(context, SIZE_MAX, nullptr);
     }
-}
-
-emm_status memory_info(emm_context *context, size_t *ret_free, size_t *ret_total) {
-    find_complete(context);
     return emm_get_memory_info(context, ret_free, ret_total);
 }
 
@@ -27,6 +26,7 @@ Answer mem_get_info(size_t *ret_free, size_t *ret_total) {
         return {};
     }
     return in_current([&](emm_context *context) {
+        give_back_of_ended();
         size_t unasked = 0;
         const emm_status status =
             memory_info(context, ret_free ? ret_free : &unasked, ret_total ? ret_total : &unasked);
@@ -90,6 +90,7 @@ bool figures(const unsigned char *uuid, Figures &ret_figures) {
         emm_get_device_total(device, &total) < 0) {
         return false;
     }
+    give_back_of_ended();
     const auto kept = server().contexts.keep();
     emm_context *const context = context_on(device);
     const bool has_context = context && memory_info(context, &free, &total) >= 0;

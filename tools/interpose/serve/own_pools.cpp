@@ -237,6 +237,7 @@ void OwnPools::trim(emm_context *manager) noexcept {
 }
 
 void OwnPools::trim_leaving() noexcept {
+    const auto kept = contexts_.keep();
     for (emm_context *each = nullptr; (each = leaving_after(each));) {
         trim(each);
     }
@@ -244,6 +245,7 @@ void OwnPools::trim_leaving() noexcept {
 
 // A trim costs more than a free: only the last one has it made.
 void OwnPools::freed_to(emm_context *manager) noexcept {
+    const auto kept = contexts_.keep();
     {
         const std::lock_guard lock(mutex_);
         const auto its = managers_.find(manager);

@@ -23,6 +23,7 @@ void *find_in_process(const char *name) {
 
 // What the device has not at all no cache can give back.
 bool can_be_met(emm_context *context, size_t bytes) {
+    const auto kept = server().contexts.keep();
     size_t free = 0, total = 0;
     return emm_get_memory_info(context, &free, &total) < 0 || bytes <= total;
 }
