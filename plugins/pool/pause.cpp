@@ -6,6 +6,9 @@
 namespace emm::pool {
 
 emm_status Manager::refuse_paused(const char *slot) {
+    if (!served_.serves()) {
+        return served_.failed(served_.lost(), "an earlier call");
+    }
     return emm_failf(&host_, EMM_E_PAUSED, 0,
                      "pool: %s while the pool is paused: resume it first, or give it the option "
                      "when_paused=wait",

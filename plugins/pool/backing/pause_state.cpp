@@ -1,6 +1,13 @@
 #include "pause_state.h"
 
+#include <chrono>
+
 namespace emm::pool {
+namespace {
+
+constexpr std::chrono::milliseconds between_looks{50}; // at the context, by a call that waits
+
+} // namespace
 
 PauseState::Use::~Use() {
     if (!lock_.owns_lock()) {
@@ -30,8 +37,11 @@ PauseState::Change::~Change() {
 }
 
 bool PauseState::admit(Lock &lock, bool waits) {
-    if (waits) {
-        changed_.wait(lock, [this] { return is_open(); });
+    while (waits && !is_open() && context_.serves()) {
+        if (changed_.wait_for(lock, between_looks) == std::cv_status::timeout) {
+            const Unlocked unlocked(lock);
+            context_.note_error(context_.make_current().result());
+        }
     }
     return is_open();
 }

@@ -49,7 +49,8 @@ public:
 
     bool is_open() const { return !changing_ && !paused_; }
     bool is_paused() const { return paused_; }
-    // Whether a Use may begin; until it may, if it `waits`.
+    // Whether a Use may begin; until it may, if it `waits`. A resume that cannot come any more, of
+    // a context that is lost or has gone, is not waited for.
     bool admit(Lock &lock, bool waits);
     void open(); // by a reset, which drops what was paused
 

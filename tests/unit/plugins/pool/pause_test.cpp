@@ -202,6 +202,34 @@ TEST_CASE("pause: an allocation fails meanwhile, or waits where when_paused=wait
     CHECK(done);
 }
 
+TEST_CASE("pause: an allocation that waits for the resume ends with the context or the device") {
+    for (const bool lost : {true, false}) {
+        CAPTURE(lost);
+        Simulation sim("growth=vmm,when_paused=wait");
+        sim.alloc(3 * MiB, legacy);
+        pause(sim);
+        emm_status status = EMM_OK;
+        std::string text;
+        std::thread thread([&] {
+            CUdeviceptr none = 0;
+            status = sim.try_alloc(600, legacy, none);
+            text = last_failure().text;
+        });
+        if (lost) {
+            cuda().fail("cuMemCreate@1:700");
+            CHECK(pool().resume(sim.manager, 0) == EMM_E_DEVICE_LOST);
+            cuda().fail("");
+        } else {
+            sim.end_context();
+        }
+        thread.join();
+        CHECK(status == (lost ? EMM_E_DEVICE_LOST : EMM_E_RETIRED));
+        CHECK_THAT(text, ContainsSubstring(lost ? "sticky device error" : "context"));
+        emm_ipc_handle handle = {};
+        CHECK(pool().get_ipc_handle(sim.manager, 4096, 1, &handle) == status);
+    }
+}
+
 TEST_CASE("pause: a reset ends it, and so does the end of the pool") {
     Simulation sim("growth=vmm");
     sim.alloc(20 * MiB, legacy);

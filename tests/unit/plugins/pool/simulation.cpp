@@ -304,7 +304,12 @@ Simulation::~Simulation() {
         CHECK(objects() == objects_before);
     }
     CHECK(races() == 0);
+    end_context();
+}
+
+void Simulation::end_context() {
     cuda().cuCtxDestroy(context);
+    context = nullptr;
 }
 
 void Simulation::close() {

@@ -104,7 +104,8 @@ public:
     void order(CUstream before, CUstream after);               // `after` waits for `before`
     emm_stats stats();
     size_t trim(size_t keep = 0);
-    void close(); // destroys the manager
+    void close();       // destroys the manager
+    void end_context(); // before the manager
     uint64_t held() const { return device_bytes() - base_bytes_; }
 
     emm_manager *manager = nullptr;
