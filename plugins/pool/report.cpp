@@ -58,12 +58,13 @@ emm_status Manager::get_memory_info(size_t *ret_free, size_t *ret_total) {
         }
     }
     const Lock lock(served_.mutex);
-    const uint64_t reserved = holdings_.held();
+    const uint64_t reserved = holdings_.reserved(), paused = holdings_.paused();
     const uint64_t room = options_.max > reserved ? options_.max - reserved : 0;
+    const uint64_t left = free > paused ? free - paused : 0; // by a resume
     *ret_total = std::min<uint64_t>(total, options_.max);
     // What was free before the lock may be cached by now, and is not counted twice.
     const uint64_t cached = pause_.is_paused() ? 0 : holdings_.cached();
-    *ret_free = std::min<uint64_t>(std::min<uint64_t>(free, room) + cached, *ret_total);
+    *ret_free = std::min<uint64_t>(std::min(left, room) + cached, *ret_total);
     return EMM_OK;
 }
 

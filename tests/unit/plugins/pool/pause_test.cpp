@@ -416,3 +416,21 @@ TEST_CASE("pause: idle memory goes back without a copy, as it does in a trim") {
     resume(sim);
     CHECK(sim.held() == 0);
 }
+
+TEST_CASE("pause: get_memory_info does not tell of what a resume takes as free") {
+    for (const char *const max : {"", ",max=64MiB"}) {
+        CAPTURE(max);
+        Simulation sim(std::string("growth=vmm,slack=0") + max);
+        const auto free_bytes = [&] {
+            size_t free = 0, total = 0;
+            REQUIRE(pool().get_memory_info(sim.manager, &free, &total) == EMM_OK);
+            return free;
+        };
+        sim.alloc(32 * MiB, legacy);
+        const size_t before = free_bytes();
+        pause(sim);
+        CHECK(free_bytes() == before);
+        resume(sim);
+        CHECK(free_bytes() == before);
+    }
+}
