@@ -38,11 +38,11 @@ emm_status Manager::refuse_host(size_t size, CUresult result) {
     if (result != CUDA_ERROR_OUT_OF_MEMORY) {
         return served_.failed(result, "cuMemHostAlloc");
     }
-    unsigned long long live = 0, reserved = 0;
+    unsigned long long live = 0;
+    const unsigned long long reserved = pinned_bound_.held(), copy = copy_.pinned();
     {
         const Lock lock(served_.mutex);
         live = pinned_.live();
-        reserved = pinned_.reserved();
     }
     char limit[48] = "no host_max";
     if (options_.host_max != UINT64_MAX) {
@@ -51,8 +51,8 @@ emm_status Manager::refuse_host(size_t size, CUresult result) {
     }
     return emm_failf(&host_, EMM_E_OUT_OF_HOST_MEMORY, result,
                      "pool: out of pinned host memory: %zu bytes asked for, %llu live, %llu "
-                     "reserved (%s)",
-                     size, live, reserved, limit);
+                     "reserved, of those %llu for the copy of a pause (%s)",
+                     size, live, reserved, copy, limit);
 }
 
 emm_status Manager::memhostfree(void *host, size_t size, uint32_t flags, emm_stream stream) {

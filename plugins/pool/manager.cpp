@@ -65,7 +65,7 @@ emm_status Manager::reset() {
     cross_context_.drop(marks);
     pinned_.give_back(pinned);
     backing_->give_back(segments);
-    backing_->drop_copy();
+    copy_.release();
     const Lock lock(served_.mutex);
     pause_.open();
     return EMM_OK;

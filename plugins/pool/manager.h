@@ -17,6 +17,7 @@
 
 #include "backing/backing.h"
 #include "backing/exports.h"
+#include "backing/host_copy.h"
 #include "backing/pause_state.h"
 #include "backing/pinned_memory.h"
 #include "cache/thread_caches.h"
@@ -98,7 +99,8 @@ private:
     StreamPool &pool_of(const Caller &caller);
 
     // --- pause.cpp
-    CUresult pause_backing(Lock &lock, const PauseRequest &request);
+    CUresult pause_backing(Lock &lock, uint32_t flags, size_t *ret_released);
+    CUresult copy_and_pause(Lock &lock, bool keeps);
     emm_status refuse_paused(const char *slot);
 
     // --- set_option.cpp
@@ -129,7 +131,9 @@ private:
     alignas(128) Moves moves_;
     PauseState pause_{served_, serving_, identity_};
     ThreadCaches caches_{order_, memory_, pinned_, identity_, serving_, limit_of_caches()};
-    PinnedMemory pinned_{options_, order_, cross_context_, caches_, moves_, serving_};
+    PinnedBound pinned_bound_{options_.host_max};
+    HostCopy copy_{served_, pinned_bound_}; // of what is paused
+    PinnedMemory pinned_{pinned_bound_, order_, cross_context_, caches_, moves_, serving_};
     const std::unique_ptr<Backing> backing_ =
         Backing::make(options_, order_, memory_, caches_, moves_);
     Holdings &holdings_ = backing_->holdings();

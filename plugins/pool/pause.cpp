@@ -16,9 +16,7 @@ emm_status Manager::refuse_paused(const char *slot) {
 }
 
 emm_status Manager::pause(uint32_t flags, size_t *ret_released) {
-    PauseRequest request;
-    request.keeps = (flags & EMM_PAUSE_KEEP) != 0;
-    if (!backing_->can_pause(request.keeps)) {
+    if (!backing_->can_pause((flags & EMM_PAUSE_KEEP) != 0)) {
         return host_.fail(EMM_E_NOT_SUPPORTED, 0,
                           "pool: a pause needs growth=vmm, which keeps addresses without memory");
     }
@@ -32,38 +30,25 @@ emm_status Manager::pause(uint32_t flags, size_t *ret_released) {
         *ret_released = 0;
         return EMM_S_IGNORED;
     }
-    request.exported = exports_.ranges();
-    request.most_pinned = options_.host_max - std::min(options_.host_max, pinned_.reserved());
-    if (moves_.returns_are_deferred() ||
-        ((flags & EMM_PAUSE_UNSHARED) && !request.exported.empty())) {
-        const bool deferred = moves_.returns_are_deferred();
-        lock.unlock();
-        return emm_failf(&host_, EMM_E_BUSY, 0, "pool: no pause %s",
-                         deferred ? "inside a deferred section"
-                                  : "while other processes may have its memory open");
-    }
-    const uint64_t before = holdings_.held();
-    const CUresult result = pause_backing(lock, request);
+    const CUresult result = pause_backing(lock, flags, ret_released);
     const bool captures = order_.has_announced_captures();
-    const uint64_t held = holdings_.held();
     lock.unlock();
     if (result == CUDA_SUCCESS) {
         check_unlocked();
-        *ret_released = before - std::min(before, held);
         return EMM_OK;
     }
     if (captures) {
         return host_.fail(EMM_E_CAPTURING, 0, "pool: no pause while a stream captures");
     }
-    if (result == CUDA_ERROR_OUT_OF_MEMORY) {
-        return host_.fail(EMM_E_OUT_OF_HOST_MEMORY, result,
-                          "pool: no host memory for the copy of what is paused");
+    if (result == CUDA_ERROR_NOT_PERMITTED) {
+        return host_.fail(EMM_E_BUSY, 0, "pool: no pause inside a deferred section");
     }
     return served_.failed(result, "a driver call of a pause");
 }
 
-// Threads keep nothing, and all that was freed is complete, before the backing begins.
-CUresult Manager::pause_backing(Lock &lock, const PauseRequest &request) {
+// Threads keep nothing, and all that was freed is complete, before the backing begins. Of what
+// forbids a pause no export begins after that, but a section may: the backing looks once more.
+CUresult Manager::pause_backing(Lock &lock, uint32_t flags, size_t *ret_released) {
     PauseState::Change change(lock, pause_);
     const ThreadCaches::Search whole_blocks(lock, caches_);
     order_.collect_graphs();
@@ -74,9 +59,41 @@ CUresult Manager::pause_backing(Lock &lock, const PauseRequest &request) {
     }
     caches_.give_up_waiting_blocks();
     drop_spares();
-    const CUresult result = backing_->pause(lock, request);
+    if ((flags & EMM_PAUSE_UNSHARED) && exports_.any()) {
+        throw PluginError(EMM_E_BUSY, 0,
+                          "pool: no pause while other processes may have its memory open");
+    }
+    if (moves_.returns_are_deferred()) {
+        return CUDA_ERROR_NOT_PERMITTED;
+    }
+    const uint64_t before = holdings_.held();
+    const CUresult result = copy_and_pause(lock, (flags & EMM_PAUSE_KEEP) != 0);
     served_.note_error(result);
-    change.ends_paused(result == CUDA_SUCCESS);
+    if (result == CUDA_SUCCESS) {
+        change.ends_paused(true);
+        *ret_released = before - std::min(before, holdings_.held());
+    }
+    return result;
+}
+
+// A failure leaves of the copy what there was.
+CUresult Manager::copy_and_pause(Lock &lock, bool keeps) {
+    const size_t chunks = copy_.chunks();
+    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+    bool lacks_memory = false;
+    try {
+        result = backing_->pause(lock, {keeps, exports_.ranges()}, copy_);
+    } catch (const std::bad_alloc &) {
+        lacks_memory = true;
+    }
+    if (result != CUDA_SUCCESS) {
+        const Unlocked unlocked(lock);
+        copy_.release(chunks);
+    }
+    if (lacks_memory) {
+        throw PluginError(EMM_E_OUT_OF_HOST_MEMORY, 0,
+                          "pool: no host memory for the copy of what is paused");
+    }
     return result;
 }
 
@@ -93,14 +110,14 @@ emm_status Manager::resume(uint32_t flags) {
         Lock lock(served_.mutex);
         if (!pause_.is_paused()) {
             lock.unlock();
-            keeps_copy ? void() : backing_->drop_copy();
+            keeps_copy ? void() : copy_.release();
             return EMM_OK;
         }
         if (result == CUDA_SUCCESS) {
             PauseState::Change change(lock, pause_);
             order_.record_and_query_all(lock, false);
             order_.record_what_is_left(lock);
-            result = backing_->resume(lock, keeps_copy);
+            result = backing_->resume(lock, copy_, keeps_copy);
             change.ends_paused(result != CUDA_SUCCESS);
         }
         bytes = holdings_.paused();

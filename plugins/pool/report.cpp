@@ -31,7 +31,7 @@ emm_status Manager::get_stats(emm_stats *ret_stats) {
         stats.failures = memory_.counts.failures();
         stats.pending_bytes = holdings_.pending();
         stats.host_live_bytes = pinned_.live();
-        stats.host_reserved_bytes = pinned_.reserved() + backing_->copy_bytes();
+        stats.host_reserved_bytes = pinned_bound_.held();
         stats.largest_free_block =
             std::max(memory_.heap.largest_complete(), caches_.largest_block());
         order_.each_pool([&](const StreamPool &pool) {

@@ -1,6 +1,29 @@
 #include "pools.h"
 
 namespace faults {
+namespace {
+
+emm_stats stats_of(emm_context *context) {
+    emm_stats stats = {};
+    stats.struct_size = sizeof stats;
+    emm_get_stats(context, &stats);
+    return stats;
+}
+
+// Where the driver has failed, it may have failed to take host memory back too.
+void left_unpaused(Run &run, const emm_stats &before) {
+    const bool lacked_memory = emm_last_error()->driver_result == 0;
+    const emm_stats now = stats_of(run.context());
+    if (now.paused_bytes != 0) {
+        run.complain("context_pause failed and has paused " + std::to_string(now.paused_bytes));
+    }
+    if (lacked_memory && now.host_reserved_bytes != before.host_reserved_bytes) {
+        run.complain("context_pause failed and has kept " +
+                     std::to_string(now.host_reserved_bytes) + " bytes of host memory");
+    }
+}
+
+} // namespace
 
 void pools(Run &run) {
     emm_context *const of = run.context(), *pool = nullptr;
@@ -21,9 +44,11 @@ void pause(Run &run) {
         run.alloc(size, run.world().known());
     }
     size_t released = 77;
+    const emm_stats before = stats_of(of);
     if (!run.call("context_pause",
                   [&] { return emm_context_pause(of, EMM_PAUSE_KEEP, &released); })) {
-        return run.left_alone("context_pause", released, size_t(77));
+        run.left_alone("context_pause", released, size_t(77));
+        return left_unpaused(run, before);
     }
     run.owe("context_resume", [=] { return emm_context_resume(of, 0); });
     run.free_oldest();

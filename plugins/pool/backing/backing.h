@@ -19,10 +19,11 @@
 
 namespace emm::pool {
 
+class HostCopy;
+
 // What a pause is to do.
 struct PauseRequest {
-    bool keeps = false;          // copies the content
-    uint64_t most_pinned = 0;    // bytes of host memory that the copy may pin
+    bool keeps;                  // copies the content
     std::vector<Range> exported; // stays as it is
 };
 
@@ -79,12 +80,13 @@ public:
 
     // --- pause: no call but a free uses memory meanwhile, and all that was freed is complete ---
     virtual bool can_pause(bool) const { return false; } // keeping the content
-    // CUDA_ERROR_OUT_OF_MEMORY: there is no host memory. Throws std::bad_alloc.
-    virtual CUresult pause(Lock &, const PauseRequest &) { return CUDA_ERROR_NOT_SUPPORTED; }
+    // Unless it succeeds, nothing but idle memory goes back, and the copy is the caller's to drop.
+    // CUDA_ERROR_NOT_PERMITTED: returns are deferred. Throws std::bad_alloc.
+    virtual CUresult pause(Lock &, const PauseRequest &, HostCopy &) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
     // Changes nothing unless it succeeds. Throws std::bad_alloc.
-    virtual CUresult resume(Lock &, bool) { return CUDA_SUCCESS; } // keeping the copy's memory
-    virtual void drop_copy() {}                                    // no lock is held
-    virtual uint64_t copy_bytes() const { return 0; }              // pinned; needs no lock
+    virtual CUresult resume(Lock &, HostCopy &, bool) { return CUDA_SUCCESS; } // keeping its memory
 
     // --- other processes and devices ---
     virtual ExportedRange range_of(const Segment &segment, uint64_t begin, uint64_t size) const = 0;

@@ -18,7 +18,9 @@ public:
     emm_status begin(emm_deviceptr ptr, size_t size, emm_ipc_handle &ret_handle);
     emm_status end(const emm_ipc_handle &handle);
 
-    std::vector<Range> ranges() const;      // which have not ended; the pool's lock is held
+    // Those that have not ended; the pool's lock is held.
+    std::vector<Range> ranges() const;
+    bool any() const { return !exports_.empty(); }
     void forget_all() { exports_.clear(); } // with the use records; the pool's lock is held
 
 private:

@@ -4,6 +4,7 @@
 #include "heap/segment.h"
 
 #include <algorithm>
+#include <new>
 #include <sys/mman.h>
 
 namespace emm::pool {
@@ -16,20 +17,19 @@ constexpr uint64_t chunk_bytes = 256ull << 20;
 } // namespace
 
 // What is there already is used first.
-CUresult HostCopy::grow(uint64_t bytes, uint64_t most_pinned) {
+void HostCopy::grow(uint64_t bytes) {
     for (const Chunk &chunk : chunks_) {
         bytes -= std::min(bytes, chunk.bytes);
     }
     bool pins = context_.driver.serves_host();
     while (bytes > 0) {
         const uint64_t size = std::min(round_up(bytes, segment_granule), chunk_bytes);
-        pins = pins && pinned() + size <= most_pinned && add(size, true);
+        pins = pins && add(size, true);
         if (!pins && !add(size, false)) {
-            return CUDA_ERROR_OUT_OF_MEMORY;
+            throw std::bad_alloc();
         }
         bytes -= std::min(bytes, size);
     }
-    return CUDA_SUCCESS;
 }
 
 bool HostCopy::add(uint64_t bytes, bool pinned) {
@@ -37,8 +37,11 @@ bool HostCopy::add(uint64_t bytes, bool pinned) {
     void *memory = nullptr;
     if (pinned) {
         const Relaxed relaxed(context_.driver);
-        if (relaxed.result() != CUDA_SUCCESS ||
-            context_.driver.cuMemHostAlloc(&memory, bytes, 0) != CUDA_SUCCESS) {
+        if (relaxed.result() != CUDA_SUCCESS || !bound_.claim(bytes)) {
+            return false;
+        }
+        if (context_.driver.cuMemHostAlloc(&memory, bytes, 0) != CUDA_SUCCESS) {
+            bound_.give_back(bytes);
             return false;
         }
         pinned_ += bytes;
@@ -52,7 +55,7 @@ bool HostCopy::add(uint64_t bytes, bool pinned) {
     return true;
 }
 
-CUresult HostCopy::save(const std::vector<Range> &ranges, uint64_t most_pinned) {
+CUresult HostCopy::save(const std::vector<Range> &ranges) {
     uint64_t bytes = 0;
     for (const Range &range : ranges) {
         bytes += range.bytes();
@@ -60,10 +63,7 @@ CUresult HostCopy::save(const std::vector<Range> &ranges, uint64_t most_pinned) 
     if (!settle()) {
         return CUDA_ERROR_UNKNOWN;
     }
-    const CUresult result = grow(bytes, most_pinned);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    grow(bytes);
     saved_.clear();
     saved_.reserve(ranges.size() + chunks_.size());
     size_t chunk = 0;
@@ -108,10 +108,10 @@ CUresult HostCopy::load(const std::vector<Range> &ranges) {
 
 // The driver gives a dead context's pinned memory back by itself. What it refuses it is asked for
 // once more, at the next end of a pause or of the pool.
-void HostCopy::release() noexcept {
+void HostCopy::release(size_t kept_chunks) noexcept {
     saved_.clear();
-    if (!chunks_.empty() && settle()) {
-        chunks_.erase(std::remove_if(chunks_.begin(), chunks_.end(),
+    if (chunks_.size() > kept_chunks && settle()) {
+        chunks_.erase(std::remove_if(chunks_.begin() + ptrdiff_t(kept_chunks), chunks_.end(),
                                      [this](const Chunk &chunk) { return give_back(chunk); }),
                       chunks_.end());
     }
@@ -131,6 +131,7 @@ bool HostCopy::give_back(const Chunk &chunk) noexcept {
         }
     }
     pinned_ -= chunk.bytes;
+    bound_.give_back(chunk.bytes);
     return true;
 }
 

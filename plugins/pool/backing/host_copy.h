@@ -1,7 +1,8 @@
-// What lay in device memory while a pool is paused, in host memory: pinned as far as `host_max` and
+// What lay in device memory while a pool is paused, in host memory: pinned as far as the bound and
 // the host allow, else ordinary. No lock is held; the calls come one at a time.
 #pragma once
 
+#include "backing/pinned_bound.h"
 #include "cuda/served_context.h"
 #include "order/copies.h"
 #include "policy/copies.h"
@@ -12,21 +13,23 @@ namespace emm::pool {
 
 class HostCopy {
 public:
-    explicit HostCopy(const ServedContext &context) : context_(context), copies_(context) {}
+    HostCopy(const ServedContext &context, PinnedBound &bound)
+        : context_(context), bound_(bound), copies_(context) {}
     ~HostCopy() { release(); }
     HostCopy(const HostCopy &) = delete;
     HostCopy &operator=(const HostCopy &) = delete;
 
-    // From the device, whose context is current. CUDA_ERROR_OUT_OF_MEMORY: there is no host memory.
-    // `most_pinned`: how much of it may be pinned. Throws std::bad_alloc.
-    CUresult save(const std::vector<Range> &ranges, uint64_t most_pinned);
+    // From the device, whose context is current. Throws std::bad_alloc.
+    CUresult save(const std::vector<Range> &ranges);
     // Back, as far as they were saved: these have memory again.
     CUresult load(const std::vector<Range> &ranges);
     // Waits for copies whose end was not seen. False: they may go on, and use both sides.
     bool settle() { return !copies_.go_on() || (copies_.wait(), !copies_.go_on()); }
 
     void forget() { saved_.clear(); } // the content, and keeps the memory for the next one
-    void release() noexcept;          // both
+    // Both, but for the oldest chunks.
+    void release(size_t kept_chunks = 0) noexcept;
+    size_t chunks() const { return chunks_.size(); }
     uint64_t pinned() const { return pinned_.load(std::memory_order_relaxed); } // any thread
 
 private:
@@ -39,11 +42,12 @@ private:
         Range range;
         char *host;
     };
-    CUresult grow(uint64_t bytes, uint64_t most_pinned);
+    void grow(uint64_t bytes);
     bool add(uint64_t bytes, bool pinned);
     bool give_back(const Chunk &chunk) noexcept;
 
     const ServedContext &context_;
+    PinnedBound &bound_;
     Copies copies_;
     std::vector<Chunk> chunks_;
     std::vector<Saved> saved_; // in the order of addresses

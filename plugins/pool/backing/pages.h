@@ -43,10 +43,8 @@ public:
     bool can_pause(bool keeps) const override {
         return !keeps || Copies::are_served(context_.driver);
     }
-    CUresult pause(Lock &lock, const PauseRequest &request) override;
-    CUresult resume(Lock &lock, bool keeps_copy) override;
-    void drop_copy() override { copy_.release(); }
-    uint64_t copy_bytes() const override { return copy_.pinned(); }
+    CUresult pause(Lock &lock, const PauseRequest &request, HostCopy &copy) override;
+    CUresult resume(Lock &lock, HostCopy &copy, bool keeps_copy) override;
 
     ExportedRange range_of(const Segment &segment, uint64_t begin, uint64_t size) const override;
     emm_status serve(const ExportedRange &range, emm_ipc_handle &ret_handle) override;
@@ -78,11 +76,10 @@ private:
     void end_former_places(Lock &lock);
     void drop_idle_paused();
     CUresult put_behind(const std::vector<Piece> &pieces, const std::vector<Range> &content,
-                        Refused &refused);
+                        HostCopy &copy, Refused &refused);
 
     const PageDriver driver_{context_, options_.rdma};
     PageAccess access_{context_, heap_};
-    HostCopy copy_{context_};           // of what is paused
     std::vector<Piece> refused_pieces_; // as refused_, and mapped nowhere
     uint64_t moved_ns_ = 0;             // what moving has cost, in the driver
 };

@@ -65,8 +65,7 @@ std::vector<Range> Pages::content_of(const std::vector<Piece> &pieces) const {
     return ranges_to_copy(used, joined(pieces));
 }
 
-// Until this has copied everything, nothing has changed.
-CUresult Pages::pause(Lock &lock, const PauseRequest &request) {
+CUresult Pages::pause(Lock &lock, const PauseRequest &request, HostCopy &copy) {
     const auto leaves = [&](const Piece &piece) {
         const Block *block = heap_.found_at(piece.address).block;
         const bool vacated = block && block->state == State::vacated;
@@ -78,13 +77,10 @@ CUresult Pages::pause(Lock &lock, const PauseRequest &request) {
     if (request.keeps) {
         const std::vector<Range> content = content_of(pieces_where(leaves));
         const Unlocked unlocked(lock);
-        const CUresult result = copy_.save(content, request.most_pinned);
+        const CUresult result = copy.save(content);
         if (result != CUDA_SUCCESS) {
-            copy_.release();
             return result;
         }
-    } else {
-        copy_.forget();
     }
     release_idle(lock, 0, true);
     end_former_places(lock);
@@ -94,6 +90,9 @@ CUresult Pages::pause(Lock &lock, const PauseRequest &request) {
     const std::vector<Piece> leaving = pieces_where(leaves_alone);
     std::vector<Piece> gone;
     gone.reserve(leaving.size());
+    if (moves_.returns_are_deferred()) { // a section may have begun during the copy
+        return CUDA_ERROR_NOT_PERMITTED;
+    }
     Refused refused;
     {
         const Unlocked unlocked(lock);
@@ -153,7 +152,7 @@ void Pages::drop_idle_paused() {
 }
 
 // Nothing changes unless all of it succeeds.
-CUresult Pages::resume(Lock &lock, bool keeps_copy) {
+CUresult Pages::resume(Lock &lock, HostCopy &copy, bool keeps_copy) {
     drop_idle_paused();
     std::vector<Piece> returning =
         pieces_where([](const Piece &piece) { return piece.handle == 0; });
@@ -176,9 +175,9 @@ CUresult Pages::resume(Lock &lock, bool keeps_copy) {
         for (size_t i = 0; i < made.size(); i++) {
             returning[i].handle = made[i].handle;
         }
-        result = result == CUDA_SUCCESS ? put_behind(returning, content, refused) : result;
+        result = result == CUDA_SUCCESS ? put_behind(returning, content, copy, refused) : result;
         if (result == CUDA_SUCCESS) {
-            keeps_copy ? copy_.forget() : copy_.release();
+            keeps_copy ? copy.forget() : copy.release();
         }
     }
     context_.note_error(result);
@@ -194,15 +193,15 @@ CUresult Pages::resume(Lock &lock, bool keeps_copy) {
 
 // No lock is held.
 CUresult Pages::put_behind(const std::vector<Piece> &pieces, const std::vector<Range> &content,
-                           Refused &refused) {
+                           HostCopy &copy, Refused &refused) {
     size_t mapped = 0;
-    CUresult result = copy_.settle() ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
+    CUresult result = copy.settle() ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
     if (result == CUDA_SUCCESS) {
         result = driver_.put_behind(pieces, access_.granted(), heap_, mapped);
     }
-    result = result == CUDA_SUCCESS ? copy_.load(content) : result;
+    result = result == CUDA_SUCCESS ? copy.load(content) : result;
     if (result != CUDA_SUCCESS) {
-        driver_.withdraw(pieces, mapped, !copy_.settle(), heap_, refused);
+        driver_.withdraw(pieces, mapped, !copy.settle(), heap_, refused);
     }
     return result;
 }

@@ -65,9 +65,8 @@ Block *PinnedMemory::reclaim(Lock &lock, HostPool &pool, uint64_t size, CUresult
     return block;
 }
 
-// Counted before the driver is asked, so that `host_max` holds whatever other threads do meanwhile.
 CUresult PinnedMemory::add(Lock &lock, HostPool &pool, uint64_t bytes) {
-    if (bytes > options_.host_max || reserved_ > options_.host_max - bytes) {
+    if (!bound_.claim(bytes)) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     reserved_ += bytes;
@@ -78,12 +77,12 @@ CUresult PinnedMemory::add(Lock &lock, HostPool &pool, uint64_t bytes) {
         const Unlocked unlocked(lock);
         segment = allocate(pool, bytes, result);
     } catch (...) {
-        reserved_ -= bytes;
+        uncount(bytes);
         throw;
     }
     context_.note_error(result);
     if (!segment) {
-        reserved_ -= bytes;
+        uncount(bytes);
         return result;
     }
     pool.ragged = pool.ragged || segment->size != segment->driver_bytes;
@@ -128,6 +127,11 @@ std::unique_ptr<Segment> PinnedMemory::allocate(HostPool &pool, uint64_t bytes, 
     return segment;
 }
 
+void PinnedMemory::uncount(uint64_t bytes) {
+    reserved_ -= bytes;
+    bound_.give_back(bytes);
+}
+
 // --- back to the driver --------------------------------------------------------------------------
 
 // Whole segments. All that lies in a pool's heap is complete, so the driver has nothing to wait
@@ -164,7 +168,7 @@ void PinnedMemory::release(Segment &segment) {
     }
     const Lock lock(context_.mutex);
     if (is_returned(result) || is_gone(result)) {
-        reserved_ -= segment.driver_bytes;
+        uncount(segment.driver_bytes);
         delete &segment;
     } else {
         refused_.push_back(segment);

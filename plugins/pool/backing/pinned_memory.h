@@ -16,7 +16,7 @@
 
 #include "backing/host_pool.h"
 #include "backing/moves.h"
-#include "backing/options.h"
+#include "backing/pinned_bound.h"
 #include "cache/pinned_cache.h"
 #include "cache/thread_caches.h"
 #include "order/cross_context.h"
@@ -27,10 +27,10 @@ namespace emm::pool {
 
 class PinnedMemory final : public PinnedOwner {
 public:
-    PinnedMemory(const Options &options, StreamOrder &order, CrossContext &cross_context,
+    PinnedMemory(PinnedBound &bound, StreamOrder &order, CrossContext &cross_context,
                  ThreadCaches &caches, Moves &moves, const std::atomic<uint64_t> &serving)
-        : context_(order.context()), options_(options), order_(order),
-          cross_context_(cross_context), caches_(caches), moves_(moves), serving_(serving) {}
+        : context_(order.context()), bound_(bound), order_(order), cross_context_(cross_context),
+          caches_(caches), moves_(moves), serving_(serving) {}
     ~PinnedMemory();
     PinnedMemory(const PinnedMemory &) = delete;
     PinnedMemory &operator=(const PinnedMemory &) = delete;
@@ -72,7 +72,6 @@ public:
 
     // --- counts ---
     uint64_t live() const; // bytes, as asked for
-    uint64_t reserved() const { return reserved_; }
     // Freed with no stream, and complete with the next event on this context.
     bool any_waits_for_context() const { return !order_.unordered().pinned.empty(); }
     std::string fault() const; // the first broken invariant; empty if all hold
@@ -90,6 +89,7 @@ private:
     Block *reclaim(Lock &lock, HostPool &pool, uint64_t size, CUresult &result);
     CUresult add(Lock &lock, HostPool &pool, uint64_t bytes);
     std::unique_ptr<Segment> allocate(HostPool &pool, uint64_t bytes, CUresult &result);
+    void uncount(uint64_t bytes); // the driver has not given them, or has them back
     void release(Segment &segment);
     void return_refused(Lock &lock);
     uint64_t cached() const;
@@ -106,7 +106,7 @@ private:
 
     ServedContext &context_;
     const Driver &driver_ = context_.driver;
-    const Options &options_;
+    PinnedBound &bound_;
     StreamOrder &order_;
     CrossContext &cross_context_;
     ThreadCaches &caches_;

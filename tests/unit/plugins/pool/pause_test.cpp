@@ -374,6 +374,84 @@ TEST_CASE("pause: none while a capture is announced, in a deferred section, or w
     CHECK(pool().resume(segments.manager, 0) == EMM_OK);
 }
 
+TEST_CASE("pause: none where a deferred section begins while it waits for the device or copies") {
+    static Simulation *pausing = nullptr;
+    for (auto *const hook : {&before_waiting, &before_giving_back}) {
+        Simulation sim("growth=vmm");
+        const CUdeviceptr ptr = sim.alloc(6 * MiB, legacy), idle = sim.alloc(40 * MiB, legacy);
+        write(sim, ptr, 6 * MiB, 5);
+        sim.free(idle, legacy);
+        pausing = &sim;
+        *hook = [] {
+            before_waiting = before_giving_back = nullptr;
+            REQUIRE(pool().defer_cleanup(pausing->manager, 1) == EMM_OK);
+        };
+        CHECK(try_pause(sim) == EMM_E_BUSY);
+        CHECK_THAT(last_failure().text, ContainsSubstring("inside a deferred section"));
+        CHECK(sim.stats().paused_bytes == 0);
+        CHECK(sim.stats().host_reserved_bytes == 0);
+        CHECK(is_as_written(sim, ptr, 6 * MiB, 5));
+        REQUIRE(pool().defer_cleanup(sim.manager, 0) == EMM_OK);
+        pause(sim);
+        resume(sim);
+        CHECK(is_as_written(sim, ptr, 6 * MiB, 5));
+    }
+}
+
+TEST_CASE("pause: what it may pin is what host_max leaves when it copies") {
+    static Simulation *pausing = nullptr;
+    Simulation sim("growth=vmm,host_max=8MiB");
+    write(sim, sim.alloc(6 * MiB, legacy), 6 * MiB, 5);
+    pausing = &sim;
+    before_waiting = [] {
+        before_waiting = nullptr;
+        void *memory = nullptr;
+        emm_deviceptr device = 0;
+        REQUIRE(pool().memhostalloc(pausing->manager, 4 * MiB, 0, &memory, &device) == EMM_OK);
+    };
+    pause(sim);
+    CHECK(sim.stats().host_reserved_bytes <= 8 * MiB);
+    resume(sim);
+}
+
+// The pause begins while the host makes the export: then a request is refused.
+TEST_CASE("pause: an export that was being made when it began stays, or keeps it from pausing") {
+    static Simulation *exporting = nullptr;
+    static uint32_t flags = 0;
+    static emm_status paused = EMM_OK;
+    static std::thread pausing;
+    emm_host serving = host();
+    serving.serve_ipc = [](emm_context *, const emm_ipc_source *, emm_ipc_handle *) -> emm_status {
+        pausing = std::thread([] {
+            size_t released = 0;
+            paused = pool().pause(exporting->manager, flags, &released);
+        });
+        CUdeviceptr ptr = 0;
+        while (exporting->try_alloc(MiB, legacy, ptr) == EMM_OK) {
+            exporting->free(ptr, legacy);
+        }
+        return EMM_OK;
+    };
+    serving.withdraw_ipc = [](emm_context *, const emm_ipc_handle *) -> emm_status {
+        return EMM_OK;
+    };
+    for (const uint32_t unshared : {0u, EMM_PAUSE_UNSHARED}) {
+        CAPTURE(unshared);
+        Simulation sim("growth=vmm", serving);
+        const CUdeviceptr ptr = sim.alloc(6 * MiB, legacy);
+        write(sim, ptr, 6 * MiB, 5);
+        exporting = &sim;
+        flags = EMM_PAUSE_DISCARD | unshared;
+        emm_ipc_handle handle = {};
+        REQUIRE(pool().get_ipc_handle(sim.manager, ptr, 6 * MiB, &handle) == EMM_OK);
+        pausing.join();
+        CHECK(paused == (unshared ? EMM_E_BUSY : EMM_OK));
+        CHECK(is_as_written(sim, ptr, 6 * MiB, 5));
+        REQUIRE(pool().release_ipc_handle(sim.manager, &handle) == EMM_OK);
+        resume(sim);
+    }
+}
+
 TEST_CASE("pause: a captured graph replays over memory that was away") {
     Simulation sim("growth=vmm");
     const CUstream stream = sim.stream();
@@ -433,4 +511,26 @@ TEST_CASE("pause: get_memory_info does not tell of what a resume takes as free")
         resume(sim);
         CHECK(free_bytes() == before);
     }
+}
+
+TEST_CASE("pause: host_max holds for the copy and for pinned memory of the program together") {
+    Simulation sim("growth=vmm,host_max=8MiB");
+    const CUdeviceptr ptr = sim.alloc(6 * MiB, legacy);
+    write(sim, ptr, 6 * MiB, 5);
+    pause(sim);
+    REQUIRE(sim.stats().host_reserved_bytes == 6 * MiB);
+    const auto take = [&] {
+        void *memory = nullptr;
+        emm_deviceptr device = 0;
+        return pool().memhostalloc(sim.manager, 4 * MiB, 0, &memory, &device);
+    };
+    CHECK(take() == EMM_E_OUT_OF_HOST_MEMORY);
+    CHECK_THAT(last_failure().text, ContainsSubstring("6291456 for the copy of a pause"));
+    CHECK(sim.stats().host_reserved_bytes == 6 * MiB);
+    resume(sim);
+    CHECK(take() == EMM_OK);
+    pause(sim);
+    CHECK(sim.stats().host_reserved_bytes <= 8 * MiB);
+    resume(sim);
+    CHECK(is_as_written(sim, ptr, 6 * MiB, 5));
 }

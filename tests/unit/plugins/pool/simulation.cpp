@@ -11,7 +11,7 @@ namespace pool_test {
 
 std::atomic<void (*)()> before_mem_alloc{nullptr}, before_mem_create{nullptr},
     before_graph_retain{nullptr};
-std::atomic<void (*)()> before_giving_back{nullptr};
+std::atomic<void (*)()> before_giving_back{nullptr}, before_waiting{nullptr};
 std::atomic<bool> loses_waits{false};
 
 namespace {
@@ -75,10 +75,10 @@ CUresult CUDAAPI stream_wait_event(CUstream stream, CUevent event, unsigned flag
     return loses_waits ? CUDA_SUCCESS : real(stream, event, flags);
 }
 
-template <class... Arguments> struct GivingBack {
+template <std::atomic<void (*)()> &hook, class... Arguments> struct Hooked {
     static inline CUresult(CUDAAPI *real)(Arguments...) = nullptr;
     static CUresult CUDAAPI call(Arguments... arguments) {
-        if (void (*const before)() = before_giving_back) {
+        if (void (*const before)() = hook) {
             before();
         }
         return real(arguments...);
@@ -97,13 +97,16 @@ emm_function driver_entry(const char *name, int32_t version) {
         return reinterpret_cast<emm_function>(&stream_wait_event);
     }
     if (strcmp(name, "cuMemFree") == 0) {
-        return GivingBack<CUdeviceptr>::entry(name);
+        return Hooked<before_giving_back, CUdeviceptr>::entry(name);
     }
     if (strcmp(name, "cuMemFreeHost") == 0) {
-        return GivingBack<void *>::entry(name);
+        return Hooked<before_giving_back, void *>::entry(name);
     }
     if (strcmp(name, "cuMemUnmap") == 0) {
-        return GivingBack<CUdeviceptr, size_t>::entry(name);
+        return Hooked<before_giving_back, CUdeviceptr, size_t>::entry(name);
+    }
+    if (strcmp(name, "cuEventSynchronize") == 0) {
+        return Hooked<before_waiting, CUevent>::entry(name);
     }
     if (strcmp(name, "cuMemAlloc") == 0) {
         return reinterpret_cast<emm_function>(&mem_alloc);
@@ -267,7 +270,8 @@ template <class Function> emm_status with_texts(const std::string &options, Func
 
 } // namespace
 
-emm_status create(const std::string &options, CUcontext context, emm_manager *&ret_manager) {
+emm_status create(const std::string &options, CUcontext context, emm_manager *&ret_manager,
+                  const emm_host &its_host) {
     emm_context_info info = {};
     info.struct_size = sizeof info;
     info.cuda_context = context;
@@ -275,7 +279,7 @@ emm_status create(const std::string &options, CUcontext context, emm_manager *&r
     cuda().cuCtxGetId(context, &id);
     info.context_id = id;
     return with_texts(options, [&](const char *const *texts) {
-        return pool().create(&host(), &info, texts, &ret_manager);
+        return pool().create(&its_host, &info, texts, &ret_manager);
     });
 }
 
@@ -284,13 +288,13 @@ emm_status check_options(const std::string &options) {
         options, [](const char *const *texts) { return pool().check_options(&host(), texts); });
 }
 
-Simulation::Simulation(const std::string &options) {
+Simulation::Simulation(const std::string &options, const emm_host &its_host) {
     base_bytes_ = device_bytes();
     REQUIRE(cuda().cuCtxCreate(&context, 0, 0) == CUDA_SUCCESS);
     if (simulations++ == 0) {
         objects_before = objects();
     }
-    REQUIRE(create(options, context, manager) == EMM_OK);
+    REQUIRE(create(options, context, manager, its_host) == EMM_OK);
     REQUIRE(pool().initialize == nullptr);
 }
 

@@ -71,6 +71,8 @@ const emm_host &host();
 extern std::atomic<void (*)()> before_mem_alloc, before_mem_create, before_graph_retain;
 // The same for what gives memory back: cuMemFree, cuMemFreeHost and cuMemUnmap.
 extern std::atomic<void (*)()> before_giving_back;
+// The same for cuEventSynchronize.
+extern std::atomic<void (*)()> before_waiting;
 
 // Whether the plugin's waits of one stream for another have no effect: a driver without order.
 extern std::atomic<bool> loses_waits;
@@ -83,14 +85,15 @@ const emm_plugin &pool();
 
 // Options are written as in a spec: "max=8MiB,initial=2MiB". create makes a manager for the
 // context, which is current.
-emm_status create(const std::string &options, CUcontext context, emm_manager *&ret_manager);
+emm_status create(const std::string &options, CUcontext context, emm_manager *&ret_manager,
+                  const emm_host &its_host = host());
 emm_status check_options(const std::string &options);
 
 // A context, a manager for it with these options, and what tests do with them all the time. When
 // it goes, nothing may be left: not a race, not a byte, not an event.
 class Simulation {
 public:
-    explicit Simulation(const std::string &options = "");
+    explicit Simulation(const std::string &options = "", const emm_host &its_host = host());
     ~Simulation();
     Simulation(const Simulation &) = delete;
 
