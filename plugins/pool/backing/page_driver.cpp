@@ -155,7 +155,7 @@ uint64_t PageDriver::map(Block &block, std::vector<Piece> &pieces, size_t kept,
     size_t mapped = 0;
     CUresult latest = CUDA_SUCCESS;
     while (mapped < pieces.size()) {
-        latest = map_piece(*block.segment, at, pieces[mapped]);
+        latest = map_piece(at, pieces[mapped]);
         if (latest != CUDA_SUCCESS) {
             break;
         }
@@ -192,10 +192,9 @@ uint64_t PageDriver::map(Block &block, std::vector<Piece> &pieces, size_t kept,
     return at - block.begin;
 }
 
-CUresult PageDriver::map_piece(const Segment &segment, uint64_t at, const Piece &piece) const {
+CUresult PageDriver::map_piece(uint64_t at, const Piece &piece) const {
     CUresult result = driver_.cuMemMap(at, piece.bytes, 0, piece.handle, 0);
-    if (result == CUDA_ERROR_ALREADY_MAPPED && segment.stuck) {
-        end_stuck(at, at + piece.bytes);
+    if (result == CUDA_ERROR_ALREADY_MAPPED && end_stuck(at, at + piece.bytes)) {
         result = driver_.cuMemMap(at, piece.bytes, 0, piece.handle, 0);
     }
     return result;
@@ -203,34 +202,24 @@ CUresult PageDriver::map_piece(const Segment &segment, uint64_t at, const Piece 
 
 // One that is not noted, for want of memory, stays for good.
 void PageDriver::keep_stuck(Segment &segment, const Piece &mapping) const noexcept {
-    segment.stuck = true;
-    const Mapping one{mapping.address, mapping.bytes};
-    note_stuck({&one, 1});
-}
-
-void PageDriver::note_stuck(std::span<const Mapping> more) const noexcept {
     try {
         const std::lock_guard lock(stuck_mutex_);
-        stuck_.insert(stuck_.end(), more.begin(), more.end());
+        stuck_.push_back(mapping);
     } catch (const std::bad_alloc &) {
+        segment.keeps_addresses = true;
     }
 }
 
-void PageDriver::end_stuck(uint64_t begin, uint64_t end) const noexcept {
-    std::vector<Mapping> all;
-    {
-        const std::lock_guard lock(stuck_mutex_);
-        all.swap(stuck_);
-    }
-    std::erase_if(all, [&](const Mapping &each) {
-        return each.begin < end && begin < each.begin + each.bytes &&
-               driver_.cuMemUnmap(each.begin, each.bytes) == CUDA_SUCCESS;
+bool PageDriver::end_stuck(uint64_t begin, uint64_t end) const noexcept {
+    const std::lock_guard lock(stuck_mutex_);
+    bool none_left = true;
+    std::erase_if(stuck_, [&](const Piece &each) {
+        const bool there = each.address < end && begin < each.end();
+        const bool ended = there && driver_.cuMemUnmap(each.address, each.bytes) == CUDA_SUCCESS;
+        none_left = none_left && there == ended;
+        return ended;
     });
-    {
-        const std::lock_guard lock(stuck_mutex_);
-        all.swap(stuck_);
-    }
-    note_stuck(all); // of other threads, meanwhile
+    return none_left;
 }
 
 // All work of the context. cuMemFree waits for it and leaves captures valid, which cuCtxSynchronize
@@ -250,12 +239,9 @@ void PageDriver::await_device() const {
 }
 
 uint64_t PageDriver::give_back(Segment &segment, Refused &refused) const {
-    segment.refused = false;
     uint64_t bytes = 0;
     const Relaxed relaxed(driver_);
-    if (segment.stuck) {
-        end_stuck(segment.driver_base, segment.driver_base + segment.driver_bytes);
-    }
+    segment.refused = !end_stuck(segment.driver_base, segment.driver_base + segment.driver_bytes);
     segment.pieces.each([&](const Piece &piece) {
         if (piece.handle == 0) {
             bytes += piece.bytes;
@@ -270,7 +256,7 @@ uint64_t PageDriver::give_back(Segment &segment, Refused &refused) const {
             segment.refused = true;
         }
     });
-    if (!segment.refused && !segment.stuck) {
+    if (!segment.refused && !segment.keeps_addresses) {
         segment.refused =
             driver_.cuMemAddressFree(segment.driver_base, segment.driver_bytes) != CUDA_SUCCESS;
     }

@@ -6,7 +6,6 @@
 #include "heap/heap.h"
 
 #include <mutex>
-#include <span>
 #include <vector>
 
 namespace emm::pool {
@@ -75,21 +74,17 @@ public:
 private:
     CUmemAllocationProp properties() const;
     CUresult try_as_one(const std::vector<uint64_t> &sizes, Refused &refused) const;
-    CUresult map_piece(const Segment &segment, uint64_t at, const Piece &piece) const;
+    CUresult map_piece(uint64_t at, const Piece &piece) const;
 
     // Mappings that the driver refused to end. They go as a whole, before something else is mapped
-    // where they lie.
-    struct Mapping {
-        uint64_t begin, bytes;
-    };
+    // where they lie, or with the addresses.
     void keep_stuck(Segment &segment, const Piece &mapping) const noexcept;
-    void note_stuck(std::span<const Mapping> more) const noexcept;
-    void end_stuck(uint64_t begin, uint64_t end) const noexcept;
+    bool end_stuck(uint64_t begin, uint64_t end) const noexcept; // whether none is left there
 
     const ServedContext &context_;
     const Driver &driver_ = context_.driver;
-    mutable std::mutex stuck_mutex_;
-    mutable std::vector<Mapping> stuck_;
+    mutable std::mutex stuck_mutex_; // held while they end, so that no thread misses one
+    mutable std::vector<Piece> stuck_;
     const bool shares_, reaches_cards_;
 };
 

@@ -44,7 +44,7 @@ CUresult PageDriver::put_behind(const std::vector<Piece> &pieces,
     CUresult result = CUDA_SUCCESS;
     for (ret_mapped = 0; ret_mapped < pieces.size(); ret_mapped++) {
         const Piece &piece = pieces[ret_mapped];
-        result = map_piece(heap.segment_at(piece.address), piece.address, piece);
+        result = map_piece(piece.address, piece);
         if (result != CUDA_SUCCESS) {
             return result;
         }

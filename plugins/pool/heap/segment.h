@@ -48,8 +48,8 @@ struct Segment {
     const uint64_t driver_base; // as cuMemAlloc gave it, and as cuMemFree wants it
     const uint64_t driver_bytes;
     Zone zone = Zone::large;
-    std::atomic<bool> stuck{false}; // the driver kept a mapping in it, and so keeps its addresses
-    bool refused = false;           // the driver did not take all of it back when it was given up
+    std::atomic<bool> keeps_addresses{false}; // a mapping in it stays, and is in no list
+    bool refused = false;     // the driver did not take all of it back when it was given up
     uint64_t device_base = 0; // of pinned memory that is mapped: the device's name for driver_base
     const uint64_t base;      // the part in use: aligned to segment_granule
     const uint64_t size;

@@ -534,3 +534,29 @@ TEST_CASE("pause: host_max holds for the copy and for pinned memory of the progr
     resume(sim);
     CHECK(is_as_written(sim, ptr, 6 * MiB, 5));
 }
+
+TEST_CASE("pause: what a failed resume leaves mapped is unmapped, and its addresses go back") {
+    for (const bool again : {true, false}) {
+        CAPTURE(again);
+        Simulation sim("growth=vmm");
+        const CUstream stream = sim.stream();
+        const CUdeviceptr first = sim.alloc(37 * MiB, stream), second = sim.alloc(MiB, stream);
+        write(sim, first, 37 * MiB, 5);
+        pause(sim);
+        const uint64_t objects = Simulation::objects();
+        cuda().fail("cuMemSetAccess@1");
+        cuda().fail("cuMemUnmap@1+");
+        CHECK(pool().resume(sim.manager, 0) != EMM_OK);
+        cuda().fail("");
+        if (again) {
+            resume(sim);
+            CHECK(is_as_written(sim, first, 37 * MiB, 5));
+            sim.free(first, stream);
+            sim.free(second, stream);
+        }
+        REQUIRE(pool().reset(sim.manager) == EMM_OK);
+        CHECK(sim.held() == 0);
+        CHECK(Simulation::objects() < objects);
+        sim.close();
+    }
+}
