@@ -112,7 +112,7 @@ emm_status Manager::trim(size_t keep_bytes, size_t *ret_released) {
 }
 
 // Device memory, wherever it is kept.
-size_t Manager::release_idle(Lock &lock, uint64_t keep_bytes) {
+size_t Manager::release_idle(Lock &lock, std::optional<uint64_t> keep_bytes) {
     const PauseState::Use use(lock, pause_);
     order_.collect_graphs();
     const ThreadCaches::Search whole_blocks(lock, caches_);
@@ -124,7 +124,7 @@ size_t Manager::release_idle(Lock &lock, uint64_t keep_bytes) {
     if (!moves_.returns_are_deferred()) {
         drop_spares();
     }
-    return backing_->release_idle(lock, keep_bytes, false);
+    return backing_->release_idle(lock, keep_bytes ? *keep_bytes : holdings_.most_idle(), false);
 }
 
 void Manager::drop_spares() {

@@ -29,6 +29,7 @@
 
 #include <list>
 #include <memory>
+#include <optional>
 
 namespace emm::pool {
 
@@ -104,7 +105,7 @@ private:
     emm_status refuse_paused(const char *slot);
 
     // --- set_option.cpp
-    uint64_t limit_of_caches() const;
+    uint64_t limit_of_caches(uint64_t reserved) const;
 
     // --- report.cpp
     std::string fault() const;
@@ -113,7 +114,8 @@ private:
 
     // --- manager.cpp
     void take_initial();
-    size_t release_idle(Lock &lock, uint64_t keep_bytes);
+    // Without `keep_bytes`: what the options let lie idle.
+    size_t release_idle(Lock &lock, std::optional<uint64_t> keep_bytes = {});
     void forget_everything();
 
     Options options_; // set_option changes some, with the lock held; the rest needs none
@@ -130,7 +132,7 @@ private:
 
     alignas(128) Moves moves_;
     PauseState pause_{served_, serving_, identity_};
-    ThreadCaches caches_{order_, memory_, pinned_, identity_, serving_, limit_of_caches()};
+    ThreadCaches caches_{order_, memory_, pinned_, identity_, serving_, limit_of_caches(0)};
     PinnedBound pinned_bound_{options_.host_max};
     HostCopy copy_{served_, pinned_bound_}; // of what is paused
     PinnedMemory pinned_{pinned_bound_, order_, cross_context_, caches_, moves_, serving_};

@@ -8,10 +8,12 @@
 
 namespace emm::pool {
 
-// Threads keep no blocks where idle memory is to go back.
-uint64_t Manager::limit_of_caches() const {
-    return options_.release_threshold == UINT64_MAX ? std::min(options_.max, served_.device_bytes)
-                                                    : 0;
+// Threads keep no blocks where idle memory is to go back: beyond a threshold, or until what is
+// reserved fits a lower max.
+uint64_t Manager::limit_of_caches(uint64_t reserved) const {
+    return options_.release_threshold == UINT64_MAX && reserved <= options_.max
+               ? std::min(options_.max, served_.device_bytes)
+               : 0;
 }
 
 // What is idle and has no place any more goes back at once; what is freed later, as it is freed.
@@ -21,10 +23,10 @@ emm_status Manager::set_option(const char *key, const char *text) {
         const SlowCall call(served_.driver, caches_);
         Lock lock(served_.mutex);
         options_.change_to(changed);
-        caches_.set_limit(limit_of_caches());
-        if (pause_.is_open() && holdings_.cached() > holdings_.most_idle()) {
+        caches_.set_limit(limit_of_caches(holdings_.reserved()));
+        if (pause_.is_open() && holdings_.may_be_too_idle()) {
             try {
-                release_idle(lock, holdings_.most_idle());
+                release_idle(lock);
             } catch (const std::bad_alloc &) { // the option has changed: the rest goes later
             }
         }

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <thread>
+#include <vector>
 
 using namespace pool_test;
 
@@ -77,6 +78,52 @@ TEST_CASE("set_option: what is freed beyond a lower max goes back as it is freed
         CHECK(sim.free(sim.alloc(3000, stream), stream) == EMM_OK);
         CHECK(sim.held() <= 16 * MiB);
         CHECK(sim.free(kept, stream) == EMM_OK);
+    }
+}
+
+TEST_CASE("set_option: until the pool fits a lower max, threads keep no blocks that they free") {
+    for (const char *growth : both_growths) {
+        INFO(growth);
+        Simulation sim(growth);
+        const CUstream stream = sim.stream();
+        std::vector<CUdeviceptr> blocks;
+        for (const size_t size : {2, 2, 2, 2, 11, 7}) { // a thread keeps four of up to 2 MiB
+            blocks.push_back(sim.alloc(size * MiB, stream));
+        }
+        const CUstream other = sim.stream();
+        const CUdeviceptr last = sim.alloc(4 * MiB, other);
+        REQUIRE(set(sim, "max", "2MiB") == EMM_OK);
+        for (const CUdeviceptr ptr : blocks) {
+            CHECK(sim.free(ptr, stream) == EMM_OK);
+            synchronize(sim);
+        }
+        CHECK(sim.free(last, other) == EMM_OK); // asks about the others
+        CHECK(sim.held() <= 4 * MiB);
+        REQUIRE(set(sim, "max", nullptr) == EMM_OK);
+        CHECK(sim.free(sim.alloc(2 * MiB, stream), stream) == EMM_OK);
+        CHECK(sim.free(sim.alloc(2 * MiB, stream), stream) == EMM_OK);
+        const uint64_t calls = driver_calls();
+        CHECK(sim.free(sim.alloc(2 * MiB, stream), stream) == EMM_OK);
+        CHECK(driver_calls() == calls);
+    }
+}
+
+TEST_CASE("set_option: a lower max takes back what was freed with no stream and is complete") {
+    for (const char *growth : both_growths) {
+        INFO(growth);
+        Simulation sim(growth);
+        std::vector<CUdeviceptr> blocks;
+        for (int i = 0; i < 12; i++) {
+            blocks.push_back(sim.alloc(2 * MiB, unordered));
+        }
+        for (const CUdeviceptr ptr : blocks) {
+            CHECK(sim.free(ptr, unordered) == EMM_OK);
+        }
+        synchronize(sim);
+        REQUIRE(set(sim, "max", "4MiB") == EMM_OK);
+        synchronize(sim);
+        REQUIRE(set(sim, "max", "2MiB") == EMM_OK); // has the answer of a driver that lags
+        CHECK(sim.held() <= 2 * MiB);
     }
 }
 
