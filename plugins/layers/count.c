@@ -109,11 +109,12 @@ static emm_status memalloc(emm_manager *self, size_t size, emm_stream stream,
 }
 
 static emm_status memfree(emm_manager *self, emm_deviceptr ptr, size_t size, emm_stream stream) {
+    const emm_status status = EMM_BELOW(self, memfree, ptr, size, stream);
     struct counts *const counts = counts_of_thread();
     if (counts) {
-        add(&counts->frees, 1);
+        add(&counts->frees, status >= EMM_OK);
     }
-    return EMM_BELOW(self, memfree, ptr, size, stream);
+    return status;
 }
 
 static const emm_plugin table = {.struct_size = sizeof(emm_plugin),

@@ -20,8 +20,8 @@ static const emm_option options[] = {
      EMM_OPTION_COUNT, 0},
     {NULL, NULL, NULL, 0, 0}};
 
-/* The request that has failed last on this thread, and how often its repetition fails. emm trims
- * before it repeats one; without that the same size is another request. */
+/* The request that has failed last on this thread, and how often it fails yet. emm trims before it
+ * repeats one; without that the same size is another request. */
 static __thread struct {
     const emm_manager *of;
     size_t size;
@@ -46,23 +46,19 @@ static int is_chosen(const emm_manager *self, uint64_t request) {
            (self->share > 0 && chance(self->seed, request) < self->share);
 }
 
-static int is_repeated(const emm_manager *self, size_t size) {
-    return failing.of == self && failing.size == size && failing.left > 0 && failing.was_trimmed;
-}
-
+/* Counts only what the program asks for, not the repetitions of it. */
 static int fails(emm_manager *self, size_t size) {
-    if (is_repeated(self, size)) {
-        failing.left--;
-        failing.was_trimmed = 0;
-        return 1;
+    if (failing.of != self || failing.size != size || !failing.was_trimmed) {
+        const uint64_t request = __atomic_add_fetch(&self->requests, 1, __ATOMIC_RELAXED);
+        failing.left = is_chosen(self, request) ? self->times : 0;
     }
-    failing.of = NULL;
-    if (!is_chosen(self, __atomic_add_fetch(&self->requests, 1, __ATOMIC_RELAXED))) {
+    if (failing.left == 0) {
+        failing.of = NULL;
         return 0;
     }
     failing.of = self;
     failing.size = size;
-    failing.left = self->times ? self->times - 1 : 0;
+    failing.left--;
     failing.was_trimmed = 0;
     return 1;
 }

@@ -81,6 +81,15 @@ TEST_CASE("count tells what was asked for and freed") {
                ContainsSubstring("count: 2 requests of 3000 bytes, of which 0 failed; 1 frees"));
 }
 
+TEST_CASE("count does not count a free that is refused") {
+    emm_context *const context = on("count:every=2+passthrough");
+    const emm_deviceptr ptr = alloc(context, 1000);
+    CHECK(free(context, ptr, 999) == EMM_E_INVALID_VALUE);
+    CHECK(free(context, ptr, 1000) == EMM_OK);
+    alloc(context, 2000);
+    CHECK_THAT(log_text, ContainsSubstring("; 1 frees"));
+}
+
 TEST_CASE("fault fails the Nth request, and emm's repetitions of it, and no other") {
     emm_context *const context = on("fault:nth=2+passthrough");
     alloc(context, 1000);
@@ -105,6 +114,23 @@ TEST_CASE("fault fails every Nth request") {
     for (size_t i = 0; i < told.size(); i++) {
         CHECK(told[i] == ((i + 1) % 5 != 0));
     }
+}
+
+TEST_CASE("a repetition of a failed request does not count as another request") {
+    emm_context *const context = on("fault:every=2,times=1+passthrough");
+    CHECK(served(context) == std::vector<bool>(20, true));
+    emm_counters counters = {};
+    counters.struct_size = sizeof counters;
+    REQUIRE(emm_get_counters(&counters) == EMM_OK);
+    CHECK(counters.memory_retries == 10);
+}
+
+TEST_CASE("a fault of every request that happens once is seen by emm alone") {
+    CHECK(served(on("fault:every=1,times=1+passthrough")) == std::vector<bool>(20, true));
+}
+
+TEST_CASE("a fault that never happens fails nothing") {
+    CHECK(served(on("fault:every=1,times=0+passthrough")) == std::vector<bool>(20, true));
 }
 
 TEST_CASE("fault fails a share of the requests, the same ones for the same seed") {
