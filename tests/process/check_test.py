@@ -266,8 +266,13 @@ class ConformanceSuite(unittest.TestCase):
     def test_people_read_what_was_expected_which_requirement_and_how_to_run_it_again(self):
         done = run("check", fixture("bad"), "--filter", "memory/no-size", EMM_TEST_FAULT="needs-size")
         for words in ("FAIL  memory/no-size", "EMM-P-17", "requirement: a free need not know the size",
-                      "--filter memory/no-size --seed 1", "verdict: bad fails EMM-P-17"):
+                      "--filter memory/no-size --seed 1", f"verdict: {fixture('bad')} fails EMM-P-17"):
             self.assertIn(words, done.stdout)
+
+    def test_the_verdict_names_the_options_of_the_plugin_and_of_its_layers(self):
+        spec = "count:every=9+pool:max=1GiB"
+        report, _ = check(spec, "--filter", "memory/no-size")
+        self.assertEqual(report["verdict"], spec + " keeps every requirement that was checked")
 
     def test_a_filter_takes_a_part_of_a_name_or_a_requirement_and_one_that_fits_nothing_is_wrong_usage(self):
         listed = answer("check", "--list", "--filter", "EMM-P-17")["cases"]

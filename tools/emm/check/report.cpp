@@ -89,12 +89,11 @@ std::string Report::paragraph(const Planned &planned, const CaseOutcome &outcome
 }
 
 std::string Report::verdict() const {
-    const std::string name = plugin_.at("name").get<std::string>();
     if (passed_ + failed_ == 0) {
-        return name + ": nothing was checked";
+        return options_.spec + ": nothing was checked";
     }
-    return failed_ == 0 ? name + " keeps every requirement that was checked"
-                        : fmt::format("{} fails {}", name, fmt::join(broken_, " "));
+    return failed_ == 0 ? options_.spec + " keeps every requirement that was checked"
+                        : fmt::format("{} fails {}", options_.spec, fmt::join(broken_, " "));
 }
 
 void Report::end(double seconds) {
