@@ -17,6 +17,7 @@
 namespace emm::loader {
 namespace {
 
+constexpr uint32_t first_minor_of_layers = 2;
 constexpr Slot required[] = {Slot::create, Slot::destroy, Slot::memalloc, Slot::memfree};
 
 std::span<const Slot> required_of(const Plugin &plugin) {
@@ -154,6 +155,14 @@ emm_status negotiate(Plugin &plugin) {
         return refuse_size(plugin, own.struct_size);
     }
     plugin.abi_minor = own.interface_minor; // any: what a newer one adds stands at the table's end
+    if (plugin.is_layer && own.interface_minor < first_minor_of_layers) {
+        return refuse({.code = EMM_E_PLUGIN_VERSION,
+                       .stage = "negotiate",
+                       .path = plugin.path,
+                       .problem = "its table is of a minor version without layers",
+                       .expected = fmt::format("minor version {} or later", first_minor_of_layers),
+                       .got = fmt::format("minor version {}", own.interface_minor)});
+    }
     return EMM_OK;
 }
 

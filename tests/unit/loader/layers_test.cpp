@@ -61,6 +61,8 @@ TEST_CASE("a file that is no layer is refused as one, in a sentence that says la
             "expected major version 1 (emm_layer_entry_v1), found only major version 2"},
         Row{"layer-major-2", EMM_E_PLUGIN_VERSION,
             "expected major version 1, found major version 2"},
+        Row{"layer-minor-1", EMM_E_PLUGIN_VERSION,
+            "expected minor version 2 or later, found minor version 1"},
         Row{"layer-cut-table", EMM_E_PLUGIN_INVALID, "expected at least 72 bytes, found 64"},
         Row{"layer-no-create", EMM_E_PLUGIN_INVALID,
             "its table lacks required slots: expected create and destroy, found NULL for create"},
