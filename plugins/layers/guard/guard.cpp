@@ -8,8 +8,10 @@
 //
 // The pad, under 256 bytes, is what the block's alignment costs; its bytes are compared with what
 // they were when the block is freed. A freed block's memory goes back to the driver and its
-// addresses stay reserved, and empty, for the next `quarantine` frees. A free waits for its stream.
-// Pinned and managed memory, and all else, is served by what is below.
+// addresses stay reserved, and empty, for the next `quarantine` frees. A free waits for its stream;
+// what no stream orders, and what a graph had, goes back behind a wait for the whole context, in a
+// call that may wait so (plugin.h, "Captures"). Pinned and managed memory, and all else, is served
+// by what is below.
 #include "common/allocations.h"
 #include "common/driver.h"
 #include "common/graph_hold.h"
@@ -23,7 +25,6 @@
 #include <array>
 #include <atomic>
 #include <cstdlib>
-#include <deque>
 #include <list>
 #include <map>
 #include <mutex>
@@ -35,23 +36,19 @@ namespace {
 
 constexpr size_t most = size_t(1) << 46;
 
-struct Owner {
-    Caller allocated;
-    bool used_elsewhere = false; // record_use
-};
-
-// The addresses of a freed block.
-struct Freed {
-    CUdeviceptr range;
-    emm_deviceptr ptr;
-    size_t size;
+// A block from its allocation until its addresses are free again.
+struct Block {
+    emm_deviceptr ptr = 0;
+    size_t size = 0;
     Caller allocated, freed;
+    bool is_freed = false;
+    bool used_elsewhere = false; // record_use
 };
 
 class Manager {
 public:
     Manager(const emm_host &host, const emm_context_info &info, const char *const *option_texts);
-    ~Manager() { drop_all(); }
+    ~Manager();
     Manager(const Manager &) = delete;
     Manager &operator=(const Manager &) = delete;
 
@@ -71,13 +68,16 @@ public:
     emm_status resume(uint32_t flags);
 
 private:
-    using Owners = std::map<emm_deviceptr, Owner>;
+    using Blocks = std::map<uint64_t, Block>;
     using Entry = LiveAllocations::Entry;
 
-    void finish_unordered(bool may_wait);
+    bool has_context_finished() noexcept;
+    void give_back_unordered() noexcept;
     void refuse_free(emm_deviceptr ptr, size_t size);
-    bool is_used_elsewhere(emm_deviceptr ptr);
-    void compare_pad(emm_deviceptr ptr, size_t size);
+    bool note_free(emm_deviceptr ptr, const Caller *by);
+    void compare_pad(emm_deviceptr ptr, size_t size) noexcept;
+    Block block_at(emm_deviceptr ptr);
+    void say_overrun(emm_deviceptr ptr, size_t size, size_t byte);
     void give_back(Entry entry) noexcept;
     void give_back_what_can_go() noexcept;
     void free_addresses(size_t keep) noexcept;
@@ -94,17 +94,19 @@ private:
     const size_t quarantine_;
     const GuardDriver driver_;
     PrivateStream stream_; // for the guard's own bytes
+    PrivateStream waits_;  // for the context's work
+    ContextWait wait_;
     LiveAllocations allocations_;
     GraphHold graphs_;
     std::atomic<int> sections_{0};
-    std::atomic<int> captures_{0};      // changed behind mutex_
     std::atomic<bool> has_more_{false}; // something waits in broken_ or put_off_
-    std::mutex mutex_;                  // around the rest; never held in a driver call
-    Owners owners_;
-    std::deque<Freed> freed_;
+    std::mutex mutex_;                  // around the rest; never held in a call of another library
+    Blocks blocks_;                     // by address, until their memory goes back
+    Blocks quarantined_;                // in the order in which it went
+    uint64_t quarantines_ = 0;
     std::list<Mapping> broken_;
     LiveAllocations::Allocations put_off_;   // freed in a section
-    LiveAllocations::Allocations unordered_; // freed while a capture was announced
+    LiveAllocations::Allocations unordered_; // for which the whole context is waited for
     uint64_t reserved_ = 0, peak_reserved_ = 0;
 };
 
@@ -120,7 +122,17 @@ Manager::Manager(const emm_host &host, const emm_context_info &info,
       cuda_context_(info.cuda_context), context_id_(info.context_id), device_(info.device),
       at_end_(strcmp(emm_option_text(options, option_texts, "place"), "end") == 0),
       quarantine_(strtoull(emm_option_text(options, option_texts, "quarantine"), nullptr, 10)),
-      driver_(host), stream_(driver_, cuda_context_, context_id_) {}
+      driver_(host), stream_(driver_, cuda_context_, context_id_),
+      waits_(driver_, cuda_context_, context_id_), wait_(driver_, cuda_context_) {}
+
+// Once more if the wait fails: a block that is in use must not be unmapped.
+Manager::~Manager() {
+    const RelaxedCapture relaxed(driver_);
+    if (driver_.is_alive(cuda_context_, context_id_)) {
+        static_cast<void>(has_context_finished() || has_context_finished());
+    }
+    drop_all();
+}
 
 emm_status Manager::memalloc(size_t size, emm_stream, emm_deviceptr *ret_ptr) {
     give_back_what_can_go();
@@ -129,7 +141,9 @@ emm_status Manager::memalloc(size_t size, emm_stream, emm_deviceptr *ret_ptr) {
         refuse(EMM_E_OUT_OF_MEMORY, "layer guard: %zu bytes are more than any device has", size);
     }
     Entry entry = LiveAllocations::make_entry(size);
-    Owners owner = {{0, Owner{Caller::here(), false}}};
+    Blocks block;
+    block[0].size = size;
+    block[0].allocated = Caller::here();
     std::list<Mapping> made(1);
     made.front().layout = layout_of(size, at_end_);
     const RelaxedCapture relaxed(driver_);
@@ -148,9 +162,9 @@ emm_status Manager::memalloc(size_t size, emm_stream, emm_deviceptr *ret_ptr) {
     const emm_deviceptr ptr = made.front().range + made.front().layout.block;
     {
         const std::lock_guard lock(mutex_);
-        Owners::node_type node = owner.extract(owner.begin());
-        node.key() = ptr;
-        owners_.insert(std::move(node));
+        Blocks::node_type node = block.extract(block.begin());
+        node.key() = node.mapped().ptr = ptr;
+        blocks_.insert(std::move(node));
         reserved_ += made.front().layout.mapped;
         peak_reserved_ = std::max(peak_reserved_, reserved_);
     }
@@ -159,47 +173,54 @@ emm_status Manager::memalloc(size_t size, emm_stream, emm_deviceptr *ret_ptr) {
     return EMM_OK;
 }
 
-void Manager::refuse_free(emm_deviceptr ptr, size_t size) {
-    std::string told;
-    {
-        const std::lock_guard lock(mutex_);
-        const auto owner = owners_.find(ptr);
-        const auto freed = std::find_if(freed_.rbegin(), freed_.rend(),
-                                        [&](const Freed &each) { return each.ptr == ptr; });
-        if (owner != owners_.end()) {
-            told = "was allocated by " + owner->second.allocated.text();
-        } else if (freed != freed_.rend()) {
-            told = "was allocated by " + freed->allocated.text() + " and freed by " +
-                   freed->freed.text();
-        }
+// The live block at `ptr`, or the one that was freed there last; without an address if none is
+// known.
+Block Manager::block_at(emm_deviceptr ptr) {
+    const std::lock_guard lock(mutex_);
+    const auto live = blocks_.find(ptr);
+    if (live != blocks_.end()) {
+        return live->second;
     }
-    if (!told.empty()) {
+    const auto freed =
+        std::find_if(quarantined_.rbegin(), quarantined_.rend(),
+                     [&](const Blocks::value_type &each) { return each.second.ptr == ptr; });
+    return freed != quarantined_.rend() ? freed->second : Block{};
+}
+
+void Manager::refuse_free(emm_deviceptr ptr, size_t size) {
+    const Block block = block_at(ptr);
+    if (block.ptr) {
         char begin[96];
         snprintf(begin, sizeof begin, "guard: a wrong free of 0x%llx with size %zu, by ", ptr,
                  size);
-        say(begin + Caller::here().text() + "; it " + told);
+        say(begin + Caller::here().text() + "; it was allocated by " + block.allocated.text() +
+            (block.is_freed ? " and freed by " + block.freed.text() : ""));
     }
     allocations_.refuse_free("layer guard", ptr, size);
 }
 
-bool Manager::is_used_elsewhere(emm_deviceptr ptr) {
+// `by` NULL: it is not freed after all. Whether it is used on other streams too.
+bool Manager::note_free(emm_deviceptr ptr, const Caller *by) {
     const std::lock_guard lock(mutex_);
-    const auto owner = owners_.find(ptr);
-    return owner != owners_.end() && owner->second.used_elsewhere;
+    Block &block = blocks_.find(ptr)->second;
+    block.is_freed = by != nullptr;
+    block.freed = by ? *by : Caller();
+    return block.used_elsewhere;
 }
 
-// What was freed without a stream while a capture was announced. Only where a call may wait for the
-// whole context, which would invalidate one.
-void Manager::finish_unordered(bool may_wait) {
+// False: a capture is announced, which the wait would invalidate, or the wait has failed.
+bool Manager::has_context_finished() noexcept {
+    const auto is_done = [](CUresult result) { return result == CUDA_SUCCESS || is_late(result); };
+    return is_done(wait_.unless_capturing(waits_)) && is_done(driver_.cuStreamSynchronize(waits_));
+}
+
+void Manager::give_back_unordered() noexcept {
     LiveAllocations::Allocations waiting;
     {
         const std::lock_guard lock(mutex_);
-        if (!may_wait || captures_ != 0 || unordered_.empty()) {
-            return;
-        }
         waiting.swap(unordered_);
     }
-    if (!is_returned(driver_.cuCtxSynchronize())) {
+    if (!waiting.empty() && !has_context_finished()) {
         const std::lock_guard lock(mutex_);
         unordered_.merge(waiting);
         return;
@@ -209,9 +230,9 @@ void Manager::finish_unordered(bool may_wait) {
     }
 }
 
-void Manager::compare_pad(emm_deviceptr ptr, size_t size) {
+void Manager::compare_pad(emm_deviceptr ptr, size_t size) noexcept {
     std::array<unsigned char, alignment> bytes = {};
-    const size_t pad = round_up(size, alignment) - size;
+    const size_t pad = layout_of(size, at_end_).padded - size;
     if (pad == 0 || driver_.cuMemcpyDtoHAsync(bytes.data(), ptr + size, pad, stream_) ||
         (driver_.cuStreamSynchronize(stream_) && driver_.cuStreamSynchronize(stream_))) {
         return;
@@ -219,14 +240,19 @@ void Manager::compare_pad(emm_deviceptr ptr, size_t size) {
     const auto wrong = std::find_if(bytes.begin(), bytes.begin() + pad,
                                     [](unsigned char byte) { return byte != poison; });
     if (wrong != bytes.begin() + pad) {
-        const std::lock_guard lock(mutex_);
-        char begin[128];
-        snprintf(
-            begin, sizeof begin,
-            "guard: byte %zu behind block 0x%llx of %zu bytes was written; it was allocated by ",
-            static_cast<size_t>(wrong - bytes.begin()) + 1, ptr, size);
-        say(begin + owners_[ptr].allocated.text());
+        try {
+            say_overrun(ptr, size, static_cast<size_t>(wrong - bytes.begin()) + 1);
+        } catch (const std::bad_alloc &) { // then it is not told
+        }
     }
+}
+
+void Manager::say_overrun(emm_deviceptr ptr, size_t size, size_t byte) {
+    char begin[128];
+    snprintf(begin, sizeof begin,
+             "guard: byte %zu behind block 0x%llx of %zu bytes was written; it was allocated by ",
+             byte, ptr, size);
+    say(begin + block_at(ptr).allocated.text());
 }
 
 emm_status Manager::memfree(emm_deviceptr ptr, size_t size, emm_stream stream) {
@@ -234,33 +260,32 @@ emm_status Manager::memfree(emm_deviceptr ptr, size_t size, emm_stream stream) {
     driver_.expect_own(cuda_context_, stream);
     const Capture capture = capture_of(driver_, stream);
     const RelaxedCapture relaxed(driver_);
+    const Caller caller = Caller::here();
     Entry entry = allocations_.take(ptr, size);
     if (entry.empty()) {
         refuse_free(ptr, size);
     }
-    const bool everywhere = stream == EMM_STREAM_UNORDERED || is_used_elsewhere(ptr);
-    if (everywhere && !capture.graph) {
-        const std::lock_guard lock(mutex_);
-        if (captures_ != 0) {
-            unordered_.insert(std::move(entry));
-            return EMM_OK;
-        }
-    }
+    const bool everywhere = note_free(ptr, &caller) || stream == EMM_STREAM_UNORDERED;
     try {
         if (capture.graph) {
             graphs_.hold(driver_, capture.graph, entry);
-        } else {
-            driver_.check(everywhere ? driver_.cuCtxSynchronize()
-                                     : driver_.cuStreamSynchronize(stream),
-                          "waiting for a block that is freed");
-            compare_pad(ptr, entry.mapped());
+        } else if (!everywhere) {
+            driver_.check(driver_.cuStreamSynchronize(stream), "waiting for a block that is freed");
         }
     } catch (...) {
+        note_free(ptr, nullptr);
         allocations_.put_back(std::move(entry));
         throw;
     }
-    give_back(std::move(entry));
-    finish_unordered(everywhere);
+    if (capture.graph || !everywhere) {
+        give_back(std::move(entry));
+        return EMM_OK;
+    }
+    {
+        const std::lock_guard lock(mutex_);
+        unordered_.insert(std::move(entry));
+    }
+    give_back_unordered();
     return EMM_OK;
 }
 
@@ -278,38 +303,37 @@ void Manager::give_back(Entry entry) noexcept {
     const emm_deviceptr ptr = entry.key();
     const size_t size = entry.mapped();
     const Layout layout = layout_of(size, at_end_);
-    const CUdeviceptr range = ptr - layout.block;
-    if (!is_returned(driver_.cuMemUnmap(range + layout.mapping, layout.mapped))) {
+    compare_pad(ptr, size);
+    if (!is_returned(driver_.cuMemUnmap(ptr - layout.block + layout.mapping, layout.mapped))) {
         allocations_.keep_refused(std::move(entry));
         return;
     }
     allocations_.returned(size);
-    const Caller caller = Caller::here();
     {
         const std::lock_guard lock(mutex_);
         reserved_ -= layout.mapped;
-        const auto owner = owners_.find(ptr);
-        freed_.push_back({range, ptr, size, owner->second.allocated, caller});
-        owners_.erase(owner);
+        Blocks::node_type block = blocks_.extract(ptr);
+        block.key() = ++quarantines_;
+        quarantined_.insert(std::move(block));
     }
     free_addresses(quarantine_);
 }
 
 void Manager::free_addresses(size_t keep) noexcept {
     for (;;) {
-        Freed oldest;
+        Blocks::node_type oldest;
         {
             const std::lock_guard lock(mutex_);
-            if (freed_.size() <= keep) {
+            if (quarantined_.size() <= keep) {
                 return;
             }
-            oldest = freed_.front();
-            freed_.pop_front();
+            oldest = quarantined_.extract(quarantined_.begin());
         }
-        if (!is_returned(
-                driver_.cuMemAddressFree(oldest.range, layout_of(oldest.size, at_end_).reserved))) {
+        const Block &block = oldest.mapped();
+        const Layout layout = layout_of(block.size, at_end_);
+        if (!is_returned(driver_.cuMemAddressFree(block.ptr - layout.block, layout.reserved))) {
             const std::lock_guard lock(mutex_);
-            freed_.push_front(oldest);
+            quarantined_.insert(std::move(oldest));
             return;
         }
     }
@@ -338,11 +362,15 @@ void Manager::give_back_what_can_go() noexcept {
     }
     give_back(allocations_.take_refused());
     while (graphs_.has_released()) {
-        give_back(graphs_.take_released());
+        Entry entry = graphs_.take_released();
+        const std::lock_guard lock(mutex_);
+        unordered_.insert(std::move(entry)); // its last launch may be at work
     }
 }
 
+// What the program resets it does not use any more.
 emm_status Manager::reset() {
+    const RelaxedCapture relaxed(driver_);
     drop_all();
     return EMM_OK;
 }
@@ -350,22 +378,17 @@ emm_status Manager::reset() {
 // The memory is no context's: it goes back also if the context has died.
 void Manager::drop_all() noexcept {
     const int sections = sections_.exchange(0);
-    const RelaxedCapture relaxed(driver_);
-    if (driver_.is_alive(cuda_context_, context_id_)) {
-        // Once more if it fails: a block that is in use must not be unmapped.
-        static_cast<void>(driver_.cuCtxSynchronize() && driver_.cuCtxSynchronize());
-    }
-    {
-        const std::lock_guard lock(mutex_);
-        put_off_.merge(unordered_);
-        has_more_ = true;
-    }
     LiveAllocations::Allocations live = allocations_.take_all();
     while (!live.empty()) {
         give_back(live.extract(live.begin()));
     }
     for (Entry entry = graphs_.take_any(); !entry.empty(); entry = graphs_.take_any()) {
         give_back(std::move(entry));
+    }
+    {
+        const std::lock_guard lock(mutex_);
+        put_off_.merge(unordered_);
+        has_more_ = true;
     }
     give_back_what_can_go();
     free_addresses(0);
@@ -386,18 +409,17 @@ emm_status Manager::trim(size_t keep_bytes, size_t *ret_released) {
     {
         const RelaxedCapture relaxed(driver_);
         give_back_what_can_go();
-        finish_unordered(true);
+        give_back_unordered();
     }
     return EMM_BELOW(this, trim, keep_bytes, ret_released);
 }
 
 emm_status Manager::stream_notice(emm_stream stream, uint32_t notice) {
     const emm_status status = EMM_BELOW(this, stream_notice, stream, notice);
-    const std::lock_guard lock(mutex_);
     if (notice == EMM_STREAM_CAPTURE_BEGINS && status >= EMM_OK) {
-        ++captures_;
+        wait_.capture_begins();
     } else if (notice == EMM_STREAM_CAPTURE_ENDS) {
-        --captures_;
+        wait_.capture_ends();
     }
     return status;
 }
@@ -411,9 +433,9 @@ emm_status Manager::query(emm_deviceptr ptr, emm_block_info *ret_info) {
 emm_status Manager::record_use(emm_deviceptr ptr, size_t, emm_stream) {
     const emm_block_info info = allocations_.at(ptr, "layer guard", device_); // throws
     const std::lock_guard lock(mutex_);
-    const auto owner = owners_.find(info.base);
-    if (owner != owners_.end()) {
-        owner->second.used_elsewhere = true;
+    const auto block = blocks_.find(info.base);
+    if (block != blocks_.end()) {
+        block->second.used_elsewhere = true;
     }
     return EMM_OK;
 }

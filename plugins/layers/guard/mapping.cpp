@@ -40,9 +40,8 @@ CUresult Mapping::undo(const GuardDriver &driver, CUstream stream) noexcept {
 // The block and its pad; of a large one the end.
 void Mapping::write_poison(const GuardDriver &driver, CUstream stream) {
     constexpr size_t longest = size_t(64) << 20;
-    const CUdeviceptr block = range + layout.block;
-    const CUdeviceptr end = mapping + layout.mapped;
-    const size_t bytes = std::min<size_t>(end - block, longest);
+    const CUdeviceptr end = range + layout.block + layout.padded;
+    const size_t bytes = std::min(layout.padded, longest);
     written = true;
     driver.check(driver.cuMemsetD8Async(end - bytes, poison, bytes, stream), "cuMemsetD8Async");
     driver.check(driver.cuStreamSynchronize(stream), "cuStreamSynchronize");

@@ -17,13 +17,13 @@ inline size_t round_up(size_t size, size_t unit) {
 
 // Where a block lies in what is reserved for it: all of this follows from its size.
 struct Layout {
-    size_t mapped, reserved, mapping, block; // bytes, bytes, offset, offset
+    size_t padded, mapped, reserved; // bytes: of the block and its pad, of memory, of addresses
+    size_t mapping, block;           // offsets
 };
 inline Layout layout_of(size_t size, bool at_end) {
-    const size_t mapped = round_up(size, granule);
+    const size_t padded = round_up(size, alignment), mapped = round_up(size, granule);
     const size_t mapping = at_end ? 0 : granule;
-    return {mapped, mapped + granule, mapping,
-            at_end ? mapped - round_up(size, alignment) : mapping};
+    return {padded, mapped, mapped + granule, mapping, at_end ? mapped - padded : mapping};
 }
 
 struct GuardDriver : StreamDriver {

@@ -1,8 +1,5 @@
 // Behaviour: what count, fault and guard do, over passthrough, as an application sees it.
-#include "catch.h"
-
-#include <cuda.h>
-#include <emm/emm.h>
+#include "gpu.h"
 
 #include <algorithm>
 #include <cstring>
@@ -58,6 +55,14 @@ void write_byte(emm_context *context, emm_deviceptr ptr, unsigned char value) {
     const auto copy =
         reinterpret_cast<decltype(&cuMemcpyHtoD)>(emm_driver_entry("cuMemcpyHtoD", 12000));
     REQUIRE(copy(ptr, &value, 1) == CUDA_SUCCESS);
+}
+
+CUgraph graph_that_frees(const Gpu &gpu, emm_deviceptr ptr, size_t size, CUstream stream) {
+    CUgraph graph = nullptr;
+    REQUIRE(CU(cuStreamBeginCapture)(stream, CU_STREAM_CAPTURE_MODE_GLOBAL) == CUDA_SUCCESS);
+    CHECK(gpu.free(ptr, size, stream) == EMM_OK);
+    REQUIRE(CU(cuStreamEndCapture)(stream, &graph) == CUDA_SUCCESS);
+    return graph;
 }
 
 // Whether each of twenty requests is served.
@@ -201,4 +206,70 @@ TEST_CASE("a guarded block that is freed with another size stays, and is told") 
     CHECK_THAT(log_text, ContainsSubstring("with size 999, by ") &&
                              ContainsSubstring("test-layers") && !ContainsSubstring("freed by"));
     CHECK(free(context, ptr, 1000) == EMM_OK);
+}
+
+TEST_CASE("what a capture has freed is not unmapped before the device is done with it") {
+    on("guard+passthrough");
+    const Gpu gpu;
+    const CUstream stream = gpu.make_stream();
+    const emm_deviceptr ptr = gpu.allocate(1024, stream);
+    fill(ptr, 1024, 1, stream);
+    CU(cuGraphDestroy)(graph_that_frees(gpu, ptr, 1024, stream));
+    gpu.allocate(1024, stream);
+    CHECK(races() == 0);
+    REQUIRE(emm_trim(gpu.emm(), 0, nullptr) == EMM_OK);
+    CHECK_FALSE(is_mapped(ptr));
+    CHECK(races() == 0);
+}
+
+TEST_CASE("a write behind a guarded block is told too if a capture has freed it") {
+    on("guard+passthrough");
+    const Gpu gpu;
+    const CUstream stream = gpu.make_stream();
+    const emm_deviceptr ptr = gpu.allocate(1000, stream);
+    write_byte(gpu.emm(), ptr + 1002, 1);
+    CU(cuGraphDestroy)(graph_that_frees(gpu, ptr, 1000, stream));
+    REQUIRE(emm_trim(gpu.emm(), 0, nullptr) == EMM_OK);
+    CHECK_THAT(log_text, ContainsSubstring("guard: byte 3 behind block"));
+}
+
+TEST_CASE(
+    "a write behind a guarded block is told too if it is freed while a capture is announced") {
+    on("guard+passthrough");
+    const Gpu gpu;
+    const CUstream stream = gpu.make_stream();
+    const emm_deviceptr ptr = gpu.allocate(1000);
+    write_byte(gpu.emm(), ptr + 1002, 1);
+    REQUIRE(emm_stream_register(gpu.emm(), stream) == EMM_OK);
+    REQUIRE(emm_capture_begin(gpu.emm(), stream) == EMM_OK);
+    CHECK(gpu.free(ptr, 1000) == EMM_OK);
+    CHECK(is_mapped(ptr));
+    REQUIRE(emm_capture_end(gpu.emm(), stream) == EMM_OK);
+    REQUIRE(emm_trim(gpu.emm(), 0, nullptr) == EMM_OK);
+    CHECK_FALSE(is_mapped(ptr));
+    CHECK_THAT(log_text, ContainsSubstring("guard: byte 3 behind block"));
+}
+
+TEST_CASE("a second free is told with the first one also while the first one waits") {
+    on("guard+passthrough");
+    const Gpu gpu;
+    const CUstream stream = gpu.make_stream();
+    const emm_deviceptr ptr = gpu.allocate(1000, stream);
+    const CUgraph graph = graph_that_frees(gpu, ptr, 1000, stream);
+    CHECK(gpu.free(ptr, 1000, stream) == EMM_E_NOT_OWNED);
+    CHECK_THAT(log_text, ContainsSubstring("guard: a wrong free of 0x") &&
+                             ContainsSubstring(" and freed by "));
+    CU(cuGraphDestroy)(graph);
+}
+
+TEST_CASE("a reset over guard leaves a capture whole") {
+    on("guard+passthrough");
+    const Gpu gpu;
+    const CUstream stream = gpu.make_stream();
+    gpu.allocate(1000, stream);
+    REQUIRE(CU(cuStreamBeginCapture)(stream, CU_STREAM_CAPTURE_MODE_GLOBAL) == CUDA_SUCCESS);
+    CHECK(emm_context_reset(gpu.emm()) == EMM_OK);
+    CUgraph graph = nullptr;
+    CHECK(CU(cuStreamEndCapture)(stream, &graph) == CUDA_SUCCESS);
+    CU(cuGraphDestroy)(graph);
 }
