@@ -5,16 +5,15 @@
 //     for any stream, and where the stream captures, on a stream of the plugin's own. Uses
 //     meanwhile are allowed.
 //   - What is freed waits in emm's queue (common/queued_frees.h). Meanwhile the driver need not
-//   save
-//     what it held (cuMemDiscardBatchAsync, CUDA 13): where all uses are over in the order of the
-//     free's stream.
+//     save what it held (cuMemDiscardBatchAsync, CUDA 13): where the prefetch and all uses are over
+//     in the order of the free's stream.
 //
 // Both only save time, so neither fails a request.
 #include "common/queued_frees.h"
 #include "common/stream_ordered.h"
 
+#include <map>
 #include <mutex>
-#include <set>
 
 namespace emm::managed {
 namespace {
@@ -49,11 +48,12 @@ public:
     emm_status reset();
     static emm_status get_device_total(const emm_host &, int32_t, size_t device_bytes,
                                        const char *const *option_texts, size_t *ret_total);
+    static emm_status check_options(const emm_host &, const char *const *option_texts);
 
     static const emm_option options[];
 
 private:
-    using Uses = std::set<emm_deviceptr>;
+    using Streams = std::map<emm_deviceptr, emm_stream>;
 
     Manager(const emm_host &host, const emm_context_info &info, const Driver &driver,
             const char *const *option_texts)
@@ -64,16 +64,16 @@ private:
     static std::pair<size_t, size_t> device_memory(const Driver &driver); // free, total
     static uint64_t most_bytes(const Driver &driver, const char *const *option_texts);
     static CUdevice find_device(const Driver &driver);
-    void prefetch(emm_deviceptr ptr, size_t size, CUstream stream);
+    static uint64_t max_option(const char *const *option_texts);
+    bool may_discard(emm_stream stream) const;
     bool discard(emm_deviceptr ptr, size_t size, emm_stream stream) const;
-    void note_use(emm_deviceptr base);
-    Uses::node_type forget_use(emm_deviceptr base) noexcept;
+    Streams::node_type forget_stream(emm_deviceptr base) noexcept;
 
     const Driver driver_;
     const CUdevice cuda_device_;
     const PrivateStream prefetches_;
     std::mutex mutex_;
-    Uses used_elsewhere_; // by record_use, or by a prefetch that nothing orders
+    Streams in_order_on_; // all uses, the prefetch too; none: not, or not known
 };
 
 const emm_option Manager::options[] = {
@@ -90,9 +90,23 @@ std::pair<size_t, size_t> Manager::device_memory(const Driver &driver) {
     return {free, total};
 }
 
+// UINT64_MAX: none is given.
+uint64_t Manager::max_option(const char *const *option_texts) {
+    const uint64_t max_bytes = size_option(options, option_texts, "max", UINT64_MAX);
+    if (max_bytes == 0) {
+        refuse(EMM_E_PLUGIN_SPEC, "managed: option max: expected at least 1, found 0");
+    }
+    return max_bytes;
+}
+
+emm_status Manager::check_options(const emm_host &, const char *const *option_texts) {
+    max_option(option_texts); // throws
+    return EMM_OK;
+}
+
 uint64_t Manager::most_bytes(const Driver &driver, const char *const *option_texts) {
-    const uint64_t max_bytes = size_option(options, option_texts, "max", 0);
-    return max_bytes != 0 ? max_bytes : 2 * uint64_t(device_memory(driver).second);
+    const uint64_t max_bytes = max_option(option_texts);
+    return max_bytes != UINT64_MAX ? max_bytes : 2 * uint64_t(device_memory(driver).second);
 }
 
 // Without concurrent access no managed memory exceeds the device, and none moves.
@@ -116,51 +130,53 @@ emm_status Manager::memalloc(size_t size, emm_stream stream, emm_deviceptr *ret_
     const auto call = [&](CUdeviceptr *ptr) {
         return driver_.cuMemAllocManaged(ptr, size, CU_MEM_ATTACH_GLOBAL);
     };
+    Streams in_order;
+    if (!on_own && may_discard(stream)) {
+        in_order[0] = stream; // before the memory, so that nothing can fail in between
+    }
     allocate(size, "cuMemAllocManaged", call, ret_ptr);
-    prefetch(*ret_ptr, size, on_own ? CUstream(prefetches_) : stream);
+    if (!in_order.empty()) {
+        const std::lock_guard lock(mutex_);
+        Streams::node_type node = in_order.extract(in_order.begin());
+        node.key() = *ret_ptr;
+        in_order_on_.insert(std::move(node));
+    }
+    const RelaxedCapture relaxed(driver_);
+    driver_.prefetch(*ret_ptr, size, cuda_device_, on_own ? CUstream(prefetches_) : stream);
     return EMM_OK;
 }
 
-// A discard may not meet a prefetch, and nothing orders one on a stream of our own before it.
-void Manager::prefetch(emm_deviceptr ptr, size_t size, CUstream stream) {
-    try {
-        if (stream == prefetches_) {
-            note_use(ptr);
-        }
-    } catch (const std::bad_alloc &) {
-        return;
-    }
-    const RelaxedCapture relaxed(driver_);
-    driver_.prefetch(ptr, size, cuda_device_, stream);
-}
-
 emm_status Manager::memfree(emm_deviceptr ptr, size_t size, emm_stream stream) {
-    Uses::node_type use = forget_use(ptr); // before another thread can have the address
-    const auto restore_use = [&] {
+    Streams::node_type in_order = forget_stream(ptr); // before another thread has the address
+    const auto restore = [&] {
         const std::lock_guard lock(mutex_);
-        used_elsewhere_.insert(std::move(use));
+        in_order_on_.insert(std::move(in_order));
     };
     try {
         Pending pending = take(ptr, size, stream);
-        const bool is_whole = !pending || pending->beside_capture || !use.empty() ||
+        const bool is_in_order = !in_order.empty() && in_order.mapped() == stream;
+        const bool is_whole = !pending || pending->beside_capture || !is_in_order ||
                               !discard(ptr, pending->entry.mapped(), stream);
         const emm_status status = pending ? queue(std::move(pending), is_whole) : EMM_OK;
         if (status < EMM_OK) {
-            restore_use();
+            restore();
         }
         return status;
     } catch (...) {
-        restore_use();
+        restore();
         throw;
     }
 }
 
-// Whether the driver will forget what the memory holds. The legacy stream cannot do that.
+// A discard may meet neither the prefetch nor a use. A thread's own stream has the same name on
+// each, and on the legacy stream CUDA discards nothing.
+bool Manager::may_discard(emm_stream stream) const {
+    return driver_.discard && stream != EMM_STREAM_LEGACY && stream != EMM_STREAM_OF(1) &&
+           stream != EMM_STREAM_PER_THREAD;
+}
+
+// Whether the driver will forget what the memory holds.
 bool Manager::discard(emm_deviceptr ptr, size_t size, emm_stream stream) const {
-    if (!driver_.discard || stream == EMM_STREAM_UNORDERED || stream == EMM_STREAM_LEGACY ||
-        stream == EMM_STREAM_OF(1)) {
-        return false;
-    }
     const RelaxedCapture relaxed(driver_);
     return driver_.discard(&ptr, &size, 1, 0, stream) == CUDA_SUCCESS;
 }
@@ -169,18 +185,13 @@ emm_status Manager::record_use(emm_deviceptr ptr, size_t size, emm_stream stream
     QueuedFrees::record_use(ptr, size, stream); // throws
     emm_block_info info = {};
     state_->allocations.find(ptr, info);
-    note_use(info.base);
+    forget_stream(info.base);
     return EMM_OK;
 }
 
-void Manager::note_use(emm_deviceptr base) {
+Manager::Streams::node_type Manager::forget_stream(emm_deviceptr base) noexcept {
     const std::lock_guard lock(mutex_);
-    used_elsewhere_.insert(base);
-}
-
-Manager::Uses::node_type Manager::forget_use(emm_deviceptr base) noexcept {
-    const std::lock_guard lock(mutex_);
-    return used_elsewhere_.extract(base);
+    return in_order_on_.extract(base);
 }
 
 // Programs that size themselves by these figures stay on the device; others allocate beyond them.
@@ -196,7 +207,8 @@ emm_status Manager::get_memory_info(size_t *ret_free, size_t *ret_total) {
 
 emm_status Manager::get_device_total(const emm_host &, int32_t, size_t device_bytes,
                                      const char *const *option_texts, size_t *ret_total) {
-    return limited_total(device_bytes, size_option(options, option_texts, "max", 0), ret_total);
+    *ret_total = std::min<uint64_t>(device_bytes, max_option(option_texts));
+    return EMM_OK;
 }
 
 // No handle of CUDA's names managed memory.
@@ -213,7 +225,7 @@ emm_status Manager::release_ipc_handle(const emm_ipc_handle *) {
 emm_status Manager::reset() {
     {
         const std::lock_guard lock(mutex_);
-        used_elsewhere_.clear();
+        in_order_on_.clear();
     }
     return QueuedFrees::reset();
 }

@@ -86,6 +86,8 @@ TEST_CASE("what is freed is discarded where the free's stream orders all its use
     CHECK(discards(stream, stream, false) == 1); // the use was that block's alone
     CHECK(discards(stream, EMM_STREAM_UNORDERED, false) == 0);
     CHECK(discards(EMM_STREAM_UNORDERED, stream, false) == 0); // its prefetch may be at work
+    CHECK(discards(other, stream, false) == 0);                // likewise
+    CHECK(discards(EMM_STREAM_PER_THREAD, EMM_STREAM_PER_THREAD, false) == 0); // whose?
     CHECK(discards(EMM_STREAM_LEGACY, EMM_STREAM_LEGACY, false) == 0); // CUDA forbids it there
 }
 
@@ -97,6 +99,14 @@ TEST_CASE("an export of managed memory is refused, and says who has memory to sh
     CHECK_THAT(emm_last_error()->text, ContainsSubstring("async:ipc=1"));
     CHECK(gpu.free(ptr, mib) == EMM_OK);
     CHECK(emm_get_ipc_handle(gpu.emm(), ptr, mib, &handle) == EMM_E_NOT_OWNED);
+}
+
+TEST_CASE("a limit of nothing is refused where it is chosen") {
+    emm_plugin_info info = {};
+    info.struct_size = sizeof info;
+    CHECK(emm_probe_plugin("managed:max=0", &info) == EMM_E_PLUGIN_SPEC);
+    CHECK_THAT(emm_last_error()->text, ContainsSubstring("option max: expected at least 1"));
+    CHECK(emm_probe_plugin("managed:max=1", &info) == EMM_OK);
 }
 
 // For EMM_PLUGIN=managed:max=1GiB.
