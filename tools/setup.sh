@@ -161,6 +161,7 @@ install_missing() {
 # NVIDIA publishes its headers on the Python registry too, 2 MB instead of a toolkit of gigabytes.
 cuda_wheel=nvidia-cuda-runtime==13.0.96
 cuda_crt_wheel=nvidia-cuda-crt==13.0.88 # what cuda_runtime_api.h includes
+nvtx_wheel=nvidia-nvtx==13.0.85         # the layer sanitize is built with it; toolkits before CUDA 13 lack a part
 
 # fetch_wheel WHEEL FOLDER: unpacks it there.
 fetch_wheel() {
@@ -180,6 +181,20 @@ fetch_cuda_headers() {
     cp -r "$scratch"/nvidia/*/include/. "$fetched_headers"
     rm -rf "$scratch"
     cuda_headers >/dev/null || stop "$cuda_wheel was fetched, yet it holds no usable cuda.h"
+    fetch_nvtx_headers
+}
+
+fetch_nvtx_headers() {
+    local scratch=$root/.cache/cuda/wheel
+    [ ! -f "$(cuda_headers)/nvtx3/nvToolsExtMem.h" ] && [ ! -d "$fetched_headers/nvtx3" ] || return 0
+    say "fetching NVTX's headers ($nvtx_wheel)"
+    if fetch_wheel "$nvtx_wheel" "$scratch"; then
+        mkdir -p "$fetched_headers"
+        cp -r "$scratch"/nvidia/*/include/nvtx3 "$fetched_headers"
+    else
+        say "... they could not be had: the layer sanitize is not built"
+    fi
+    rm -rf "$scratch"
 }
 
 # What some tests compile emm.hpp against, one on each side of a change of names. Tests that miss it
@@ -240,6 +255,7 @@ set_up() {
     say "looking for what emm is built with (seconds, if all is there)"
     install_missing "$needs"
     fetch_cuda_headers
+    fetch_nvtx_headers
 }
 
 # configure FOLDER [MESON OPTION...]: the options count when the folder is new. A whole build takes a third of the

@@ -1,0 +1,390 @@
+// sanitize: a layer that tells NVIDIA's compute-sanitizer what is allocated, by NVTX's memory
+// interface, so that memcheck finds accesses past a block and after its free in any plugin's
+// memory:
+//
+//     heap     an allocation or a mapping of the driver's, from the first block in it on
+//     region   a block, or the part of it that lies in one heap
+//
+// A block that is freed is one no more when the work that may use it is over: a free waits for its
+// stream, or for the context. Beside a capture it cannot, and what a graph keeps is used at each
+// launch: such a region stays until its addresses are handed out again. The tool forgets the heaps
+// that the driver gets back by itself.
+//
+// Without a tool the table has no slots, and costs nothing.
+#include "common/driver.h"
+#include "common/graph_hold.h"
+#include "common/streams.h"
+
+#include <emm/plugin_helpers.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <mutex>
+#include <nvtx3/nvToolsExtMem.h>
+#include <string>
+#include <utility>
+
+namespace emm::sanitize {
+namespace {
+
+using namespace common;
+
+struct SanitizeDriver : StreamDriver {
+    explicit SanitizeDriver(const emm_host &host) : StreamDriver(host) { expect_complete(); }
+
+    EMM_CUDA_REQUIRED(cuPointerGetAttributes);
+};
+
+// What the driver has at an address. Ids are not used twice.
+struct Range {
+    CUdeviceptr begin = 0;
+    size_t size = 0; // 0: nothing
+    unsigned long long id = 0;
+
+    CUdeviceptr end() const { return begin + size; }
+};
+
+struct Heap {
+    Range range;
+    nvtxMemHeapHandle_t handle;
+};
+
+struct Block {
+    size_t size = 0;
+    bool used_elsewhere = false; // record_use
+};
+
+class Manager {
+public:
+    Manager(const emm_host &host, const emm_context_info &info, const char *const *);
+    ~Manager();
+    Manager(const Manager &) = delete;
+    Manager &operator=(const Manager &) = delete;
+
+    emm_status memalloc(size_t size, emm_stream stream, emm_deviceptr *ret_ptr);
+    emm_status memfree(emm_deviceptr ptr, size_t size, emm_stream stream);
+    emm_status record_use(emm_deviceptr ptr, size_t size, emm_stream stream);
+    emm_status stream_notice(emm_stream stream, uint32_t notice);
+    emm_status trim(size_t keep_bytes, size_t *ret_released);
+    emm_status reset();
+
+private:
+    using Blocks = std::map<emm_deviceptr, Block>;
+
+    bool is_work_over(emm_stream stream, bool everywhere) noexcept;
+    Range range_at(emm_deviceptr ptr) const noexcept;
+    void add_block(Blocks::node_type block);
+    void tell_block(emm_deviceptr ptr, size_t size);
+    void tell_region(const Heap &heap, emm_deviceptr ptr, size_t size);
+    const Heap &heap_at(const Range &range);
+    void withdraw_block(emm_deviceptr ptr, size_t size) noexcept;
+    void withdraw_region(emm_deviceptr begin) noexcept;
+    void forget_lost_heaps() noexcept;
+    void forget_everything() noexcept;
+
+    const emm_plugin *const below;
+    emm_manager *const *const below_managers;
+    const std::string name_;
+    const SanitizeDriver driver_;
+    const nvtxDomainHandle_t domain_; // NULL: the tool asks for nothing
+    const PrivateStream waits_;
+    ContextWait wait_;
+    std::mutex mutex_; // around the rest, and what the tool is told
+    std::map<CUdeviceptr, Heap> heaps_;
+    Blocks live_, freed_; // freed_: told still
+    uint64_t told_ = 0;
+};
+
+Manager::Manager(const emm_host &host, const emm_context_info &info, const char *const *)
+    : below(info.below), below_managers(info.below_managers),
+      name_(std::string("emm") + (*info.pool ? " pool " : "") + info.pool), driver_(host),
+      domain_(nvtxDomainCreateA("emm")), waits_(driver_, info.cuda_context, info.context_id),
+      wait_(driver_, info.cuda_context) {}
+
+Manager::~Manager() {
+    forget_everything();
+    nvtxDomainDestroy(domain_);
+}
+
+emm_status Manager::memalloc(size_t size, emm_stream stream, emm_deviceptr *ret_ptr) {
+    Blocks made; // before the memory
+    made[0].size = size;
+    const emm_status status = EMM_BELOW(this, memalloc, size, stream, ret_ptr);
+    if (status < EMM_OK || !domain_) {
+        return status;
+    }
+    Blocks::node_type block = made.extract(made.begin());
+    block.key() = *ret_ptr;
+    try {
+        add_block(std::move(block));
+    } catch (...) {
+        EMM_BELOW(this, memfree, *ret_ptr, size, stream);
+        throw;
+    }
+    return status;
+}
+
+emm_status Manager::memfree(emm_deviceptr ptr, size_t size, emm_stream stream) {
+    Blocks::node_type block;
+    {
+        const std::lock_guard lock(mutex_);
+        const auto found = live_.find(ptr);
+        if (found != live_.end() && (size == 0 || size == found->second.size)) {
+            block = live_.extract(found);
+        }
+    }
+    if (block.empty()) { // it is refused there, or the tool asks for nothing
+        return EMM_BELOW(this, memfree, ptr, size, stream);
+    }
+    const Block its = block.mapped();
+    const bool is_over = is_work_over(stream, its.used_elsewhere);
+    {
+        const std::lock_guard lock(mutex_); // before another thread can have the address
+        freed_.insert(std::move(block));
+        if (is_over) {
+            withdraw_block(ptr, its.size);
+            block = freed_.extract(ptr);
+        }
+    }
+    const emm_status status = EMM_BELOW(this, memfree, ptr, size, stream);
+    if (status < EMM_OK) {
+        const std::lock_guard lock(mutex_);
+        live_.insert(is_over ? std::move(block) : freed_.extract(ptr));
+        if (is_over) {
+            tell_block(ptr, its.size);
+        }
+    }
+    return status;
+}
+
+// Waits for it, except beside a capture.
+bool Manager::is_work_over(emm_stream stream, bool everywhere) noexcept {
+    const RelaxedCapture relaxed(driver_);
+    if (everywhere || stream == EMM_STREAM_UNORDERED) {
+        return wait_.unless_capturing(waits_) == CUDA_SUCCESS &&
+               driver_.cuStreamSynchronize(waits_) == CUDA_SUCCESS;
+    }
+    try {
+        return !capture_of(driver_, stream).active &&
+               driver_.cuStreamSynchronize(stream) == CUDA_SUCCESS;
+    } catch (const PluginError &) {
+        return false;
+    }
+}
+
+Range Manager::range_at(emm_deviceptr ptr) const noexcept {
+    Range range;
+    CUpointer_attribute which[] = {CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+                                   CU_POINTER_ATTRIBUTE_RANGE_SIZE, CU_POINTER_ATTRIBUTE_BUFFER_ID};
+    void *values[] = {&range.begin, &range.size, &range.id};
+    const RelaxedCapture relaxed(driver_);
+    return driver_.cuPointerGetAttributes(3, which, values, ptr) == CUDA_SUCCESS && range.begin
+               ? range
+               : Range();
+}
+
+// What overlaps it was freed in a capture, and is over now.
+void Manager::add_block(Blocks::node_type block) {
+    const emm_deviceptr ptr = block.key(), end = ptr + block.mapped().size;
+    const std::lock_guard lock(mutex_);
+    auto old = freed_.lower_bound(end);
+    while (old != freed_.begin() && std::prev(old)->first + std::prev(old)->second.size > ptr) {
+        old = std::prev(old);
+        withdraw_block(old->first, old->second.size);
+        old = freed_.erase(old);
+    }
+    tell_block(ptr, block.mapped().size);
+    live_.insert(std::move(block));
+}
+
+void Manager::tell_block(emm_deviceptr ptr, size_t size) {
+    for (size_t done = 0; done < size;) {
+        const Range range = range_at(ptr + done);
+        if (range.size == 0) {
+            return;
+        }
+        const size_t part = std::min<size_t>(size - done, range.end() - (ptr + done));
+        tell_region(heap_at(range), ptr + done, part);
+        done += part;
+    }
+}
+
+void Manager::tell_region(const Heap &heap, emm_deviceptr ptr, size_t size) {
+    nvtxMemVirtualRangeDesc_t region = {};
+    region.size = size;
+    region.ptr = reinterpret_cast<const void *>(ptr);
+    nvtxMemRegionsRegisterBatch_t batch = {};
+    batch.extCompatID = NVTX_EXT_COMPATID_MEM;
+    batch.structSize = sizeof batch;
+    batch.regionType = NVTX_MEM_TYPE_VIRTUAL_ADDRESS;
+    batch.heap = heap.handle;
+    batch.regionCount = 1;
+    batch.regionDescElementSize = sizeof region;
+    batch.regionDescElements = &region;
+    nvtxMemRegionsRegister(domain_, &batch);
+
+    const std::string text = name_ + " block " + std::to_string(++told_);
+    nvtxMemRegionNameDesc_t name = {};
+    name.regionRefType = NVTX_MEM_REGION_REF_TYPE_POINTER;
+    name.nameType = NVTX_MESSAGE_TYPE_ASCII;
+    name.region.pointer = region.ptr;
+    name.name.ascii = text.c_str();
+    nvtxMemRegionsNameBatch_t names = {};
+    names.extCompatID = NVTX_EXT_COMPATID_MEM;
+    names.structSize = sizeof names;
+    names.regionCount = 1;
+    names.regionElementSize = sizeof name;
+    names.regionElements = &name;
+    nvtxMemRegionsName(domain_, &names);
+}
+
+// The heap of the range. If the tool does not know it yet, the blocks that live in it are told too:
+// those whose memory was given back and came again, in a pause.
+const Heap &Manager::heap_at(const Range &range) {
+    const auto known = heaps_.find(range.begin);
+    if (known != heaps_.end() && known->second.range.size == range.size &&
+        known->second.range.id == range.id) {
+        return known->second;
+    }
+    auto old = heaps_.lower_bound(range.end());
+    while (old != heaps_.begin() && std::prev(old)->second.range.end() > range.begin) {
+        old = heaps_.erase(std::prev(old));
+    }
+    Heap &heap = heaps_[range.begin];
+    nvtxMemVirtualRangeDesc_t bytes = {};
+    bytes.size = range.size;
+    bytes.ptr = reinterpret_cast<const void *>(range.begin);
+    nvtxMemHeapDesc_t desc = {};
+    desc.extCompatID = NVTX_EXT_COMPATID_MEM;
+    desc.structSize = sizeof desc;
+    desc.usage = NVTX_MEM_HEAP_USAGE_TYPE_SUB_ALLOCATOR;
+    desc.type = NVTX_MEM_TYPE_VIRTUAL_ADDRESS;
+    desc.typeSpecificDescSize = sizeof bytes;
+    desc.typeSpecificDesc = &bytes;
+    desc.messageType = NVTX_MESSAGE_TYPE_ASCII;
+    desc.message.ascii = name_.c_str();
+    heap = {range, nvtxMemHeapRegister(domain_, &desc)};
+    for (const Blocks *const blocks : {&live_, &freed_}) {
+        for (auto block = blocks->lower_bound(range.end()); block != blocks->begin();) {
+            --block;
+            const emm_deviceptr begin = std::max(block->first, range.begin);
+            const emm_deviceptr end = std::min(block->first + block->second.size, range.end());
+            if (end <= begin) {
+                break;
+            }
+            tell_region(heap, begin, end - begin);
+        }
+    }
+    return heap;
+}
+
+// Its regions begin where it does, and with each heap inside; those of a heap that the driver has
+// back went with it.
+void Manager::withdraw_block(emm_deviceptr ptr, size_t size) noexcept {
+    auto heap = heaps_.upper_bound(ptr);
+    if (heap != heaps_.begin() && std::prev(heap)->second.range.end() > ptr) {
+        withdraw_region(ptr);
+    }
+    for (; heap != heaps_.end() && heap->first < ptr + size; ++heap) {
+        withdraw_region(heap->first);
+    }
+}
+
+void Manager::withdraw_region(emm_deviceptr begin) noexcept {
+    nvtxMemRegionRef_t region = {};
+    region.pointer = reinterpret_cast<const void *>(begin);
+    nvtxMemRegionsUnregisterBatch_t batch = {};
+    batch.extCompatID = NVTX_EXT_COMPATID_MEM;
+    batch.structSize = sizeof batch;
+    batch.refType = NVTX_MEM_REGION_REF_TYPE_POINTER;
+    batch.refCount = 1;
+    batch.refElementSize = sizeof region;
+    batch.refElements = &region;
+    nvtxMemRegionsUnregister(domain_, &batch);
+}
+
+emm_status Manager::record_use(emm_deviceptr ptr, size_t size, emm_stream stream) {
+    const emm_status status = EMM_BELOW(this, record_use, ptr, size, stream);
+    const std::lock_guard lock(mutex_);
+    const auto after = live_.upper_bound(ptr);
+    if (status >= EMM_OK && after != live_.begin()) {
+        std::prev(after)->second.used_elsewhere = true;
+    }
+    return status;
+}
+
+emm_status Manager::stream_notice(emm_stream stream, uint32_t notice) {
+    const emm_status status = EMM_BELOW(this, stream_notice, stream, notice);
+    if (notice == EMM_STREAM_CAPTURE_BEGINS && status >= EMM_OK) {
+        wait_.capture_begins();
+    } else if (notice == EMM_STREAM_CAPTURE_ENDS) {
+        wait_.capture_ends();
+    }
+    return status;
+}
+
+emm_status Manager::trim(size_t keep_bytes, size_t *ret_released) {
+    const emm_status status = EMM_BELOW(this, trim, keep_bytes, ret_released);
+    forget_lost_heaps();
+    return status;
+}
+
+void Manager::forget_lost_heaps() noexcept {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(heaps_, [this](const auto &each) {
+        const Range &range = each.second.range;
+        const Range now = range_at(range.begin);
+        return now.begin != range.begin || now.size != range.size || now.id != range.id;
+    });
+}
+
+emm_status Manager::reset() {
+    forget_everything();
+    return EMM_OK;
+}
+
+// While the memory is there still.
+void Manager::forget_everything() noexcept {
+    forget_lost_heaps();
+    const std::lock_guard lock(mutex_);
+    for (const Blocks *const blocks : {&live_, &freed_}) {
+        for (const auto &[ptr, block] : *blocks) {
+            withdraw_block(ptr, block.size);
+        }
+    }
+    for (const auto &[begin, heap] : heaps_) {
+        nvtxMemHeapUnregister(domain_, heap.handle);
+    }
+    live_.clear();
+    freed_.clear();
+    heaps_.clear();
+}
+
+// Without a tool.
+struct Nothing {
+    Nothing(const emm_host &, const emm_context_info &, const char *const *) {}
+};
+
+constexpr const char *says =
+    "Tells compute-sanitizer of each block, so that it checks inside pools";
+
+} // namespace
+} // namespace emm::sanitize
+
+EMM_LAYER_ENTRY(const emm_host *) {
+    using namespace emm::sanitize;
+    static const emm_plugin table = [] {
+        const char *const tool = secure_getenv("NVTX_INJECTION64_PATH");
+        if (tool && *tool) {
+            return emm::make_plugin<Manager>("sanitize", EMM_VERSION, says,
+                                             ~EMM_PLUGIN_STREAM_ORDERED);
+        }
+        emm_plugin idle =
+            emm::make_plugin<Nothing>("sanitize", EMM_VERSION, says, ~EMM_PLUGIN_NEEDS_CURRENT);
+        idle.memalloc = nullptr;
+        idle.memfree = nullptr;
+        return idle;
+    }();
+    return &table;
+}
