@@ -36,6 +36,7 @@ constexpr core::Sharing sharing_for_core = {&end_sharing, &sharing::set_imports_
     core::on_serving = &monitor::announce;
     core::ask_neighbours = &monitor::ask_neighbours;
     driver::give_back_idle = &core::give_back_idle;
+    driver::ask_own_group = &monitor::ask_own_group;
 }
 
 emm_status emm_context_current(emm_context **ret_context) {

@@ -104,12 +104,12 @@ bool Account::cover(uint64_t copy, int32_t device, uint64_t bytes) noexcept {
     }
 }
 
-void Account::settle(uint64_t copy, int32_t device, uint64_t used) noexcept {
+void Account::settle(uint64_t copy, int32_t device, uint64_t used, bool keeps_reserve) noexcept {
     const std::lock_guard lock(mutex_);
     const auto found = devices_.find(device);
     if (found != devices_.end() && found->second.copies.count(copy) != 0) {
         found->second.copies[copy] = used;
-        settle_share(device, found->second);
+        settle_share(device, found->second, keeps_reserve);
     }
 }
 

@@ -101,7 +101,7 @@ public:
     // For a further copy of libemm that counts here: what it has taken of a device in all, whether
     // it may have so much, and what counts beside that.
     bool cover(uint64_t copy, int32_t device, uint64_t bytes) noexcept;
-    void settle(uint64_t copy, int32_t device, uint64_t used) noexcept;
+    void settle(uint64_t copy, int32_t device, uint64_t used, bool keeps_reserve) noexcept;
     Others others_of(uint64_t copy, int32_t device) noexcept;
     // Asks the driver for the sizes of the device's pools again: they may have become smaller.
     void refresh(int32_t device) noexcept;

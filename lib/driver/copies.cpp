@@ -3,6 +3,7 @@
 // dl_iterate_phdr holds is the process's, whichever copy asks: two copies do not look at once.
 #include "driver/copies.h"
 
+#include "driver/shared_group.h"
 #include "observe/descriptors.h"
 #include "observe/log.h"
 #include "observe/process.h"
@@ -22,7 +23,7 @@ namespace {
 
 constexpr char page_name[] = "emm-account";
 constexpr uint64_t page_mark = 0x656d6d'61636374'00; // "emmacct"
-constexpr uint64_t calls_version = 1;
+constexpr uint64_t calls_version = 2;
 constexpr size_t most_copies = 16;
 
 struct Page {
@@ -69,13 +70,21 @@ void give_back(uint64_t copy) {
     visit_joined(copy, [](const CopyCalls &calls) { calls.give_back(0); });
 }
 
+void publish_own_socket(uint64_t random) {
+    if (const GroupFile *const group = group_of_process.load(std::memory_order_acquire)) {
+        group->state().members[group->member()].random = random;
+    }
+}
+
 constexpr CopyCalls own_calls = {
     calls_version,
     &join,
     [](uint64_t copy, int32_t device, uint64_t bytes) {
         return account().cover(copy, device, bytes);
     },
-    [](uint64_t copy, int32_t device, uint64_t used) { account().settle(copy, device, used); },
+    [](uint64_t copy, int32_t device, uint64_t used, bool keeps_reserve) {
+        account().settle(copy, device, used, keeps_reserve);
+    },
     [](int32_t device) { return account().bound(device); },
     [](uint64_t copy, int32_t device, uint64_t *ret_processes, uint64_t *ret_copies) {
         const Others others = account().others_of(copy, device);
@@ -83,24 +92,35 @@ constexpr CopyCalls own_calls = {
         *ret_copies = others.copies;
     },
     [](int32_t device, uint64_t bytes) { account().set_bound(device, bytes); },
+    &publish_own_socket,
+    [] { return ask_own_group(); },
     &refresh,
     &give_back};
+
+// Those of the first copy, which may be this one.
+const CopyCalls &calls_of_first() {
+    const CopyCalls *const calls = first;
+    return calls ? *calls : own_calls;
+}
 
 class CopysShare : public Share {
 public:
     explicit CopysShare(int32_t device) : device_(device) {}
-    bool cover(uint64_t bytes) noexcept override { return calls().cover(number, device_, bytes); }
-    void settle(uint64_t used, bool) noexcept override { calls().settle(number, device_, used); }
-    uint64_t bound() const noexcept override { return calls().bound(device_); }
-    void set_bound(uint64_t bytes) noexcept override { calls().set_bound(device_, bytes); }
+    bool cover(uint64_t bytes) noexcept override {
+        return calls_of_first().cover(number, device_, bytes);
+    }
+    void settle(uint64_t used, bool keeps_reserve) noexcept override {
+        calls_of_first().settle(number, device_, used, keeps_reserve);
+    }
+    uint64_t bound() const noexcept override { return calls_of_first().bound(device_); }
+    void set_bound(uint64_t bytes) noexcept override { calls_of_first().set_bound(device_, bytes); }
     Others others() noexcept override {
         Others others;
-        calls().others(number, device_, &others.processes, &others.copies);
+        calls_of_first().others(number, device_, &others.processes, &others.copies);
         return others;
     }
 
 private:
-    static const CopyCalls &calls() { return *first.load(); }
     const int32_t device_;
 };
 
@@ -200,6 +220,14 @@ bool ask_copies() noexcept {
         has_any = true;
     });
     return has_any;
+}
+
+void publish_socket(uint64_t random) noexcept {
+    calls_of_first().publish_socket(random);
+}
+
+bool ask_group() noexcept {
+    return calls_of_first().ask_group();
 }
 
 } // namespace emm::driver

@@ -144,12 +144,10 @@ emm_status join(std::string_view name, const Devices &devices) {
     return EMM_OK;
 }
 
-void count_at_first_copy(const Devices &devices) {
-    for (size_t i = 0; i < devices.limited.size(); i++) {
-        if (devices.limited[i].bound != 0) {
-            const auto device = static_cast<int32_t>(i);
-            account().set_share(device, share_of_first_copy(device).release()); // for good
-        }
+// Also of devices without a bound: they may get one.
+void count_at_first_copy(int devices) {
+    for (int32_t device = 0; device < devices; device++) {
+        account().set_share(device, share_of_first_copy(device).release()); // for good
     }
 }
 
@@ -166,20 +164,25 @@ void set_bounds(const Devices &devices) {
 emm_status read_limits(const Driver &driver) {
     const std::string_view text = observe::environment("EMM_LIMIT");
     const std::string_view name = observe::environment("EMM_LIMIT_SHARED");
-    if (text.empty()) {
-        return name.empty() ? EMM_OK
-                            : observe::refuse("EMM_LIMIT_SHARED: expected EMM_LIMIT beside it, "
-                                              "found none");
+    if (text.empty() && !name.empty()) {
+        return observe::refuse("EMM_LIMIT_SHARED: expected EMM_LIMIT beside it, found none");
     }
+    if (!is_counted()) {
+        return EMM_OK;
+    }
+    int count = 0;
     Devices devices;
-    EMM_TRY(apply_text(driver, text, "EMM_LIMIT (emm run --limit): ", devices));
+    EMM_TRY(EMM_DRIVER_CALL(driver, cuDeviceGetCount, &count));
+    if (!text.empty()) {
+        EMM_TRY(apply_text(driver, text, "EMM_LIMIT (emm run --limit): ", devices));
+    }
     const std::lock_guard lock(limits_mutex);
     static bool are_read = false;
     if (are_read) {
         return EMM_OK;
     }
     if (!is_first_copy()) {
-        count_at_first_copy(devices);
+        count_at_first_copy(count);
     } else if (!name.empty()) {
         EMM_TRY(join(name, devices));
     } else {

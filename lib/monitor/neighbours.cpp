@@ -80,21 +80,19 @@ size_t wait_for(std::vector<pollfd> asked) {
 
 } // namespace
 
-bool ask_neighbours() noexcept {
+bool ask_own_group() noexcept {
     const driver::GroupFile *const group = driver::group_of_process.load(std::memory_order_acquire);
     try {
-        const bool has_copy = driver::ask_copies();
-        return (group && wait_for(ask_all(*group)) != 0) || has_copy;
+        return group && wait_for(ask_all(*group)) != 0;
     } catch (const std::exception &error) {
         observe::log(EMM_LOG_DEBUG, "the processes of the group are not asked: {}", error.what());
         return false;
     }
 }
 
-void publish(uint64_t random) noexcept {
-    if (const driver::GroupFile *const group = driver::group_of_process.load()) {
-        group->state().members[group->member()].random = random;
-    }
+bool ask_neighbours() noexcept {
+    const bool has_copy = driver::ask_copies();
+    return driver::ask_group() || has_copy;
 }
 
 } // namespace emm::monitor

@@ -1,14 +1,12 @@
 #pragma once
 
-#include <cstdint>
-
 namespace emm::monitor {
 
-// The processes that share this one's budget may ask it at its socket, with that number in the
-// name.
-void publish(uint64_t random) noexcept;
+// Whether any process that shares this one's budget has been asked to give back what it keeps, and
+// has answered: of the group that this copy of libemm is a member of.
+bool ask_own_group() noexcept;
 
-// Whether any of them has been asked to give back what it keeps, and has answered.
+// The same for all copies of libemm in this process, and their managers.
 bool ask_neighbours() noexcept;
 
 } // namespace emm::monitor

@@ -10,10 +10,10 @@
 // Its end: it finds that the program has closed its socket, or may have no descriptors any more.
 #include "monitor/server.h"
 
+#include "driver/copies.h"
 #include "driver/driver.h"
 #include "monitor/answer.h"
 #include "monitor/collector.h"
-#include "monitor/neighbours.h"
 #include "monitor/protocol.h"
 #include "observe/environment.h"
 #include "observe/error.h"
@@ -143,7 +143,7 @@ bool open_socket() noexcept {
         observe::log(EMM_LOG_DEBUG, "emm top cannot ask this process: socket: {}",
                      std::strerror(error));
     } else {
-        publish(random);
+        driver::publish_socket(random);
     }
     return error == 0;
 }

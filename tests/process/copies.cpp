@@ -2,12 +2,15 @@
 // EMM_LIMIT allows of a device.
 //
 //     copies LIBEMM first|second|at-once|namespace|interposer
+//     copies LIBEMM DEVICE
 //
 // Which one begins: LIBEMM, a copy of that file, both at once (each with a driver in a namespace of
 // dlmopen), or LIBEMM because `emm run` has loaded it. Needs EMM_LIMIT and the simulated driver.
+// With a DEVICE the program does what it reads, and serves with a copy from its first step on.
 #include <emm/cuda.h>
 #include <emm/emm.h>
 
+#include <cctype>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -46,7 +49,9 @@ public:
           alloc_(FIND(library_, emm_memalloc)), free_(FIND(library_, emm_memfree)),
           trim_(FIND(library_, emm_trim)), account_(FIND(library_, emm_get_device_account)) {}
 
-    void begin() { REQUIRE(FIND(library_, emm_context_for_device)(0, &context_) == EMM_OK); }
+    void begin(int32_t device = 0) {
+        REQUIRE(FIND(library_, emm_context_for_device)(device, &context_) == EMM_OK);
+    }
     bool take() {
         emm_deviceptr ptr = 0;
         const emm_status status = alloc_(context_, piece, EMM_STREAM_UNORDERED, &ptr);
@@ -145,6 +150,27 @@ void serve_each_other(Copy &one, Copy &other, bool is_one_driver) {
     REQUIRE(one.account().used_bytes == 0 && other.account().used_bytes == 0);
 }
 
+// "one fill", "other free": tells how many MiB that copy then has.
+int follow(Copy &one, Copy &other, int32_t device) {
+    one.account(); // it is the first
+    other.account();
+    std::puts("ready");
+    std::fflush(stdout);
+    char who[8], what[8];
+    while (std::scanf("%7s %7s", who, what) == 2) {
+        Copy &copy = std::strcmp(who, "one") == 0 ? one : other;
+        copy.begin(device);
+        while (std::strcmp(what, "fill") == 0 && copy.take()) {
+        }
+        if (std::strcmp(what, "free") == 0) {
+            copy.free_all();
+        }
+        std::printf("%llu\n", static_cast<unsigned long long>(copy.bytes() / mib));
+        std::fflush(stdout);
+    }
+    return 0;
+}
+
 } // namespace
 
 int main(int argc, char *argv[]) {
@@ -157,6 +183,9 @@ int main(int argc, char *argv[]) {
     const bool is_one_driver = how != "namespace";
     Copy one(argv[1], !is_one_driver), other(path, !is_one_driver);
     std::filesystem::remove_all(folder);
+    if (std::isdigit(how[0])) {
+        return follow(one, other, std::stoi(how));
+    }
     if (how == "interposer") {
         void *const driver = dlopen("libcuda.so.1", RTLD_NOW);
         REQUIRE(FIND(driver, cuInit)(0) == CUDA_SUCCESS);

@@ -12,6 +12,7 @@ import unittest
 import emm_program
 from top_programs import HOLDER, Holder, environment, until
 
+COPIES, LIBEMM = os.environ["EMM_TEST_COPIES"], os.environ["EMM_TEST_LIBEMM"]
 LIMIT = 512  # MiB
 SIM = "memory=4GiB"
 
@@ -199,6 +200,55 @@ class Shared(Budget):
         self.assertIn("found 5", self.start(EMM_LIMIT_SHARED="job"))
         file.chmod(0o644)
         self.assertIn("found mode 0644", self.start(EMM_LIMIT_SHARED="job"))
+
+
+class Copies(Budget):
+    """Two copies of libemm in one process, of which "one" has read the limits first."""
+
+    def copies(self, device=0, **variables):
+        build = pathlib.Path(LIBEMM).parents[1]
+        variables = {"EMM_SIM": SIM, "EMM_PLUGIN": f"{build}/plugins/pool/libemm-pool.so", "EMM_LIMIT_FOLDER": self.folder,
+                     "EMM_DRIVER": f"{build}/tools/simcuda/libcuda.so.1", **variables}
+        process = subprocess.Popen([COPIES, LIBEMM, str(device)], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                   env=environment(**variables))
+        self.addCleanup(process.communicate)
+        self.assertEqual(process.stdout.readline(), "ready\n")
+        return process
+
+    def step(self, process, step):
+        """How many MiB that copy then has."""
+        process.stdin.write(step + "\n")
+        process.stdin.flush()
+        return int(process.stdout.readline())
+
+    def test_the_caches_of_neighbours_are_asked_for_before_any_copy_is_refused(self):
+        for copy in ("one", "other"):
+            with self.subTest(copy):
+                keeper = self.member("hold=400", name=copy)
+                copies = self.copies(EMM_LIMIT=f"{LIMIT}MiB", EMM_LIMIT_SHARED=copy)
+                self.assertGreaterEqual(self.step(copies, f"{copy} fill"), LIMIT * 0.95)
+                self.assertLessEqual(self.ask(keeper, "fill"), LIMIT * 0.05)
+
+    def test_neighbours_obtain_what_any_copy_keeps(self):
+        for copy in ("one", "other"):
+            with self.subTest(copy):
+                copies = self.copies(EMM_LIMIT=f"{LIMIT}MiB", EMM_LIMIT_SHARED=copy)
+                self.step(copies, f"{copy} fill")
+                self.assertEqual(self.step(copies, f"{copy} free"), 0)
+                self.assertGreaterEqual(self.ask(self.member(name=copy), "fill"), LIMIT * 0.99)
+
+    def test_a_limit_that_is_added_holds_for_all_copies_whichever_answers(self):
+        first_gpu = emm_program.answer("info", EMM_SIM=SIM)["driver"]["devices"][0]["uuid"]
+        for device, variables in ((0, {"EMM_DRIVER_METER": "1"}),
+                                  (1, {"EMM_LIMIT": f"GPU-{first_gpu}=1GiB", "EMM_SIM": f"{SIM},devices=2"})):
+            for answers, other in (("one", "other"), ("other", "one")):
+                with self.subTest(answers=answers, **variables):
+                    copies = self.copies(device, **variables)
+                    self.step(copies, f"{answers} begin")
+                    done = self.limit(copies.pid, f"{LIMIT}MiB")
+                    self.assertEqual(done.returncode, 0, done.stderr)
+                    self.assertLessEqual(self.step(copies, f"{other} fill"), LIMIT)
+                    self.assertLessEqual(self.step(copies, f"{answers} fill"), LIMIT * 0.05)
 
 
 class Changed(Budget):

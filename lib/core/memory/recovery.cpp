@@ -104,7 +104,8 @@ bool did_neighbours_give(int32_t device, size_t size) noexcept {
         return false;
     }
     const driver::Account::Figures its = driver::account().figures(device);
-    return its.others.sum() != 0 && its.used + size + most_rounding > its.bound && ask_neighbours();
+    return its.bound != 0 && its.others.sum() != 0 && its.used + size + most_rounding > its.bound &&
+           ask_neighbours();
 }
 
 } // namespace
