@@ -243,8 +243,9 @@ emm_status get_stats(emm_context &context, emm_stats *ret_stats) noexcept {
     status = filled.conclude(context, status, "get_stats");
     EMM_TRY(status);
     if (context.selection->plugin->plugin().defaults(loader::Slot::memhostalloc)) {
-        stats.host_live_bytes = defaults_of(context).pinned_bytes();
-        stats.host_reserved_bytes = stats.host_live_bytes;
+        const uint64_t pinned = defaults_of(context).pinned_bytes(); // layers have their own beside
+        stats.host_live_bytes += pinned;
+        stats.host_reserved_bytes += pinned;
     }
     emm_copy_sized(ret_stats, &stats);
     return status;

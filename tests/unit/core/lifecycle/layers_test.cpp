@@ -100,6 +100,17 @@ TEST_CASE("a layer reaches a slot that the host fills below it, and its pinned m
     CHECK(emm_memhostfree(context, host, 4096, 0, EMM_STREAM_UNORDERED) == EMM_OK);
 }
 
+TEST_CASE("pinned memory of a layer's own counts beside what the host hands out below it") {
+    emm_context *const context = context_on("pinning+good");
+    void *host = nullptr;
+    REQUIRE(emm_memhostalloc(context, 4096, 0, &host, nullptr) == EMM_OK);
+    emm_stats stats = {};
+    stats.struct_size = sizeof stats;
+    REQUIRE(emm_get_stats(context, &stats) == EMM_OK);
+    CHECK(stats.host_live_bytes == 2 * 4096);
+    CHECK(stats.host_reserved_bytes == 8192 + 4096);
+}
+
 TEST_CASE("a reset goes from the outermost layer down where the plugin has one") {
     emm_context *const context = context_on("outer+inner+passthrough");
     said();
