@@ -70,10 +70,6 @@ emm_status conclude_overrun(const emm_context &context, const char *slot, size_t
                          plugin.kind(), plugin.name, slot, size);
 }
 
-emm_status conclude_own_exception(const char *slot) noexcept {
-    return observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "{}: out of host memory", slot);
-}
-
 emm_status conclude_unreachable(emm_context &context, CUresult result) noexcept {
     if (driver::is_late(result)) {
         context.state.fetch_or(state_retired, std::memory_order_relaxed);

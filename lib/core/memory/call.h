@@ -32,9 +32,6 @@ namespace emm::core {
 [[gnu::cold]] emm_status conclude_overrun(const emm_context &context, const char *slot,
                                           size_t size) noexcept;
 
-// A slot that the host fills itself ran out of memory.
-[[gnu::cold]] emm_status conclude_own_exception(const char *slot) noexcept;
-
 // The context could not be made current: it has died, or the driver has gone.
 [[gnu::cold]] emm_status conclude_unreachable(emm_context &context, CUresult result) noexcept;
 
@@ -51,12 +48,12 @@ emm_status call_of(emm_context &context, const loader::Plugin &plugin, emm_manag
     }
     const char *const name = loader::slot_names[static_cast<unsigned>(slot)];
     const Uncancelled uncancelled;
+    if (plugin.defaults(slot)) { // the host describes its own failures
+        const emm_status status = (plugin.table.*function)(self, arguments...);
+        observe::take_plugin_word(); // which is for a layer over it
+        return status;
+    }
     try {
-        if (plugin.defaults(slot)) { // the host describes its own failures
-            const emm_status status = (plugin.table.*function)(self, arguments...);
-            observe::take_plugin_word(); // which is for a layer over it
-            return status;
-        }
         const observe::Running running(plugin.running_text(slot));
         std::optional<driver::Current> current;
         // Of the whole stack: a layer may call those below it.
@@ -75,8 +72,7 @@ emm_status call_of(emm_context &context, const loader::Plugin &plugin, emm_manag
         return conclude(context, plugin.filler(slot), (plugin.table.*function)(self, arguments...),
                         name);
     } catch (...) {
-        return plugin.defaults(slot) ? conclude_own_exception(name)
-                                     : conclude_exception(plugin.filler(slot), name);
+        return conclude_exception(plugin.filler(slot), name);
     }
 }
 

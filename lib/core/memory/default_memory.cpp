@@ -373,9 +373,13 @@ emm_status described(emm_status status) {
 // The slot of a member: `self` is the context's DefaultMemory.
 template <auto member> struct Of;
 template <class... Arguments, emm_status (DefaultMemory::*member)(Arguments...)> struct Of<member> {
-    static emm_status slot(emm_manager *self, Arguments... arguments) {
-        const Uncancelled uncancelled; // a layer may call it
-        const emm_status status = (reinterpret_cast<DefaultMemory *>(self)->*member)(arguments...);
+    // A layer may call it, in C and with a lock of its own held.
+    static emm_status slot(emm_manager *self, Arguments... arguments) noexcept {
+        const Uncancelled uncancelled;
+        const emm_status status =
+            observe::with_memory("no memory for the host's record of it", [&] {
+                return (reinterpret_cast<DefaultMemory *>(self)->*member)(arguments...);
+            });
         return status < EMM_OK ? described(status) : status;
     }
 };
@@ -384,9 +388,8 @@ template <class... Arguments> emm_status nothing_to_do(Arguments...) {
     return EMM_OK;
 }
 
-emm_status not_supported(const char *what) {
-    return described(
-        observe::fail(EMM_E_NOT_SUPPORTED, 0, std::string("this plugin does not ") + what));
+emm_status not_supported(const char *what) noexcept {
+    return described(observe::fail(EMM_E_NOT_SUPPORTED, 0, "this plugin does not {}", what));
 }
 
 emm_plugin make_table() {

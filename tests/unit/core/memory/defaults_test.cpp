@@ -2,10 +2,35 @@
 #include "../driver_calls.h"
 #include "../recorder.h"
 #include "catch.h"
+#include "core/memory/default_memory.h"
 #include "core/record/context.h"
 
 #include <cstdlib>
+#include <new>
 #include <sys/mman.h>
+
+// A sanitizer has its own of these functions.
+#if EMM_TEST_FAILS_ALLOCATIONS
+namespace {
+thread_local bool has_memory = true;
+}
+
+void *operator new(size_t size) {
+    void *const memory = has_memory ? std::malloc(size) : nullptr;
+    if (!memory) {
+        throw std::bad_alloc();
+    }
+    return memory;
+}
+
+void operator delete(void *memory) noexcept {
+    std::free(memory);
+}
+
+void operator delete(void *memory, size_t) noexcept {
+    std::free(memory);
+}
+#endif
 
 namespace {
 
@@ -99,6 +124,37 @@ TEST_CASE("without the mapped flag there is no device address") {
     CHECK(device == 0);
     CHECK(emm_memhostalloc(context, 4096, 0, &host, nullptr) == EMM_OK);
 }
+
+#if EMM_TEST_FAILS_ALLOCATIONS
+// The layer that calls it may be C, and hold a lock.
+TEST_CASE("without memory a slot that the host fills answers a status, and throws nothing") {
+    emm_context *context = recorded_context();
+    const emm_plugin &slots = emm::core::default_slots();
+    emm_manager *const self = context->defaults;
+    const auto status_of = [](auto call) {
+        has_memory = false;
+        emm_status status = EMM_OK;
+        try {
+            status = call();
+        } catch (...) {
+            status = EMM_E_PLUGIN_EXCEPTION;
+        }
+        has_memory = true;
+        return status;
+    };
+    void *host = nullptr;
+    emm_deviceptr device = 0;
+    emm_block_info block = {};
+    CHECK(status_of([&] { return slots.memhostalloc(self, 4096, 0, &host, &device); }) ==
+          EMM_E_OUT_OF_HOST_MEMORY);
+    CHECK(status_of([&] { return slots.mempin(self, &block, 4096, 0, &device); }) ==
+          EMM_E_OUT_OF_HOST_MEMORY);
+    CHECK(status_of([&] { return slots.memallocmanaged(self, 4096, 0, &device); }) ==
+          EMM_E_OUT_OF_HOST_MEMORY);
+    CHECK(status_of([&] { return slots.query(self, 4096, &block); }) == EMM_E_NOT_SUPPORTED);
+    CHECK(status_of([&] { return slots.set_access(self, 1, 0); }) == EMM_E_NOT_SUPPORTED);
+}
+#endif
 
 TEST_CASE("a stale free of pinned memory is refused without harm") {
     emm_context *context = recorded_context();
