@@ -383,12 +383,13 @@ EMM_API emm_status emm_context_reset(emm_context *context);
  * alone, and keeps its addresses: pointers, views and graphs stay true. `flags`: EMM_PAUSE_KEEP or
  * EMM_PAUSE_DISCARD, and EMM_PAUSE_UNSHARED if need be (emm/plugin.h). Pinned and managed memory,
  * and device memory whose export has not ended, stay. *ret_released, which may be NULL, gets the
- * bytes that went back; 0 of a pool that is paused already. The work that is on the device is
+ * bytes that went back. The work that is on the device is
  * waited for. From then on the program puts no work on this memory until emm_context_resume has
  * succeeded. Frees go on, and so do a reset, which ends the pause, and a retirement; allocations
  * and exports answer EMM_E_PAUSED, or wait where the plugin's options say so.
- * If one of several pools cannot be paused, those that were are resumed. A capture that is not
- * announced may be invalidated by both calls.
+ * If one of several pools cannot be paused, those that this call has paused are resumed. A capture
+ * that is not announced may be invalidated by both calls.
+ *   EMM_S_IGNORED              (pause) all of them were paused already: *ret_released is 0
  *   EMM_E_OUT_OF_HOST_MEMORY   (pause) none for the copy of EMM_PAUSE_KEEP
  *   EMM_E_OUT_OF_MEMORY        (resume) the device has not enough; try again, or pool by pool: what
  *                              has been resumed stays so
@@ -400,8 +401,12 @@ EMM_API emm_status emm_context_reset(emm_context *context);
  */
 EMM_API emm_status emm_context_pause(emm_context *context, uint32_t flags, size_t *ret_released);
 
-/* Takes device memory behind the same addresses again. `flags`: 0 or EMM_RESUME_KEEP_COPY. The
- * memory may be used at once. Not paused: a success. */
+/* A flag of emm_context_resume: of a CUDA context's pools only those that emm_context_pause of the
+ * same `context` has paused, and none that was paused by its name before. */
+#define EMM_RESUME_UNDO 2u
+
+/* Takes device memory behind the same addresses again. `flags`: 0, EMM_RESUME_KEEP_COPY,
+ * EMM_RESUME_UNDO or both. The memory may be used at once. Not paused: a success. */
 EMM_API emm_status emm_context_resume(emm_context *context, uint32_t flags);
 
 /*

@@ -152,14 +152,17 @@ inline void set_option(emm_context *context, const char *key, const char *text) 
 }
 
 // Paused until resume(), or until the guard ends: where that finds no memory, the pool stays
-// paused.
+// paused. A pool that was paused before stays so, too.
 class Pause {
 public:
-    explicit Pause(emm_context *context, uint32_t flags = EMM_PAUSE_KEEP)
-        : context_(context), released_(pause(context, flags)) {}
+    explicit Pause(emm_context *context, uint32_t flags = EMM_PAUSE_KEEP) {
+        if (check(emm_context_pause(context, flags, &released_)) == EMM_OK) {
+            context_ = context;
+        }
+    }
     ~Pause() {
         if (context_) {
-            emm_context_resume(context_, 0);
+            emm_context_resume(context_, EMM_RESUME_UNDO);
         }
     }
     Pause(const Pause &) = delete;
@@ -168,13 +171,15 @@ public:
     size_t released() const noexcept { return released_; }
     // Throws if there is no memory, and may be called again.
     void resume(uint32_t flags = 0) {
-        emm::resume(context_, flags);
-        context_ = nullptr;
+        if (context_) {
+            emm::resume(context_, flags | EMM_RESUME_UNDO);
+            context_ = nullptr;
+        }
     }
 
 private:
-    emm_context *context_; // until it is resumed
-    size_t released_;
+    emm_context *context_ = nullptr; // until it is resumed
+    size_t released_ = 0;
 };
 
 // A section as emm_defer_cleanup_begin and _end make it, for as long as the guard lives.

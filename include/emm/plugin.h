@@ -638,8 +638,8 @@ typedef struct emm_plugin {
 
     /*
      * Puts memory behind the same addresses, with what peers may access and, after EMM_PAUSE_KEEP,
-     * the content of what is still live. The memory may be used at once. Not paused: EMM_OK. A
-     * failure changes nothing, and resume may be called again.
+     * the content of what is still live. The memory may be used at once. Not paused: EMM_S_IGNORED.
+     * A failure changes nothing, and resume may be called again.
      *   EMM_E_OUT_OF_MEMORY        emm looks for memory as for memalloc, and calls once more
      */
     emm_status (*resume)(emm_manager *self, uint32_t flags);

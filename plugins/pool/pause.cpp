@@ -111,7 +111,7 @@ emm_status Manager::resume(uint32_t flags) {
         if (!pause_.is_paused()) {
             lock.unlock();
             keeps_copy ? void() : copy_.release();
-            return EMM_OK;
+            return EMM_S_IGNORED;
         }
         if (result == CUDA_SUCCESS) {
             PauseState::Change change(lock, pause_);

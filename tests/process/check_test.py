@@ -158,6 +158,7 @@ PAUSE_FAULTS = {
     "boasts": ["pause/returns"],
     "keeps-large-ones": ["pause/no-memory", "pause/returns"],
     "pauses-twice": ["pause/returns"],
+    "resumes-twice": ["pause/returns"],
     "loses-content": ["faults/pause", "pause/content", "pause/no-memory", "pause/waits"],
     "does-not-wait": ["pause/waits"],
     "pauses-in-captures": ["pause/refusals"],

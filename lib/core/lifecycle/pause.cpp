@@ -24,7 +24,8 @@ emm_status check_pause_flags(uint32_t flags) {
                            flags);
 }
 
-emm_status pause_one(emm_context &pool, uint32_t flags, size_t &ret_released) {
+emm_status pause_one(emm_context &pool, const emm_context &context, uint32_t flags,
+                     size_t &ret_released) {
     const OwnerGuard guard(pool.manager_lock);
     EMM_TRY(guard.expect_owned("the plugin paused the context that it serves"));
     EMM_TRY(admit_alive(pool));
@@ -34,6 +35,7 @@ emm_status pause_one(emm_context &pool, uint32_t flags, size_t &ret_released) {
     }
     const emm_status status = EMM_CALL(pool, pause, flags, &ret_released);
     if (status == EMM_OK) {
+        pool.paused_by = &context;
         observe::log(EMM_LOG_INFO, "{} is paused: {} bytes went back to the driver", pool,
                      ret_released);
     }
@@ -45,11 +47,15 @@ uint64_t paused_bytes(emm_context &pool) noexcept {
     return get_stats(pool, &stats) >= EMM_OK ? stats.paused_bytes : 0;
 }
 
-emm_status resume_one(emm_context &pool, uint32_t flags, const void *caller) {
+emm_status resume_one(emm_context &pool, const emm_context &context, uint32_t flags,
+                      const void *caller) {
     const OwnerGuard guard(pool.manager_lock);
     EMM_TRY(guard.expect_owned("the plugin resumed the context that it serves"));
     EMM_TRY(admit_alive(pool));
-    const auto ask = [&] { return EMM_CALL(pool, resume, flags); };
+    if ((flags & EMM_RESUME_UNDO) != 0 && pool.paused_by != &context) {
+        return EMM_OK;
+    }
+    const auto ask = [&] { return EMM_CALL(pool, resume, flags & ~EMM_RESUME_UNDO); };
     emm_status status = ask();
     if (status == EMM_E_OUT_OF_MEMORY) {
         const uint64_t size = paused_bytes(pool);
@@ -58,7 +64,7 @@ emm_status resume_one(emm_context &pool, uint32_t flags, const void *caller) {
             status = exhausted(pool, status, size, caller);
         }
     }
-    if (status >= EMM_OK) {
+    if (status == EMM_OK) {
         observe::log(EMM_LOG_INFO, "{} is resumed", pool);
     }
     return status;
@@ -86,7 +92,7 @@ emm_status pause(emm_context &context, uint32_t flags, size_t *ret_released) {
             return;
         }
         size_t released = 0;
-        status = pause_one(pool, flags, released);
+        status = pause_one(pool, context, flags, released);
         if (status == EMM_OK) {
             paused.push_back(&pool);
         }
@@ -95,7 +101,7 @@ emm_status pause(emm_context &context, uint32_t flags, size_t *ret_released) {
     if (status < EMM_OK) {
         const observe::Preserved said;
         for (emm_context *pool : paused) {
-            if (resume_one(*pool, 0, nullptr) < EMM_OK) {
+            if (resume_one(*pool, context, 0, nullptr) < EMM_OK) {
                 observe::log(EMM_LOG_ERROR, "{} stays paused: {}", *pool,
                              observe::last_error()->text);
             }
@@ -105,21 +111,23 @@ emm_status pause(emm_context &context, uint32_t flags, size_t *ret_released) {
     if (ret_released) {
         *ret_released = all;
     }
-    return EMM_OK;
+    return paused.empty() ? EMM_S_IGNORED : EMM_OK;
 }
 
 emm_status resume(emm_context &context, uint32_t flags, const void *caller) {
     EMM_TRY(expect_outside("resumed"));
-    if ((flags & ~EMM_RESUME_KEEP_COPY) != 0) {
-        return observe::refuse("flags: expected 0 or EMM_RESUME_KEEP_COPY, found {}", flags);
+    if ((flags & ~(EMM_RESUME_KEEP_COPY | EMM_RESUME_UNDO)) != 0) {
+        return observe::refuse("flags: expected 0, EMM_RESUME_KEEP_COPY, EMM_RESUME_UNDO or both, "
+                               "found {}",
+                               flags);
     }
     emm_status status = EMM_OK;
     for_each_meant(context, [&](emm_context &pool) {
         if (status >= EMM_OK && is_meant(pool, context)) {
-            status = resume_one(pool, flags, caller);
+            status = resume_one(pool, context, flags, caller);
         }
     });
-    return status;
+    return status < EMM_OK ? status : EMM_OK;
 }
 
 } // namespace emm::core

@@ -434,7 +434,7 @@ emm_plugin make_table() {
     table.pause = [](emm_manager *, uint32_t, size_t *) {
         return not_supported("pause: its memory stays on the device");
     };
-    table.resume = nothing_to_do;
+    table.resume = [](emm_manager *, uint32_t) -> emm_status { return EMM_S_IGNORED; };
     table.set_option = [](emm_manager *, const char *, const char *) {
         return not_supported("change options while it serves");
     };

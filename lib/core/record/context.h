@@ -86,6 +86,7 @@ struct emm_context {
     // For making, resetting and retiring the manager; of a group's own record, also for making its
     // pools, and for retiring them with it. A group's comes before those of its pools.
     emm::core::OwnerLock manager_lock;
+    const emm_context *paused_by = nullptr; // whose pause was the latest for it; by the same lock
     // Of a group's own record: what its pools are told alike. While one is told, none of them is
     // made, reset or given up. Behind every manager_lock.
     emm::core::OwnerLock announcing;

@@ -470,7 +470,7 @@ emm_status Manager::pause(uint32_t, size_t *) {
 }
 
 emm_status Manager::resume(uint32_t) {
-    return EMM_OK; // not paused
+    return EMM_S_IGNORED; // not paused
 }
 
 emm_status Manager::release_ipc_handle(const emm_ipc_handle *) {

@@ -148,6 +148,20 @@ class Calls(unittest.TestCase):
         with self.assertRaises(ValueError):
             emm.pause("nobody")
 
+    @unittest.skipUnless(emm.driver_info().simulated, "it takes two devices")
+    def test_a_pause_that_fails_leaves_paused_what_was_paused_before(self):
+        done = python("import ctypes, emm\nemm.context_for_device(0)\nfull = emm.context_for_device(1)\n"
+                      "names, pools = ('before', 'not'), {}\n"
+                      "for name in names:\n"
+                      "    pools[name], ptr = emm.context_named(full, name), ctypes.c_ulonglong()\n"
+                      "    emm.check(emm.lib.emm_memalloc(pools[name], 1 << 20, emm.UNORDERED, ctypes.byref(ptr)))\n"
+                      "emm.pause('before')\n"
+                      "emm.check(emm.lib.emm_defer_cleanup_begin(emm.context_for_device(0)))\n"
+                      "try:\n    emm.pause()\nexcept emm.Error as error:\n"
+                      "    print(error.status == emm.EMM_E_BUSY, *(emm.stats(pools[name]).paused_bytes > 0 for name in names))",
+                      EMM_SIM="devices=2")
+        self.assertEqual(done.stdout, "True True False\n", done.stderr)
+
     def test_an_option_of_a_pool_changes_by_its_name(self):
         pool = emm.context_named(emm.context_for_device(0), "tight", "max=64MiB")
         emm.set_option("tight", "max", "16MiB")

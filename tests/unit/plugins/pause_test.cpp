@@ -61,7 +61,7 @@ TEST_CASE("flags of pause and resume that are none are refused") {
     for (const uint32_t flags : {0u, EMM_PAUSE_KEEP | EMM_PAUSE_DISCARD, EMM_PAUSE_UNSHARED, 9u}) {
         CHECK(emm_context_pause(gpu.emm(), flags, nullptr) == EMM_E_INVALID_VALUE);
     }
-    CHECK(emm_context_resume(gpu.emm(), 2) == EMM_E_INVALID_VALUE);
+    CHECK(emm_context_resume(gpu.emm(), 4) == EMM_E_INVALID_VALUE);
     CHECK(emm_context_pause(nullptr, EMM_PAUSE_KEEP, nullptr) == EMM_E_INVALID_VALUE);
 }
 
@@ -210,6 +210,56 @@ TEST_CASE("a guard resumes when it is told to, or when it ends") {
     CHECK(paused_bytes(gpu.emm()) == 0);
     CHECK(gpu.stats().host_reserved_bytes == 0);
     CHECK(gpu.free(ptr, whole_mib) == EMM_OK);
+}
+
+TEST_CASE("a guard resumes what it has paused itself, and no pool that was paused before") {
+    const Gpu gpu;
+    if (!pauses()) {
+        return;
+    }
+    emm_context *const asleep = make_pool(gpu, "asleep"), *const awake = make_pool(gpu, "awake");
+    allocate_in(asleep, whole_mib);
+    allocate_in(awake, whole_mib);
+    gpu.allocate(whole_mib);
+    REQUIRE(pause(asleep) == EMM_OK);
+    CHECK(pause(asleep) == EMM_S_IGNORED);
+    {
+        emm::Pause again(asleep);
+        CHECK(again.released() == 0);
+        again.resume();
+    }
+    CHECK(paused_bytes(asleep) > 0);
+    {
+        const emm::Pause all(gpu.emm());
+        CHECK(paused_bytes(awake) > 0);
+        CHECK(pause(gpu.emm()) == EMM_S_IGNORED);
+    }
+    CHECK(paused_bytes(gpu.emm()) + paused_bytes(awake) == 0);
+    CHECK(paused_bytes(asleep) > 0);
+    REQUIRE(emm_context_resume(gpu.emm(), 0) == EMM_OK);
+    CHECK(paused_bytes(asleep) == 0);
+}
+
+TEST_CASE("the log tells of a resume where there was something to resume, and else nothing") {
+    const Gpu gpu;
+    static std::vector<std::string> lines;
+    lines.clear();
+    REQUIRE(emm_set_log_callback(
+                EMM_LOG_INFO,
+                [](int32_t, const char *text, void *) {
+                    if (std::string(text).find("is resumed") != std::string::npos) {
+                        lines.push_back(text);
+                    }
+                },
+                nullptr) == EMM_OK);
+    CHECK(emm_context_resume(gpu.emm(), 0) == EMM_OK);
+    CHECK(lines.empty());
+    if (pauses()) {
+        REQUIRE(pause(gpu.emm()) == EMM_OK); // of no memory
+        CHECK(emm_context_resume(gpu.emm(), 0) == EMM_OK);
+        CHECK(lines.size() == 1);
+    }
+    REQUIRE(emm_set_log_callback(EMM_LOG_INFO, nullptr, nullptr) == EMM_OK);
 }
 
 TEST_CASE("a pressure callback cannot pause") {

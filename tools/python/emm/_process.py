@@ -3,7 +3,9 @@ import os
 from ctypes import CFUNCTYPE, byref, c_int, c_size_t, c_void_p, cast
 
 from ._api import ContextInfo, DeviceAccount, DriverInfo, PluginInfo, Stats, lib
-from ._constants import EMM_PAUSE_DISCARD, EMM_PAUSE_KEEP, EMM_PAUSE_UNSHARED, EMM_RESUME_KEEP_COPY
+from ._constants import (
+    EMM_OK, EMM_PAUSE_DISCARD, EMM_PAUSE_KEEP, EMM_PAUSE_UNSHARED, EMM_RESUME_KEEP_COPY, EMM_RESUME_UNDO,
+)
 from ._error import Error, check
 
 ContextVisitor = CFUNCTYPE(c_int, c_void_p, c_void_p)
@@ -52,17 +54,19 @@ def pause(name=None, *, discard=False, unshared=False):
     without a name, that of all pools. Addresses stay: tensors and captured graphs are good again after
     resume(name), and no work may use them before. The content is kept in host memory, or with
     `discard` is undefined afterwards. `unshared` refuses memory that other processes may have open.
-    Tells how many bytes went back. If one context refuses, those that were paused are resumed."""
+    Tells how many bytes went back. If one context refuses, what this call has paused is resumed."""
     flags = EMM_PAUSE_DISCARD if discard else EMM_PAUSE_KEEP
     flags |= EMM_PAUSE_UNSHARED if unshared else 0
     paused, released = [], 0
     try:
         for context in _contexts_with(name):
-            released += made_by(lib.emm_context_pause, context, flags, kind=c_size_t).value
-            paused.append(context)
+            more = c_size_t()
+            if check(lib.emm_context_pause(context, flags, byref(more))) == EMM_OK:
+                paused.append(context)
+            released += more.value
     except Error:
         for context in paused:
-            lib.emm_context_resume(context, 0)
+            lib.emm_context_resume(context, EMM_RESUME_UNDO)
         raise
     return released
 
