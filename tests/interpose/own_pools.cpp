@@ -149,6 +149,23 @@ void changes_its_mind(CUmemoryPool pool, CUstream stream) {
     fact(used(pool) == before, "with other settings: nothing is used in the end");
 }
 
+// Of which the first part may be the driver's, and the second a plugin's.
+void is_trimmed_in_both_parts(CUstream stream) {
+    const CUmemoryPool pool = make_keeping_pool();
+    set(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, 0);
+    const CUdeviceptr first = allocate_from(pool, 64 * mib, stream);
+    set(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, ~uint64_t(0));
+    const CUdeviceptr second = allocate_from(pool, 64 * mib, stream);
+    free_and_wait(second, stream);
+    result(cu.cuMemPoolTrimTo(pool, 64 * mib), CUDA_SUCCESS, "trim to what is in use");
+    fact(reserved(pool) <= 64 * mib, "that alone is reserved then");
+    free_and_wait(allocate_from(pool, 64 * mib, stream), stream);
+    free_and_wait(first, stream);
+    result(cu.cuMemPoolTrimTo(pool, 64 * mib), CUDA_SUCCESS, "trim to half of what is kept");
+    fact(reserved(pool) <= 64 * mib, "no more is reserved then");
+    NEED(cu.cuMemPoolDestroy(pool));
+}
+
 void outlived_by_its_memory(CUstream stream) {
     const CUmemoryPool pool = make_keeping_pool();
     free_and_wait(allocate_from(pool, mib, stream), stream);
@@ -202,6 +219,7 @@ void own_pools_case() {
     serves_graphs(pool, stream);
     changes_its_mind(pool, stream);
     result(cu.cuMemPoolDestroy(pool), CUDA_SUCCESS, "its end");
+    is_trimmed_in_both_parts(stream);
     outlived_by_its_memory(stream);
     come_and_go(stream);
 }

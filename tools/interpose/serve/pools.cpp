@@ -155,24 +155,30 @@ Answer pool_get_attribute(CUmemoryPool pool, CUmemPool_attribute attribute, void
     return CUDA_SUCCESS;
 }
 
-void trim_all(const std::vector<emm_context *> &contexts, uint64_t keep_reserved) {
-    uint64_t live = 0;
+// `live`: what is in use beside that of the contexts. Returns how much these still have.
+uint64_t trim_all(const std::vector<emm_context *> &contexts, uint64_t keep_reserved,
+                  uint64_t live) {
     for (emm_context *context : contexts) {
         emm_trim(context, SIZE_MAX, nullptr); // finds what is complete
         live += stats_of(context).live_bytes;
     }
-    uint64_t left = idle_to_keep(keep_reserved, live);
+    uint64_t left = idle_to_keep(keep_reserved, live), reserved = 0;
     for (emm_context *context : contexts) {
         emm_trim(context, left, nullptr);
         const emm_stats stats = stats_of(context);
         left = idle_to_keep(left, idle_to_keep(stats.reserved_bytes, stats.live_bytes));
+        reserved += stats.reserved_bytes;
     }
+    return reserved;
 }
 
 Answer pool_trim_to(CUmemoryPool pool, size_t keep_bytes) {
     const auto kept = server().contexts.keep();
-    trim_all(managers_of_pool(pool), keep_bytes);
-    return {}; // and the driver trims its own
+    cuuint64_t used = 0;
+    driver_bytes_of(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, used);
+    const uint64_t reserved = trim_all(managers_of_pool(pool), keep_bytes, used);
+    return ask_driver<&cuMemPoolTrimTo>(served_cuMemPoolTrimTo, pool,
+                                        keep_bytes - std::min<size_t>(keep_bytes, reserved));
 }
 
 uint32_t access_of(const CUmemAccessDesc &access) {
