@@ -164,7 +164,7 @@ private:
     bool drained_ = false;  // and not filled by a slow call since
 };
 
-inline bool Magazine::give(const Heap &heap, uint64_t address, size_t size) {
+[[gnu::always_inline]] inline bool Magazine::give(const Heap &heap, uint64_t address, size_t size) {
     const Place place = heap.found_at(address);
     if (place.slot) {
         return give_slot(address, size, *place.slot);
