@@ -11,7 +11,17 @@ Block *World::any_block(bool (*is)(const Block &)) {
             found.push_back(block.get());
         }
     }
-    return found.empty() ? nullptr : found[below(found.size())];
+    return any_of(found);
+}
+
+Block *World::any_usable(bool (*is)(const Block &)) {
+    std::vector<Block *> found;
+    for (const auto &block : blocks) {
+        if (!block->home->capture && !is_paused(*block) && is(*block)) {
+            found.push_back(block.get());
+        }
+    }
+    return any_of(found);
 }
 
 // Runs on the thread that asks.
@@ -44,6 +54,10 @@ emm_status World::request(Block &block, emm_stream stream) {
 Block *World::allocate(Block block, Stream &home, emm_stream stream, size_t hand) {
     constexpr emm_deviceptr untouched = 0x5a5a5a5a;
     block.pool = any_pool(block.context);
+    if (block.kind == Kind::device && waits_when_paused(block.pool) &&
+        places[block.context].is_paused(block.pool)) {
+        block.pool = 0;
+    }
     const size_t account = account_of(block.context, block.pool);
     block.home = &home;
     block.free_stream = block.kind == Kind::device ? stream : EMM_STREAM_UNORDERED;
@@ -57,8 +71,11 @@ Block *World::allocate(Block block, Stream &home, emm_stream stream, size_t hand
     const Graph *const capture = stream == home.handle ? home.capture : nullptr;
     // What another context's reset could not unpin stays pinned.
     const bool may_be_pinned = block.kind == Kind::registered && driver.counters().faults > 0;
+    const emm_status paused = expect_pause(block, status);
     if (!done(status, "an allocation",
-              capture ? EMM_E_CAPTURING : (may_be_pinned ? EMM_E_BUSY : EMM_OK))) {
+              paused    ? paused
+              : capture ? EMM_E_CAPTURING
+                        : (may_be_pinned ? EMM_E_BUSY : EMM_OK))) {
         if (block.kind == Kind::device) {
             model.failed(account, true);
             if (status == EMM_E_OUT_OF_MEMORY && !has_faulted_) {
@@ -91,6 +108,20 @@ Block *World::allocate(Block block, Stream &home, emm_stream stream, size_t hand
     model.allocated(account, block.kind, block.ptr, block.size, capture ? capture->number : 0);
     blocks.push_back(std::make_unique<Block>(std::move(block)));
     return blocks.back().get();
+}
+
+// What a paused pool may answer: 0 if it is not paused.
+emm_status World::expect_pause(const Block &block, emm_status status) {
+    if (!is_paused(block)) {
+        return EMM_OK;
+    }
+    Paused &paused = places[block.context].paused[block.pool];
+    if (paused == Paused::yes) {
+        refused(status, EMM_E_PAUSED, "an allocation of a paused pool");
+    } else if (status >= EMM_OK || status == EMM_E_PAUSED) {
+        paused = status == EMM_E_PAUSED ? Paused::yes : Paused::no;
+    }
+    return EMM_E_PAUSED;
 }
 
 void World::judge_handle(const Block &block) {

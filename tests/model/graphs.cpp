@@ -85,7 +85,13 @@ void capture(World &world) {
             return;
         }
     }
-    world.use(*block, *stream);
+    const bool paused = world.is_paused(*block);
+    if (paused && (dice != 2 || block->home != stream)) {
+        return;
+    }
+    if (!paused) {
+        world.use(*block, *stream);
+    }
     const bool launchable = stream->capture->launchable;
     if (dice == 2 && world.free(block, stream->handle, hand, stream->capture)) {
         stream->capture->launchable = launchable; // the memory is held for it
@@ -131,7 +137,7 @@ Graph *any_graph(World &world) {
 
 void copy(World &world) {
     Graph *const graph = any_graph(world);
-    if (!graph || graph->graphs.empty()) {
+    if (!graph || graph->graphs.empty() || world.places[graph->context].any_paused()) {
         return;
     }
     const CUgraph from = graph->graphs[world.below(graph->graphs.size())];
@@ -155,6 +161,7 @@ void copy(World &world) {
 void launch(World &world) {
     Graph *const graph = any_graph(world);
     if (graph && graph->launchable && !graph->execs.empty() &&
+        !world.places[graph->context].any_paused() &&
         std::none_of(graph->after.begin(), graph->after.end(),
                      [](const Stream *stream) { return stream->capture; }) &&
         std::none_of(graph->uses.begin(), graph->uses.end(),
@@ -193,7 +200,7 @@ void update(World &world) {
     Graph *const from = any_graph(world), *const to = any_graph(world);
     if (!from || from == to || from->execs.empty() || to->graphs.empty() ||
         from->shape != to->shape || from->context != to->context ||
-        to->execs.size() == most_copies) {
+        world.places[to->context].any_paused() || to->execs.size() == most_copies) {
         return;
     }
     const CUgraphExec exec = taken_from(from->execs, world.below(from->execs.size()));

@@ -86,6 +86,15 @@ struct Handles {
     }
 };
 
+// What an allocation of the context's own memory may answer beside a call that ends a pause.
+emm_status may_be_paused(World &world, size_t number) {
+    if (!world.places[number].is_paused(0)) {
+        return EMM_OK;
+    }
+    world.model.lost_count_of_failures(number);
+    return EMM_E_PAUSED;
+}
+
 void reset_beside_handles(World &world) {
     const size_t number = world.any_place(), hand = world.any_hand();
     emm_context *const context = world.places[number].emm;
@@ -99,7 +108,8 @@ void reset_beside_handles(World &world) {
     world.hands.run_both(
         hand, [&] { status = emm_context_reset(context); }, (hand + 1) % world.hands.count(),
         [&] { others.work(context, size); });
-    world.done(std::min(status, others.status), "a reset beside handles");
+    world.done(status, "a reset beside handles");
+    world.done(others.status, "a handle beside a reset", may_be_paused(world, number));
     drop(world, number);
     world.model.asked(number, others.asked);
     world.model.blurred(number, others.released, others.asked * size);
@@ -109,7 +119,9 @@ void reset_beside_handles(World &world) {
     world.judge();
 }
 
-void retire_beside_handles(World &world, emm_context *context) {
+void retire_beside_handles(World &world, size_t number) {
+    emm_context *const context = world.places[number].emm;
+    const emm_status paused = may_be_paused(world, number);
     const size_t hand = world.any_hand();
     Handles others;
     emm_status status = EMM_OK;
@@ -118,7 +130,8 @@ void retire_beside_handles(World &world, emm_context *context) {
         hand, [&] { status = emm_context_retire(context); }, (hand + 1) % world.hands.count(),
         [&] { others.work(context, size); });
     world.done(status, "a retirement beside handles");
-    world.done(others.status, "a handle beside a retirement", EMM_E_RETIRED);
+    world.done(others.status, "a handle beside a retirement",
+               others.status == EMM_E_PAUSED ? paused : EMM_E_RETIRED);
     for (emm_memory *const memory : others.made) {
         emm_memory_info info = {};
         info.struct_size = sizeof info;
@@ -148,7 +161,7 @@ void end_context(World &world) {
     emm_context *const context = place.emm;
     if (told) {
         if (world.settings.beside && world.hands.count() > 1 && world.one_in(2)) {
-            retire_beside_handles(world, context);
+            retire_beside_handles(world, number);
         }
         world.carry_out( // a second time, it is a success
             world.any_hand(), [&] { return emm_context_retire(context); }, "emm_context_retire");
@@ -219,7 +232,9 @@ void work_beside(World &world) {
     }
     say("    thread %zu frees %zu allocations of context %zu%s, and others are made", hand,
         given.size(), number, trims ? ", trims" : "");
-    world.done(std::min(status, other_status), "frees and allocations at the same time");
+    const bool paused = world.places[number].is_paused(0);
+    world.done(status, "frees beside allocations");
+    world.done(other_status, "allocations beside frees", paused ? EMM_E_PAUSED : EMM_OK);
     uint64_t freed = 0;
     for (Block *const block : given) {
         freed += block->size;
@@ -231,6 +246,7 @@ void work_beside(World &world) {
         if (block.ptr) {
             world.model.allocated(number, Kind::device, block.ptr, block.size);
             world.blocks.push_back(std::make_unique<Block>(block));
+            world.places[number].paused[0] = Paused::no; // if that was not certain
             world.use(*world.blocks.back(), stream);
         } else {
             world.model.failed(number, true);
@@ -246,7 +262,8 @@ void name_pool(World &world) {
     emm_context *const by = place.pool(world.any_pool(number));
     emm_context *const before = place.named[pool];
     emm_context *found = nullptr;
-    const char *const options = world.one_in(2) ? "" : nullptr;
+    const char *const all = world.waits_when_paused(pool + 1) ? "when_paused=wait" : "";
+    const char *const options = !before || world.one_in(2) ? all : nullptr;
     const auto ask = [&](const char *of, const char *with) {
         return world.call(world.any_hand(),
                           [&] { return emm_context_named(by, of, with, &found); });
@@ -287,7 +304,8 @@ void change_max(World &world) {
     }
     if (world.done(status, "emm_context_set_option")) {
         say("    max of pool %zu of context %zu is %s", pool, number, text.c_str());
-        const uint64_t held = world.stats_of(number, pool).reserved_bytes;
+        const emm_stats stats = world.stats_of(number, pool);
+        const uint64_t held = stats.reserved_bytes + stats.paused_bytes;
         world.model.bounded(account_of(number, pool), std::max<uint64_t>(mib << 20, held));
     }
 }
@@ -356,6 +374,7 @@ void World::forget_place(size_t place) {
 }
 
 void World::forget_pool(size_t place, size_t pool) {
+    places[place].paused[pool] = Paused::no;
     for (size_t i = blocks.size(); i-- > 0;) {
         if (blocks[i]->context == place && blocks[i]->pool == pool) {
             leave_inert(blocks[i].get());

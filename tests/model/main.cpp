@@ -34,7 +34,7 @@ Settings settings_of(int argc, char *argv[]) {
         {"fail_call", &settings.fail_call}, {"fail_nth", &settings.fail_nth},
         {"resets", &settings.resets},       {"lives", &settings.lives},
         {"pools", &settings.pools},         {"beside", &settings.beside},
-        {"forks", &settings.forks},
+        {"forks", &settings.forks},         {"pauses", &settings.pauses},
     };
     for (int i = 1; i < argc; i++) {
         set(known, argv[i]);

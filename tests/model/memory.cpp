@@ -40,13 +40,13 @@ void allocate_unordered(World &world) {
 }
 
 void use(World &world) {
-    if (Block *const block = world.any_block()) {
+    if (Block *const block = world.any_usable()) {
         world.use(*block, *block->home);
     }
 }
 
 void look(World &world) {
-    if (Block *const block = world.any_block()) {
+    if (Block *const block = world.any_usable()) {
         world.look(*block);
     }
 }
@@ -63,7 +63,7 @@ void free_elsewhere(World &world) {
     if (Block *const block = world.any_plain()) {
         Stream &stream = world.any_stream(block->context);
         world.order(*block->home, stream);
-        if (world.one_in(2)) {
+        if (!world.is_paused(*block) && world.one_in(2)) {
             world.use(*block, stream);
         }
         world.free(block, stream);
@@ -82,7 +82,7 @@ void free_unordered(World &world) {
 
 // Used on another stream, which its own is not ordered after: emm is told, or the program waits.
 void free_after_use_elsewhere(World &world) {
-    Block *const block = world.any_block(
+    Block *const block = world.any_usable(
         [](const Block &each) { return each.kind == Kind::device && each.is_plain(); });
     if (!block || world.unannounced(block->context)) {
         return;
@@ -208,6 +208,10 @@ void trim(World &world) {
             throw Wrong("a trim tells of more than it has returned: " + std::to_string(released) +
                         " bytes, of " + std::to_string(held(before)) + " reserved " +
                         std::to_string(held(after)) + " are left");
+        }
+        if (world.places[number].paused[pool] == Paused::yes && released) {
+            throw Wrong("a trim of a paused pool has released " + std::to_string(released) +
+                        " bytes");
         }
     }
 }

@@ -182,7 +182,7 @@ void Model::judge(size_t context, const emm_stats &stats) {
         figures.peak = stats.peak_live_bytes;
     }
     expect_at_most(stats.live_bytes + stats.cached_bytes + stats.pending_bytes,
-                   stats.reserved_bytes, "live, cached and pending bytes");
+                   stats.reserved_bytes + stats.paused_bytes, "live, cached and pending bytes");
     expect_at_most(stats.reserved_bytes, stats.peak_reserved_bytes, "reserved_bytes");
     expect_at_most(stats.peak_live_bytes, stats.peak_reserved_bytes, "peak_live_bytes");
     expect_at_most(stats.largest_free_block, stats.cached_bytes, "largest_free_block");

@@ -35,6 +35,8 @@ struct Promises {
     bool keeps_in_sections = true; // all memory
     uint64_t most = 0;             // reserved_bytes never exceed it; 0: no limit
     bool changes_max = false;      // which is that limit, while it serves
+    bool pauses = false;           // device memory
+    bool waits = false;            // for a resume, if its option says so
 };
 
 // What emm tells of a device under a bound.

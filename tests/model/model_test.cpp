@@ -182,3 +182,14 @@ TEST_CASE("a reset leaves the counts of calls and no live memory") {
     model.judge(0, stats_of(0, 0, size, 1, 0));
     CHECK(model.is_empty(0));
 }
+
+TEST_CASE("the model finds paused memory for what is live, and no more") {
+    Model model({});
+    model.allocated(0, Kind::device, at, size);
+    emm_stats stats = stats_of(size, 1, size, 1, 0);
+    stats.reserved_bytes = 0;
+    stats.paused_bytes = size;
+    model.judge(0, stats);
+    stats.paused_bytes = size - 1;
+    CHECK_THROWS_AS(model.judge(0, stats), Wrong);
+}

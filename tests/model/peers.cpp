@@ -220,7 +220,7 @@ void open(World &world) {
 
 // The peer opens it, and may die. While it is exported it is not freed.
 void export_to_peer(World &world) {
-    Block *const block = world.any_block([](const Block &each) {
+    Block *const block = world.any_usable([](const Block &each) {
         return each.by_handle && each.is_plain() && each.kind == Kind::device;
     });
     if (!block || world.places[block->context].device != 0) {

@@ -8,23 +8,27 @@ namespace {
 constexpr size_t own_streams = 4;
 constexpr int most_trims = 16;
 
-std::string plugin_name() {
+emm_plugin_info plugin_info() {
     emm_plugin_info info = {};
     info.struct_size = sizeof info;
     check(emm_get_plugin(&info), "emm_get_plugin");
-    return info.name;
+    return info;
 }
 
 Promises promises_of(const Settings &settings) {
     Promises promises;
-    const std::string name = plugin_name();
-    promises.keeps_account = name.rfind("template", 0) != 0;
+    const emm_plugin_info plugin = plugin_info();
+    const std::string name = plugin.name;
+    promises.keeps_account = name.rfind("template", 0) != 0 && name != "bad-pause";
     promises.exact_peak = name != "pool"; // its threads count by themselves
     // The driver empties its own pools where one has no room; and what it refuses to map goes back.
     promises.keeps_in_sections =
         !(name == "async" && settings.tight) && !(name == "pool" && settings.faults);
     promises.most = settings.most << 20;
     promises.changes_max = name == "pool";
+    promises.waits =
+        name == "pool" && std::string(plugin.spec).find("growth=segment") == std::string::npos;
+    promises.pauses = promises.waits || name == "bad-pause";
     return promises;
 }
 
@@ -113,7 +117,7 @@ void World::step(size_t number) {
     static const std::vector<Action> actions = [] {
         std::vector<Action> all;
         for (const auto *table : {&memory_actions, &host_actions, &handle_actions, &graph_actions,
-                                  &life_actions, &peer_actions}) {
+                                  &life_actions, &peer_actions, &pause_actions}) {
             all.insert(all.end(), table->begin(), table->end());
         }
         return all;
@@ -142,10 +146,23 @@ void World::judge() {
     for (size_t place = 0; place < places.size(); place++) {
         for (size_t pool = 0; pool <= places[place].named.size(); pool++) {
             if (places[place].pool(pool)) {
-                model.judge(account_of(place, pool), stats_of(place, pool));
+                judge_pool(place, pool);
             }
         }
         device_account(places[place].device).judge();
+    }
+}
+
+// A paused pool holds nothing, and takes nothing until it is resumed.
+void World::judge_pool(size_t place, size_t pool) {
+    const emm_stats stats = stats_of(place, pool);
+    model.judge(account_of(place, pool), stats);
+    const Paused paused = places[place].paused[pool];
+    if (paused != Paused::yes && stats.paused_bytes) {
+        throw Wrong("memory is paused of a pool that is not");
+    }
+    if (paused == Paused::yes && stats.reserved_bytes && !settings.faults) {
+        throw Wrong("a paused pool holds " + std::to_string(stats.reserved_bytes) + " bytes");
     }
 }
 
@@ -374,12 +391,15 @@ void World::settle() {
     }
     is_calm_ = true;
     peer.reset(); // which may have our memory open
+    resume_all();
     for (size_t place = 0; place < places.size(); place++) {
         destroy_graphs(place);
     }
     while (!blocks.empty()) {
         Block &block = *blocks.back();
-        look(block);
+        if (!is_paused(block)) {
+            look(block);
+        }
         come_home(block);
         while (!block.is_plain()) {
             check(emm_memory_release(block.references.back()), "emm_memory_release");
@@ -397,6 +417,7 @@ void World::settle() {
         }
         synchronize(place);
     }
+    resume_all(); // now that nothing is live, there is room
     judge();
     for (Place &place : places) {
         end_place(place);

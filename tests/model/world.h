@@ -123,6 +123,9 @@ struct Owned {
 
 struct Peer; // another process
 
+// Perhaps: a resume of several pools has failed, and had nothing to bring back to this one.
+enum class Paused { no, perhaps, yes };
+
 // What it exports.
 struct Offer {
     emm_ipc_handle handle = {};
@@ -160,9 +163,13 @@ struct Place {
     CUcontext cuda = nullptr;
     emm_context *emm = nullptr;
     std::array<emm_context *, 2> named = {}; // pools; NULL: not asked for yet
+    std::array<Paused, 3> paused = {};       // its own memory, and the pools'
     std::vector<std::unique_ptr<Stream>> streams;
 
     emm_context *pool(size_t number) const { return number ? named[number - 1] : emm; }
+    // Whose memory no work may use: of the pool, or of any.
+    bool is_paused(size_t number) const { return paused[number] != Paused::no; }
+    bool any_paused() const { return paused != std::array<Paused, 3>{}; }
     size_t sections = 0; // deferred ones that are open
     // Memory of it that was freed may be in use in another context, in no order with its own work.
     bool freed_abroad = false;
@@ -215,8 +222,13 @@ public:
         return places[block.context].pool(block.pool);
     }
     size_t any_pool(size_t place); // that is there
+    bool is_paused(const Block &block) const {
+        return block.kind == Kind::device && places[block.context].is_paused(block.pool);
+    }
+    bool waits_when_paused(size_t pool) const { return model.promises().waits && pool == 2; }
     // Of those whose home does not capture. NULL: there is none of that sort.
     Block *any_block(bool (*is)(const Block &) = [](const Block &) { return true; });
+    Block *any_usable(bool (*is)(const Block &) = [](const Block &) { return true; });
     Block *any_plain() {
         return any_block([](const Block &block) { return block.is_plain(); });
     }
@@ -229,6 +241,7 @@ public:
     // The same, again without a fault if one has failed it.
     void carry_out(size_t hand, const std::function<emm_status()> &make, const char *what);
     bool done(emm_status status, const char *what, emm_status may_be = EMM_OK);
+    bool has_faulted() const { return has_faulted_; } // the latest call
     void refused(emm_status status, emm_status expected, const char *what);
     // Calls the driver as the program's own, which invalidates no capture.
     void drive(size_t place, size_t hand, const std::function<void()> &make);
@@ -260,6 +273,7 @@ public:
     void destroy_graphs(size_t place);
     void forget_place(size_t place); // its memory has gone
     void forget_pool(size_t place, size_t pool);
+    void resume(size_t place, size_t pool, uint32_t flags); // one, or with 0 all; it may fail
     void make_place(size_t number);
     void leave_context();                       // it is no thread's current one
     size_t give_to(const emm_context *context); // a pressure callback
@@ -267,8 +281,14 @@ public:
 private:
     emm_status request(Block &block, emm_stream stream);
     emm_status give_back(const Block &block, size_t size, emm_stream stream);
+    emm_status expect_pause(const Block &block, emm_status status);
+    Block *any_of(const std::vector<Block *> &found) {
+        return found.empty() ? nullptr : found[below(found.size())];
+    }
     void judge_handle(const Block &block);
+    void judge_pool(size_t place, size_t pool);
     void end_place(Place &place);
+    void resume_all();
     void empty_pool(size_t place, size_t pool);
 
     simcuda_counters before_ = {};
@@ -288,7 +308,7 @@ struct Action {
     void (*act)(World &world);
 };
 extern const std::vector<Action> memory_actions, host_actions, handle_actions, graph_actions,
-    life_actions, peer_actions;
+    life_actions, peer_actions, pause_actions;
 
 int run_peer(); // the other process: the exit status
 
