@@ -35,18 +35,16 @@ emm_status Manager::memalloc(size_t size, emm_stream stream, emm_deviceptr *ret_
     Entry entry = common::LiveAllocations::make_entry(size);
     CUdeviceptr ptr = 0;
     const RelaxedCapture relaxed(driver_);
-    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
-    if (!can_never_fit(size)) {
-        result = allocate(size, stream, &ptr);
-        if (result == CUDA_ERROR_OUT_OF_MEMORY) {
-            release_postponed();
-            if (driver_.cuStreamSynchronize(returns_) == CUDA_SUCCESS) {
-                result = allocate(size, stream, &ptr);
-            }
+    refuse_what_never_fits(size);
+    CUresult result = allocate(size, stream, &ptr);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY) {
+        release_postponed();
+        if (driver_.cuStreamSynchronize(returns_) == CUDA_SUCCESS) {
+            result = allocate(size, stream, &ptr);
         }
-        if (result == CUDA_ERROR_OUT_OF_MEMORY) {
-            return_unused();
-        }
+    }
+    if (result == CUDA_ERROR_OUT_OF_MEMORY) {
+        return_unused();
     }
     if (result != CUDA_SUCCESS) {
         char what[64];
@@ -60,9 +58,15 @@ emm_status Manager::memalloc(size_t size, emm_stream stream, emm_deviceptr *ret_
 }
 
 // The driver would first take all of the device's memory into the pool, and keep it.
-bool Manager::can_never_fit(size_t size) const noexcept {
+void Manager::refuse_what_never_fits(size_t size) {
     const uint64_t live = std::min<uint64_t>(most_bytes_, allocations_.live_bytes());
-    return size > most_bytes_ - live;
+    if (size > most_bytes_ - live) {
+        allocations_.failed();
+        common::refuse(EMM_E_OUT_OF_MEMORY,
+                       "async: %zu bytes asked for, %llu live, and the device has %llu", size,
+                       static_cast<unsigned long long>(live),
+                       static_cast<unsigned long long>(most_bytes_));
+    }
 }
 
 // What the pool has taken for a request that failed in the end is of use to no other.

@@ -41,7 +41,7 @@ public:
 private:
     Manager(const emm_host &host, const emm_context_info &info, const Options &options);
 
-    bool can_never_fit(size_t size) const noexcept;
+    void refuse_what_never_fits(size_t size);
     void return_unused() noexcept;
     CUresult allocate(size_t size, emm_stream stream, CUdeviceptr *ret_ptr);
     CUresult allocate_for_any(size_t size, CUdeviceptr *ret_ptr);

@@ -44,6 +44,13 @@ void QueuedFrees::fail(CUresult result, const char *entry, size_t size) const {
     state_->driver.fail(result, what);
 }
 
+void QueuedFrees::fail_beyond_max(size_t size) const {
+    state_->allocations.failed();
+    refuse(EMM_E_OUT_OF_MEMORY, "%s: %zu bytes asked for, %llu taken, and max is %llu", name_, size,
+           static_cast<unsigned long long>(state_->taken_bytes),
+           static_cast<unsigned long long>(state_->most_bytes));
+}
+
 emm_status QueuedFrees::memfree(emm_deviceptr ptr, size_t size, emm_stream stream) {
     Pending pending = take(ptr, size, stream);
     return pending ? queue(std::move(pending)) : EMM_OK;

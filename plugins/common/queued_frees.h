@@ -69,13 +69,16 @@ protected:
         queue_what_can_go();
         LiveAllocations::Entry record = LiveAllocations::make_entry(size);
         CUdeviceptr ptr = 0;
-        CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
-        if (state_->take_room(size)) {
+        if (!state_->take_room(size)) {
+            fail_beyond_max(size);
+        }
+        CUresult result = CUDA_SUCCESS;
+        {
             const RelaxedCapture relaxed(state_->driver);
             result = call(&ptr);
-            state_->taken_bytes -= result == CUDA_SUCCESS ? 0 : size;
         }
         if (result != CUDA_SUCCESS) {
+            state_->taken_bytes -= size;
             fail(result, entry, size);
         }
         state_->allocations.add(std::move(record), ptr);
@@ -94,6 +97,7 @@ protected:
 
 private:
     [[noreturn]] void fail(CUresult result, const char *entry, size_t size) const;
+    [[noreturn]] void fail_beyond_max(size_t size) const;
     void hold(CUgraph graph, LiveAllocations::Entry &entry);
     void queue_what_can_go();
     void queue_or_free(LiveAllocations::Entry entry);

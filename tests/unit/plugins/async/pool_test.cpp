@@ -46,6 +46,8 @@ TEST_CASE("a request for more than the device has leaves the cache alone") {
     emm_deviceptr none = 0;
     CHECK(emm_memalloc(gpu.emm(), size_t(1) << 50, EMM_STREAM_LEGACY, &none) ==
           EMM_E_OUT_OF_MEMORY);
+    CHECK(emm_last_error()->driver_result == 0);
+    CHECK_THAT(emm_last_error()->text, ContainsSubstring("device has"));
     CHECK(gpu.stats().reserved_bytes == held);
 }
 

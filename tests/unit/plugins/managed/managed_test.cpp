@@ -120,6 +120,8 @@ TEST_CASE("max bounds what is taken, and the figures where it is below the devic
     CHECK(Figures(gpu).total == 1024 * mib);
     CHECK(Figures(gpu).free == 256 * mib);
     CHECK(request(gpu, size) == EMM_E_OUT_OF_MEMORY);
+    CHECK(emm_last_error()->driver_result == 0);
+    CHECK_THAT(emm_last_error()->text, ContainsSubstring("max") && !ContainsSubstring("cuMem"));
     CHECK(gpu.free(one, size) == EMM_OK);
     const emm_deviceptr again = gpu.allocate(size); // what is pending is freed for it
     CHECK(gpu.free(again, size) == EMM_OK);
