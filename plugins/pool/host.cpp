@@ -35,7 +35,7 @@ emm_status Manager::refuse_host(size_t size, CUresult result) {
     if (!served_.serves()) {
         return served_.failed(served_.lost(), "a driver call");
     }
-    if (result != CUDA_ERROR_OUT_OF_MEMORY) {
+    if (!is_exhausted(result)) {
         return served_.failed(result, "cuMemHostAlloc");
     }
     unsigned long long live = 0;
@@ -49,7 +49,7 @@ emm_status Manager::refuse_host(size_t size, CUresult result) {
         snprintf(limit, sizeof limit, "host_max %llu",
                  static_cast<unsigned long long>(options_.host_max));
     }
-    return emm_failf(&host_, EMM_E_OUT_OF_HOST_MEMORY, result,
+    return emm_failf(&host_, EMM_E_OUT_OF_HOST_MEMORY, answer_of_driver(result),
                      "pool: out of pinned host memory: %zu bytes asked for, %llu live, %llu "
                      "reserved, of those %llu for the copy of a pause (%s)",
                      size, live, reserved, copy, limit);

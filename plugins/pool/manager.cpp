@@ -32,9 +32,8 @@ void Manager::take_initial() {
     const uint64_t bytes = round_up(options_.initial, segment_granule);
     const CUresult result = backing_->take_initial(lock, bytes);
     if (result != CUDA_SUCCESS) {
-        const bool exhausted = result == CUDA_ERROR_OUT_OF_MEMORY;
-        throw PluginError(exhausted ? EMM_E_OUT_OF_MEMORY : EMM_E_DRIVER, result,
-                          "pool: the initial memory cannot be had");
+        throw PluginError(is_exhausted(result) ? EMM_E_OUT_OF_MEMORY : EMM_E_DRIVER,
+                          answer_of_driver(result), "pool: the initial memory cannot be had");
     }
 }
 

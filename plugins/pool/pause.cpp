@@ -79,18 +79,16 @@ CUresult Manager::pause_backing(Lock &lock, uint32_t flags, size_t *ret_released
 // A failure leaves of the copy what there was.
 CUresult Manager::copy_and_pause(Lock &lock, bool keeps) {
     const size_t chunks = copy_.chunks();
-    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
-    bool lacks_memory = false;
+    CUresult result = no_memory_of_pool;
     try {
         result = backing_->pause(lock, {keeps, exports_.ranges()}, copy_);
     } catch (const std::bad_alloc &) {
-        lacks_memory = true;
     }
     if (result != CUDA_SUCCESS) {
         const Unlocked unlocked(lock);
         copy_.release(chunks);
     }
-    if (lacks_memory) {
+    if (result == no_memory_of_pool) {
         throw PluginError(EMM_E_OUT_OF_HOST_MEMORY, 0,
                           "pool: no host memory for the copy of what is paused");
     }

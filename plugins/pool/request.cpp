@@ -476,7 +476,7 @@ emm_status Manager::Request::fail() {
     if (max != UINT64_MAX) {
         snprintf(limit, sizeof limit, "max %llu", max);
     }
-    return emm_failf(&manager_.host_, EMM_E_OUT_OF_MEMORY, result_,
+    return emm_failf(&manager_.host_, EMM_E_OUT_OF_MEMORY, answer_of_driver(result_),
                      "pool: out of device memory: %llu bytes asked for, %llu live, %llu reserved "
                      "(%s), largest free block %llu",
                      bytes, live, reserved, limit, largest);

@@ -52,7 +52,7 @@ private:
     Block *take_from_any_zone();
     Block *find_offered(bool with_event) const;
     bool grows_unasked() const;
-    bool is_exhausted() const { return result_ == CUDA_ERROR_OUT_OF_MEMORY; }
+    bool is_exhausted() const { return pool::is_exhausted(result_); }
 
     // --- how it fails; no lock is held afterwards ---
     emm_status refuse();

@@ -82,7 +82,7 @@ Block *Pages::grow(Lock &lock, StreamPool &pool, const Caller &caller, uint64_t 
         i++;
         result = room.missing > 0 ? fill(lock, pool, room, at_ease, ordered) : CUDA_SUCCESS;
         Block *block = take(pool, bytes);
-        const bool again = result == CUDA_ERROR_OUT_OF_MEMORY && at_ease;
+        const bool again = is_exhausted(result) && at_ease;
         if (block || (result != CUDA_SUCCESS && !again)) {
             return block;
         }
@@ -91,7 +91,7 @@ Block *Pages::grow(Lock &lock, StreamPool &pool, const Caller &caller, uint64_t 
             wait_for_others(lock, pool, caller, bytes, false, ordered);
         }
     }
-    result = CUDA_ERROR_OUT_OF_MEMORY;
+    result = no_memory_of_pool;
     return nullptr;
 }
 
@@ -100,7 +100,7 @@ Block *Pages::reclaim(Lock &lock, StreamPool &pool, const Caller &caller, uint64
                       CUresult &result) {
     return_refused(lock);
     Block *block = grow(lock, pool, caller, bytes, result);
-    if (block || result != CUDA_ERROR_OUT_OF_MEMORY || zone_for(options_, bytes) != Zone::large) {
+    if (block || !is_exhausted(result) || zone_for(options_, bytes) != Zone::large) {
         return block;
     }
     access_.await(lock);
@@ -111,7 +111,7 @@ Block *Pages::reclaim(Lock &lock, StreamPool &pool, const Caller &caller, uint64
     result = fill(lock, pool, room, false, OrderedPools(order_));
     heap_.reserve_record();
     block = heap_.take(pool, bytes, Zone::small);
-    result = block || result != CUDA_SUCCESS ? result : CUDA_ERROR_OUT_OF_MEMORY;
+    result = block || result != CUDA_SUCCESS ? result : no_memory_of_pool;
     return block;
 }
 
@@ -217,7 +217,7 @@ CUresult Pages::fill(Lock &lock, StreamPool &pool, const Heap::Room &room, bool 
                      const OrderedPools &ordered) {
     const FillPlan plan = plan_for(room, may_grow, ordered.all());
     if (!holdings_.has_room_for(plan.created, plan.released_bytes())) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
+        return no_memory_of_pool;
     }
     return carry_out(lock, pool, plan, &room);
 }

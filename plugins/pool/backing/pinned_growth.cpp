@@ -24,7 +24,7 @@ Block *PinnedMemory::grow(Lock &lock, HostPool &pool, uint64_t size, CUresult &r
     for (int attempt = 0; attempt < 2; attempt++) {
         const uint64_t extra = pool.ragged ? segment_granule : 0;
         result = add(lock, pool, wanted + extra);
-        if (result == CUDA_ERROR_OUT_OF_MEMORY && wanted != exact) {
+        if (is_exhausted(result) && wanted != exact) {
             result = add(lock, pool, exact + extra);
         }
         Block *block = result == CUDA_SUCCESS ? pool.take(size) : nullptr;
@@ -67,7 +67,7 @@ Block *PinnedMemory::reclaim(Lock &lock, HostPool &pool, uint64_t size, CUresult
 
 CUresult PinnedMemory::add(Lock &lock, HostPool &pool, uint64_t bytes) {
     if (!bound_.claim(bytes)) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
+        return no_memory_of_pool;
     }
     reserved_ += bytes;
     CUresult result = CUDA_SUCCESS;
@@ -115,7 +115,7 @@ std::unique_ptr<Segment> PinnedMemory::allocate(HostPool &pool, uint64_t bytes, 
         } else if (result == CUDA_SUCCESS) {
             const Lock lock(context_.mutex);
             pool.ragged = true;
-            result = CUDA_ERROR_OUT_OF_MEMORY;
+            result = no_memory_of_pool;
         }
     } catch (...) {
         driver_.cuMemFreeHost(host);

@@ -50,7 +50,7 @@ const HostPool *PinnedMemory::known(uint32_t flags) const {
 
 Block *PinnedMemory::take(Lock &lock, uint32_t flags, size_t size, CUresult &result) {
     HostPool &pool = pool_with(flags);
-    result = CUDA_ERROR_OUT_OF_MEMORY;
+    result = no_memory_of_pool;
     if (size > largest_request || !context_.serves()) {
         return nullptr;
     }
@@ -96,7 +96,7 @@ Block *PinnedMemory::acquire(HostPool &pool, uint64_t size, CUresult &result) {
     if (!block) {
         block = grow(lock, pool, size, result);
     }
-    if (!block && result == CUDA_ERROR_OUT_OF_MEMORY) {
+    if (!block && is_exhausted(result)) {
         block = reclaim(lock, pool, size, result);
     }
     return context_.serves() ? block : nullptr;

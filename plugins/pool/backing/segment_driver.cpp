@@ -12,7 +12,7 @@ CUresult Segments::add(Lock &lock, uint64_t bytes, Zone zone) {
         return context_.lost();
     }
     if (!holdings_.has_room_for(bytes)) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
+        return no_memory_of_pool;
     }
     CUresult result = CUDA_SUCCESS;
     std::unique_ptr<Segment> segment;
@@ -47,7 +47,7 @@ std::unique_ptr<Segment> Segments::allocate(uint64_t bytes, CUresult &result) {
         const uint64_t last = (base + bytes) / segment_granule * segment_granule;
         if (first >= last) {
             driver_.cuMemFree(base);
-            result = CUDA_ERROR_OUT_OF_MEMORY;
+            result = no_memory_of_pool;
             return nullptr;
         }
         auto segment = std::make_unique<Segment>(base, bytes, first, last - first);

@@ -55,7 +55,7 @@ Block *Segments::grow(Lock &lock, StreamPool &pool, const Caller &, uint64_t byt
     for (int attempt = 0; attempt < 2 && !block; attempt++) {
         const uint64_t exact = round_up(bytes, segment_granule);
         result = add(lock, growth_for(bytes), zone);
-        if (result == CUDA_ERROR_OUT_OF_MEMORY && growth_for(bytes) != exact) {
+        if (is_exhausted(result) && growth_for(bytes) != exact) {
             result = add(lock, exact, zone);
         }
         if (result != CUDA_SUCCESS) {
@@ -139,7 +139,7 @@ Block *Segments::reclaim(Lock &lock, StreamPool &pool, const Caller &caller, uin
     const bool more = return_refused(lock) || again;
     Block *block = more ? grow(lock, pool, caller, bytes, result) : nullptr;
     while (!block && !moves_.returns_are_deferred() && heap_.first_whole() &&
-           result == CUDA_ERROR_OUT_OF_MEMORY) {
+           is_exhausted(result)) {
         release(lock, *heap_.first_whole());
         block = grow(lock, pool, caller, bytes, result);
     }

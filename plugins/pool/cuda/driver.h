@@ -100,6 +100,18 @@ struct Driver : cuda::Entries {
 // The context, or the whole driver, is gone, and with it what was to be freed or waited for.
 bool is_gone(CUresult result);
 
+// The pool itself has no memory for a request: within `max` or `host_max`, or where it would lie.
+// No result of CUDA's.
+constexpr auto no_memory_of_pool = CUresult(1000);
+
+constexpr bool is_exhausted(CUresult result) {
+    return result == CUDA_ERROR_OUT_OF_MEMORY || result == no_memory_of_pool;
+}
+// What the driver has answered, for an error.
+constexpr int32_t answer_of_driver(CUresult result) {
+    return result == no_memory_of_pool ? 0 : int32_t(result);
+}
+
 using cuda::is_returned;
 using cuda::is_sticky;
 using Current = cuda::Current<Driver>;

@@ -195,6 +195,23 @@ TEST_CASE("reclaim: idle segments go back when the driver has no more of the rig
     CHECK(sim.races() == 0);
 }
 
+TEST_CASE("a refusal by max or host_max names no result of the driver") {
+    for (const char *const growth : {"growth=vmm", "growth=segment"}) {
+        CAPTURE(growth);
+        Simulation sim(std::string(growth) + ",max=16MiB,host_max=4MiB");
+        sim.alloc(12 * MiB, legacy);
+        for (const size_t size : {8 * MiB, 64 * MiB}) {
+            CUdeviceptr none = 0;
+            CHECK(sim.try_alloc(size, legacy, none) == EMM_E_OUT_OF_MEMORY);
+            CHECK(last_failure().driver_result == 0);
+            void *memory = nullptr;
+            CHECK(pool().memhostalloc(sim.manager, size, 0, &memory, &none) ==
+                  EMM_E_OUT_OF_HOST_MEMORY);
+            CHECK(last_failure().driver_result == 0);
+        }
+    }
+}
+
 TEST_CASE("reclaim: the driver's own exhaustion is met the same way") {
     Simulation sim;
     std::vector<CUdeviceptr> blocks;
