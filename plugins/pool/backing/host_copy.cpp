@@ -123,10 +123,8 @@ bool HostCopy::give_back(const Chunk &chunk) noexcept {
         return true;
     }
     if (context_.lives()) {
-        const Current current = context_.make_current();
         const Relaxed relaxed(context_.driver);
-        if (current.result() != CUDA_SUCCESS ||
-            !is_returned(context_.driver.cuMemFreeHost(chunk.memory))) {
+        if (!is_returned(context_.driver.cuMemFreeHost(chunk.memory))) {
             return false;
         }
     }

@@ -9,8 +9,9 @@ StreamOrder::StreamOrder(ServedContext &context, FreedMemory &memory)
 
 StreamOrder::~StreamOrder() {
     const Current current = context_.make_current();
+    const bool lives = context_.lives(); // the driver may fail to make it current, and have them
     while (RecordedEvent *event = spare_events_.pop_front()) {
-        if (event->event && current.result() == CUDA_SUCCESS) {
+        if (event->event && lives) {
             events_.destroy(event->event);
         }
         delete event;

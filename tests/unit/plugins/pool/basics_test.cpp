@@ -353,3 +353,26 @@ TEST_CASE("the peak of live bytes is no more than was ever reserved, whichever t
     taker.join();
     CHECK(stats.peak_live_bytes <= stats.peak_reserved_bytes);
 }
+
+TEST_CASE("the end of a pool destroys its events where the driver fails to make a context current") {
+    for (const char *const growth : {"growth=vmm", "growth=segment"}) {
+        for (const char *const call : {"cuCtxGetId", "cuCtxGetCurrent", "cuCtxPushCurrent"}) {
+            for (int i = 1; i <= 4; i++) {
+                CAPTURE(growth, call, i);
+                Simulation sim(growth);
+                const CUstream a = sim.stream(), b = sim.stream();
+                for (const CUstream stream : {a, b, unordered}) {
+                    sim.free(sim.alloc(3 * MiB, stream), stream);
+                    sim.trim();
+                }
+                CUcontext popped = nullptr;
+                REQUIRE(cuda().cuCtxPopCurrent(&popped) == CUDA_SUCCESS);
+                cuda().fail((std::string(call) + "@" + std::to_string(i)).c_str());
+                CHECK(pool().destroy(sim.manager) == EMM_OK);
+                cuda().fail("");
+                sim.manager = nullptr;
+                REQUIRE(cuda().cuCtxPushCurrent(popped) == CUDA_SUCCESS);
+            }
+        }
+    }
+}
