@@ -354,7 +354,7 @@ TEST_CASE("the peak of live bytes is no more than was ever reserved, whichever t
     CHECK(stats.peak_live_bytes <= stats.peak_reserved_bytes);
 }
 
-TEST_CASE("the end of a pool destroys its events where the driver fails to make a context current") {
+TEST_CASE("the end of a pool destroys its events where no context can be made current") {
     for (const char *const growth : {"growth=vmm", "growth=segment"}) {
         for (const char *const call : {"cuCtxGetId", "cuCtxGetCurrent", "cuCtxPushCurrent"}) {
             for (int i = 1; i <= 4; i++) {

@@ -1,66 +1,9 @@
 // A pool that is paused and resumed, through the plugin's table.
-#include "simulation.h"
+#include "pausing.h"
 
-#include <algorithm>
 #include <thread>
 
 using namespace pool_test;
-
-namespace {
-
-template <class Function> Function *driver_call(const char *name) {
-    return reinterpret_cast<Function *>(host().driver(name, 12000));
-}
-
-size_t pause(Simulation &sim, uint32_t flags = EMM_PAUSE_KEEP, emm_status expected = EMM_OK) {
-    size_t released = 1;
-    const emm_status status = pool().pause(sim.manager, flags, &released);
-    INFO(last_failure().text);
-    REQUIRE(status == expected);
-    return released;
-}
-
-emm_status try_pause(Simulation &sim, uint32_t flags = EMM_PAUSE_KEEP) {
-    size_t released = 1;
-    const emm_status status = pool().pause(sim.manager, flags, &released);
-    CHECK(released == 1);
-    return status;
-}
-
-void resume(Simulation &sim, uint32_t flags = 0, emm_status expected = EMM_OK) {
-    const emm_status status = pool().resume(sim.manager, flags);
-    INFO(last_failure().text);
-    REQUIRE(status == expected);
-}
-
-// Each MiB gets a number of its own, and tells whether it still has it.
-void write(Simulation &sim, CUdeviceptr ptr, size_t size, unsigned char first) {
-    cuda().cuCtxPushCurrent(sim.context);
-    for (size_t at = 0; at < size; at += MiB) {
-        const size_t bytes = std::min(MiB, size - at);
-        REQUIRE(cuda().cuMemsetD8Async(ptr + at, (unsigned char)(first + at / MiB), bytes,
-                                       legacy) == CUDA_SUCCESS);
-    }
-    REQUIRE(cuda().cuCtxSynchronize() == CUDA_SUCCESS);
-    CUcontext popped = nullptr;
-    cuda().cuCtxPopCurrent(&popped);
-}
-
-bool is_as_written(Simulation &sim, CUdeviceptr ptr, size_t size, unsigned char first) {
-    std::vector<unsigned char> bytes(size);
-    cuda().cuCtxPushCurrent(sim.context);
-    const CUresult result =
-        driver_call<decltype(::cuMemcpyDtoH)>("cuMemcpyDtoH")(bytes.data(), ptr, size);
-    CUcontext popped = nullptr;
-    cuda().cuCtxPopCurrent(&popped);
-    size_t at = 0;
-    while (at < size && bytes[at] == (unsigned char)(first + at / MiB)) {
-        at++;
-    }
-    return result == CUDA_SUCCESS && at == size;
-}
-
-} // namespace
 
 TEST_CASE("pause: memory goes back, and comes back with its content at the same addresses") {
     Simulation sim("growth=vmm");
@@ -200,34 +143,6 @@ TEST_CASE("pause: an allocation fails meanwhile, or waits where when_paused=wait
     resume(waiting);
     thread.join();
     CHECK(done);
-}
-
-TEST_CASE("pause: an allocation that waits for the resume ends with the context or the device") {
-    for (const bool lost : {true, false}) {
-        CAPTURE(lost);
-        Simulation sim("growth=vmm,when_paused=wait");
-        sim.alloc(3 * MiB, legacy);
-        pause(sim);
-        emm_status status = EMM_OK;
-        std::string text;
-        std::thread thread([&] {
-            CUdeviceptr none = 0;
-            status = sim.try_alloc(600, legacy, none);
-            text = last_failure().text;
-        });
-        if (lost) {
-            cuda().fail("cuMemCreate@1:700");
-            CHECK(pool().resume(sim.manager, 0) == EMM_E_DEVICE_LOST);
-            cuda().fail("");
-        } else {
-            sim.end_context();
-        }
-        thread.join();
-        CHECK(status == (lost ? EMM_E_DEVICE_LOST : EMM_E_RETIRED));
-        CHECK_THAT(text, ContainsSubstring(lost ? "sticky device error" : "context"));
-        emm_ipc_handle handle = {};
-        CHECK(pool().get_ipc_handle(sim.manager, 4096, 1, &handle) == status);
-    }
 }
 
 TEST_CASE("pause: a reset ends it, and so does the end of the pool") {
@@ -374,84 +289,7 @@ TEST_CASE("pause: none while a capture is announced, in a deferred section, or w
     CHECK(pool().resume(segments.manager, 0) == EMM_S_IGNORED);
 }
 
-TEST_CASE("pause: none where a deferred section begins while it waits for the device or copies") {
-    static Simulation *pausing = nullptr;
-    for (auto *const hook : {&before_waiting, &before_giving_back}) {
-        Simulation sim("growth=vmm");
-        const CUdeviceptr ptr = sim.alloc(6 * MiB, legacy), idle = sim.alloc(40 * MiB, legacy);
-        write(sim, ptr, 6 * MiB, 5);
-        sim.free(idle, legacy);
-        pausing = &sim;
-        *hook = [] {
-            before_waiting = before_giving_back = nullptr;
-            REQUIRE(pool().defer_cleanup(pausing->manager, 1) == EMM_OK);
-        };
-        CHECK(try_pause(sim) == EMM_E_BUSY);
-        CHECK_THAT(last_failure().text, ContainsSubstring("inside a deferred section"));
-        CHECK(sim.stats().paused_bytes == 0);
-        CHECK(sim.stats().host_reserved_bytes == 0);
-        CHECK(is_as_written(sim, ptr, 6 * MiB, 5));
-        REQUIRE(pool().defer_cleanup(sim.manager, 0) == EMM_OK);
-        pause(sim);
-        resume(sim);
-        CHECK(is_as_written(sim, ptr, 6 * MiB, 5));
-    }
-}
-
-TEST_CASE("pause: what it may pin is what host_max leaves when it copies") {
-    static Simulation *pausing = nullptr;
-    Simulation sim("growth=vmm,host_max=8MiB");
-    write(sim, sim.alloc(6 * MiB, legacy), 6 * MiB, 5);
-    pausing = &sim;
-    before_waiting = [] {
-        before_waiting = nullptr;
-        void *memory = nullptr;
-        emm_deviceptr device = 0;
-        REQUIRE(pool().memhostalloc(pausing->manager, 4 * MiB, 0, &memory, &device) == EMM_OK);
-    };
-    pause(sim);
-    CHECK(sim.stats().host_reserved_bytes <= 8 * MiB);
-    resume(sim);
-}
-
 // The pause begins while the host makes the export: then a request is refused.
-TEST_CASE("pause: an export that was being made when it began stays, or keeps it from pausing") {
-    static Simulation *exporting = nullptr;
-    static uint32_t flags = 0;
-    static emm_status paused = EMM_OK;
-    static std::thread pausing;
-    emm_host serving = host();
-    serving.serve_ipc = [](emm_context *, const emm_ipc_source *, emm_ipc_handle *) -> emm_status {
-        pausing = std::thread([] {
-            size_t released = 0;
-            paused = pool().pause(exporting->manager, flags, &released);
-        });
-        CUdeviceptr ptr = 0;
-        while (exporting->try_alloc(MiB, legacy, ptr) == EMM_OK) {
-            exporting->free(ptr, legacy);
-        }
-        return EMM_OK;
-    };
-    serving.withdraw_ipc = [](emm_context *, const emm_ipc_handle *) -> emm_status {
-        return EMM_OK;
-    };
-    for (const uint32_t unshared : {0u, EMM_PAUSE_UNSHARED}) {
-        CAPTURE(unshared);
-        Simulation sim("growth=vmm", serving);
-        const CUdeviceptr ptr = sim.alloc(6 * MiB, legacy);
-        write(sim, ptr, 6 * MiB, 5);
-        exporting = &sim;
-        flags = EMM_PAUSE_DISCARD | unshared;
-        emm_ipc_handle handle = {};
-        REQUIRE(pool().get_ipc_handle(sim.manager, ptr, 6 * MiB, &handle) == EMM_OK);
-        pausing.join();
-        CHECK(paused == (unshared ? EMM_E_BUSY : EMM_OK));
-        CHECK(is_as_written(sim, ptr, 6 * MiB, 5));
-        REQUIRE(pool().release_ipc_handle(sim.manager, &handle) == EMM_OK);
-        resume(sim, 0, unshared ? EMM_S_IGNORED : EMM_OK);
-    }
-}
-
 TEST_CASE("pause: a captured graph replays over memory that was away") {
     Simulation sim("growth=vmm");
     const CUstream stream = sim.stream();
@@ -493,70 +331,4 @@ TEST_CASE("pause: idle memory goes back without a copy, as it does in a trim") {
     CHECK(cuda().call_count("cuMemcpyDtoHAsync") == copies);
     resume(sim);
     CHECK(sim.held() == 0);
-}
-
-TEST_CASE("pause: get_memory_info does not tell of what a resume takes as free") {
-    for (const char *const max : {"", ",max=64MiB"}) {
-        CAPTURE(max);
-        Simulation sim(std::string("growth=vmm,slack=0") + max);
-        const auto free_bytes = [&] {
-            size_t free = 0, total = 0;
-            REQUIRE(pool().get_memory_info(sim.manager, &free, &total) == EMM_OK);
-            return free;
-        };
-        sim.alloc(32 * MiB, legacy);
-        const size_t before = free_bytes();
-        pause(sim);
-        CHECK(free_bytes() == before);
-        resume(sim);
-        CHECK(free_bytes() == before);
-    }
-}
-
-TEST_CASE("pause: host_max holds for the copy and for pinned memory of the program together") {
-    Simulation sim("growth=vmm,host_max=8MiB");
-    const CUdeviceptr ptr = sim.alloc(6 * MiB, legacy);
-    write(sim, ptr, 6 * MiB, 5);
-    pause(sim);
-    REQUIRE(sim.stats().host_reserved_bytes == 6 * MiB);
-    const auto take = [&] {
-        void *memory = nullptr;
-        emm_deviceptr device = 0;
-        return pool().memhostalloc(sim.manager, 4 * MiB, 0, &memory, &device);
-    };
-    CHECK(take() == EMM_E_OUT_OF_HOST_MEMORY);
-    CHECK_THAT(last_failure().text, ContainsSubstring("6291456 for the copy of a pause"));
-    CHECK(sim.stats().host_reserved_bytes == 6 * MiB);
-    resume(sim);
-    CHECK(take() == EMM_OK);
-    pause(sim);
-    CHECK(sim.stats().host_reserved_bytes <= 8 * MiB);
-    resume(sim);
-    CHECK(is_as_written(sim, ptr, 6 * MiB, 5));
-}
-
-TEST_CASE("pause: what a failed resume leaves mapped is unmapped, and its addresses go back") {
-    for (const bool again : {true, false}) {
-        CAPTURE(again);
-        Simulation sim("growth=vmm");
-        const CUstream stream = sim.stream();
-        const CUdeviceptr first = sim.alloc(37 * MiB, stream), second = sim.alloc(MiB, stream);
-        write(sim, first, 37 * MiB, 5);
-        pause(sim);
-        const uint64_t objects = Simulation::objects();
-        cuda().fail("cuMemSetAccess@1");
-        cuda().fail("cuMemUnmap@1+");
-        CHECK(pool().resume(sim.manager, 0) != EMM_OK);
-        cuda().fail("");
-        if (again) {
-            resume(sim);
-            CHECK(is_as_written(sim, first, 37 * MiB, 5));
-            sim.free(first, stream);
-            sim.free(second, stream);
-        }
-        REQUIRE(pool().reset(sim.manager) == EMM_OK);
-        CHECK(sim.held() == 0);
-        CHECK(Simulation::objects() < objects);
-        sim.close();
-    }
 }
