@@ -145,8 +145,9 @@ std::string answer_to_set(const Collected &collected) {
     const std::string problem = collected.set_problem.value_or(
         "its plugin has not answered yet, and may change the option later");
     return message(fmt::format(
-        R"({{"emm":{},"pid":{},"set_problem":{},"set_pools":{}}})", in_quotes(EMM_VERSION),
-        getpid(), in_quotes(shortened(problem, longest_problem)), collected.set_pools));
+        R"({{"emm":{},"pid":{},"set_problem":{},"set_pools":{},"set_above":{}}})",
+        in_quotes(EMM_VERSION), getpid(), in_quotes(shortened(problem, longest_problem)),
+        collected.set_pools, in_quotes(collected.set_above)));
 }
 
 std::string answer_to_limit(const std::string &problem, const std::string &above) {

@@ -12,6 +12,7 @@
 #include "observe/error.h"
 #include "observe/log.h"
 #include "observe/process.h"
+#include "observe/text.h"
 #include "sockets/server.h"
 #include "sockets/socket.h"
 
@@ -152,6 +153,19 @@ Collected unasked(const char *why) {
     return found;
 }
 
+// As far as the plugin tells how much the context may have.
+std::string live_above(emm_context &context) {
+    size_t free = 0, total = 0;
+    auto stats = observe::sized<emm_stats>();
+    const bool is_above = core::get_memory_info(context, &free, &total) >= EMM_OK &&
+                          core::get_stats(context, &stats) >= EMM_OK && stats.live_bytes > total;
+    return is_above ? fmt::format("{} of {} are live, {} above its limit, which holds for new "
+                                  "requests",
+                                  observe::bytes_text(stats.live_bytes), context,
+                                  observe::bytes_text(stats.live_bytes - total))
+                    : "";
+}
+
 } // namespace
 
 void change_option(std::string_view setting, Collected &ret_collected) {
@@ -172,6 +186,8 @@ void change_option(std::string_view setting, Collected &ret_collected) {
             problem = fmt::format("{}: {}", *context, observe::last_error()->text);
         } else {
             ret_collected.set_pools++;
+            const std::string above = live_above(*context);
+            ret_collected.set_above = above.empty() ? ret_collected.set_above : above;
         }
     }
     if (problem.empty() && ret_collected.set_pools == 0) {

@@ -66,8 +66,9 @@ struct Collected {
     // Of a wish for an option's change: why some pool has not changed, "" if all have; none: the
     // wish came to nothing, or its end is not known yet.
     std::optional<std::string> set_problem;
-    size_t set_pools = 0; // which have changed
-    int64_t stuck = 0;    // nanoseconds since a plugin was asked, which has not answered
+    size_t set_pools = 0;  // which have changed
+    std::string set_above; // a sentence if more is live in one than its new value allows
+    int64_t stuck = 0;     // nanoseconds since a plugin was asked, which has not answered
 };
 
 // Of a pool's name and an option, both as Wish::set has them: changes it in each CUDA context that

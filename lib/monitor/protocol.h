@@ -47,6 +47,12 @@ enum class Wish : uint32_t {
     set = 5,     // key=value, a zero byte and a pool's name behind the request: its new option
 };
 
+// How long a process waits for its plugin before it answers, in nanoseconds. A new option may give
+// much back.
+constexpr int64_t plugin_timeout(Wish wish) {
+    return wish == Wish::set ? 800'000'000 : 300'000'000;
+}
+
 struct Request {
     uint32_t magic;
     uint32_t version;
@@ -58,7 +64,8 @@ inline constexpr size_t longest_rest = 200; // bytes behind a request
 
 // To `limit` the object has `limit_problem`, "" if the bound has changed, and `limit_above`, a
 // sentence if more than that is in use. To `set` it has `set_problem`, "" if the option has
-// changed, and `set_pools`, in how many it has.
+// changed, `set_pools`, in how many it has, and `set_above`, a sentence if more is live than the
+// new value allows.
 struct AnswerHeader {
     uint32_t magic;
     uint32_t version;

@@ -37,8 +37,6 @@ namespace emm::monitor {
 namespace {
 
 constexpr int64_t silence = 2'000'000'000;      // nanoseconds
-constexpr int64_t plugin_timeout = 300'000'000; // for a plugin
-constexpr int64_t set_timeout = 800'000'000;    // for one that may have much to give back
 constexpr int64_t exit_timeout = 1'000'000'000; // at the end of the process
 constexpr int64_t fit_interval = 250'000'000;   // while there is more than a limit allows
 constexpr int backlog = 128;
@@ -49,7 +47,7 @@ constinit std::atomic<const loader::Plugin *> plugin_in_force{nullptr};
 
 std::string figures(Wish wish) {
     return answer(wish, this_program(), plugin_in_force.load(),
-                  collector().collect(wish, plugin_timeout));
+                  collector().collect(wish, plugin_timeout(wish)));
 }
 
 // Set once a limit may have become smaller. Until the process fits it, what its program frees goes
@@ -60,7 +58,7 @@ int64_t fit_limit() noexcept {
     try {
         may_be_above = may_be_above && !driver::above_limit_text().empty();
         if (may_be_above) {
-            collector().collect(Wish::trim, plugin_timeout);
+            collector().collect(Wish::trim, plugin_timeout(Wish::trim));
         }
     } catch (const std::exception &error) {
         observe::log(EMM_LOG_DEBUG, "the limit is tried again: {}", error.what());
@@ -83,7 +81,7 @@ std::string answer_to(Wish wish, std::string_view rest) {
     case Wish::limit:
         return limit_to(rest);
     case Wish::set:
-        return answer_to_set(collector().collect(wish, set_timeout, rest));
+        return answer_to_set(collector().collect(wish, plugin_timeout(wish), rest));
     case Wish::trim:
         may_be_above = true;
         return figures(wish);

@@ -89,9 +89,16 @@ class OptionsThatChange(unittest.TestCase):
         done = emm_program.run("set", holder.pid, "max=16MiB")
         self.assertEqual((done.returncode, done.stdout), (0, "max is 16MiB in 1 pool\n"), done.stderr)
         self.assertLessEqual(self.reserved(holder), 16 * MIB)
-        self.assertEqual(emm_program.answer("set", holder.pid, "max="), {"pools": 1, "option": "max", "value": ""})
+        self.assertEqual(emm_program.answer("set", holder.pid, "max="), {"pools": 1, "option": "max", "value": "", "above": None})
         holder.tell("hold=64")
         self.assertGreaterEqual(self.reserved(holder), 64 * MIB)
+
+    def test_a_max_below_what_is_live_is_told_with_how_much_that_is(self):
+        holder = Holder(self, "alloc=8", "pool=1", "alloc=64")
+        done = emm_program.run("set", holder.pid, "pool-1", "max=16MiB")
+        self.assertRegex(done.stdout, r"^max is 16MiB in 1 pool: 64.00 MiB of device 0, context \d+, pool pool-1 are live, 48.00 MiB "
+                                      r"above its limit, which holds for new requests\n$")
+        self.assertIn("48.00 MiB above", emm_program.answer("set", holder.pid, "pool-1", "max=16MiB")["above"])
 
     def test_a_named_pool_changes_alone(self):
         holder = Holder(self, "hold=32", "pool=1", "hold=32")

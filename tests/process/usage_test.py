@@ -45,7 +45,7 @@ class Help(unittest.TestCase):
         commands = re.findall(r"(?m)^  (\w+) ", run("--help").stdout.split("Subcommands:\n")[1].split("\n\n")[0])
         self.assertGreater(len(commands), 10)
         for command in commands:
-            self.assertNotRegex(run(command, "--help").stdout, r"Excludes:|Needs:|REQUIRED| (UINT|INT|FLOAT)\b")
+            self.assertNotRegex(run(command, "--help").stdout, r"Excludes:|Needs:|REQUIRED|\(\d+x\)| (UINT|INT|FLOAT)\b")
 
     def test_wrong_usage_is_status_2_and_says_so_on_standard_error(self):
         for arguments in ([], ["replay"], ["replay", "--generate", "trian"], ["bnech"],

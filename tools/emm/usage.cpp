@@ -290,6 +290,11 @@ class Formatter : public CLI::Formatter {
         const std::string &text = option->get_option_text();
         return text.empty() ? "" : " " + text;
     }
+    // Without how many words it takes.
+    std::string make_option_usage(const CLI::Option *option) const override {
+        const std::string name = make_option_name(option, true);
+        return option->get_required() ? name : "[" + name + "]";
+    }
 };
 
 // CLI11 cannot tell what comes after "--".

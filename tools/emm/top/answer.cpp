@@ -139,6 +139,7 @@ void take_over(const Json &json, Process &ret_process) {
     if (member(json, "set_problem")) {
         ret_process.set_problem = text_at(json, "set_problem");
         ret_process.set_pools = number_at(json, "set_pools");
+        ret_process.set_above = text_at(json, "set_above");
     }
     if (member(json, "limit_problem")) {
         ret_process.limit_problem = text_at(json, "limit_problem");

@@ -22,7 +22,8 @@ namespace {
 
 using monitor::Wish;
 
-constexpr int64_t answer_timeout = 1'000'000'000; // nanoseconds; a process gives its plugin 0.3 s
+// Nanoseconds, beyond what a process gives its plugin: of all processes, and of a single one.
+constexpr int64_t brief = 700'000'000, patient = 2'000'000'000;
 constexpr size_t most_at_once = 512;
 
 const char *const hung_up = "it hung up";
@@ -177,8 +178,8 @@ std::vector<Inquiry::Asked *> Inquiry::unsettled(const std::vector<Name> &names)
     return found;
 }
 
-void Inquiry::wait_for_all(const std::vector<Name> &names) {
-    const int64_t until = now() + answer_timeout;
+void Inquiry::wait_for_all(const std::vector<Name> &names, int64_t timeout) {
+    const int64_t until = now() + timeout;
     for (;;) {
         const std::vector<Asked *> left = unsettled(names);
         const int64_t rest = until - now();
@@ -239,7 +240,7 @@ void Inquiry::ask_some(const std::vector<Name> &names, std::vector<Process> &ret
             begin(name, Wish::figures);
         }
     }
-    wait_for_all(names);
+    wait_for_all(names, monitor::plugin_timeout(Wish::figures) + brief);
     for (const Name &name : names) {
         take(name, ret_processes);
     }
@@ -267,7 +268,7 @@ Process Inquiry::ask(int64_t pid, Wish wish, const std::string &subject, const s
             continue;
         }
         begin(name, wish, rest);
-        wait_for_all({name});
+        wait_for_all({name}, monitor::plugin_timeout(wish) + patient);
         std::vector<Process> taken;
         take(name, taken);
         if (!taken.empty()) {
@@ -281,7 +282,7 @@ void Inquiry::ask_to_trim(const std::vector<Name> &names) {
     for (const Name &name : names) {
         begin(name, Wish::trim);
     }
-    wait_for_all(names);
+    wait_for_all(names, monitor::plugin_timeout(Wish::trim) + brief);
 }
 
 } // namespace emm::tool::top

@@ -37,7 +37,7 @@ private:
     };
     bool connect_to(const Name &name, Asked &asked);
     void begin(const Name &name, monitor::Wish wish, const std::string &rest = "");
-    void wait_for_all(const std::vector<Name> &names);
+    void wait_for_all(const std::vector<Name> &names, int64_t timeout);
     void receive(Asked &asked);
     void close(Asked &asked);
     void forget_all_but(const std::vector<Name> &names);

@@ -55,6 +55,7 @@ struct Process {
     std::string report;                     // if it was asked for
     std::optional<std::string> set_problem; // of an option that it was told; none: it said nothing
     uint64_t set_pools = 0;                 // in which the option has changed
+    std::string set_above;                  // a sentence if more is live than the new value allows
     std::optional<std::string> limit_problem; // of a limit that it was told; none: it said nothing
     std::string limit_above;                  // a sentence if more is in use than the new limit
 };

@@ -40,12 +40,17 @@ int run_set(const SetOptions &options) {
                 : fmt::format(" (of its pools {} changed before)", process.set_pools);
         throw failure(options.pid, *process.set_problem + before);
     }
+    const std::string &above = process.set_above;
     const std::string key = setting.substr(0, equals), value = setting.substr(equals + 1);
     if (options.json) {
-        print_json(Json{{"pools", process.set_pools}, {"option", key}, {"value", value}});
+        print_json(Json{{"pools", process.set_pools},
+                        {"option", key},
+                        {"value", value},
+                        {"above", above.empty() ? Json() : Json(above)}});
     } else {
-        print(fmt::format("{} is {} in {} pool{}\n", key, value.empty() ? "its default" : value,
-                          process.set_pools, process.set_pools == 1 ? "" : "s"));
+        print(fmt::format("{} is {} in {} pool{}{}{}\n", key, value.empty() ? "its default" : value,
+                          process.set_pools, process.set_pools == 1 ? "" : "s",
+                          above.empty() ? "" : ": ", above));
     }
     return 0;
 }

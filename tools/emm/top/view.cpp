@@ -99,7 +99,9 @@ std::string device_text(const Row &row) {
         return "-";
     }
     const std::string &pool = row.context->pool;
-    return fmt::format("{}{}{}", row.context->device, pool.empty() ? "" : " ", pool);
+    const bool is_paused = row.context->stats && row.context->stats->paused_bytes > 0;
+    return fmt::format("{}{}{}{}", row.context->device, pool.empty() ? "" : " ", pool,
+                       is_paused ? " paused" : "");
 }
 
 std::string pid_text(const Row &row) {

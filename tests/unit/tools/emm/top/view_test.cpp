@@ -77,6 +77,16 @@ TEST_CASE("the group that a process shares its bound with has a column where the
           "job");
 }
 
+TEST_CASE("a pool that is paused says so beside its name") {
+    std::vector<Process> processes = two_processes();
+    processes[0].contexts[0].stats->paused_bytes = 1;
+    processes[1].contexts[0].pool = "kv-cache";
+    processes[1].contexts[0].stats->paused_bytes = 2 << 20;
+    const std::string text = table_text(processes, Column::pid, {}, false);
+    CHECK(text.find(" 0 paused ") != std::string::npos);
+    CHECK(text.find(" 0 kv-cache paused ") != std::string::npos);
+}
+
 TEST_CASE("rows are sorted by any column, numbers from the largest on") {
     const std::vector<Process> processes = two_processes();
     const auto first = [&](const char *name) {
