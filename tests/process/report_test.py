@@ -87,6 +87,26 @@ class Figures(Case):
         moment = next(at for at in drawn["map"]["moments"] if at["event"] == memory["peak_event"])
         self.assertEqual(moment["live"], memory["peak_live_bytes"])
 
+    def test_each_block_and_event_has_the_name_of_its_pool_where_there_are_several(self):
+        first_pool, name = 1 << 31, "kv-cache (context 3)"
+
+        def rows(*contexts):
+            of_pool = [(row("Pool", 0, 0, 0.5, name), first_pool)] if first_pool in contexts else []
+            rows = of_pool + [(row("Alloc", 4096 * (i + 1), 1000 * (i + 1), 1 + i, "a"), context) for i, context in enumerate(contexts)]
+            rows.append((row("Alloc Failure", 0, 77, 8, "a"), contexts[-1]))
+            return LOG_HEADER.replace("\n", ",Context\n") + "".join(line.replace("\n", f",{context}\n") for line, context in rows)
+
+        memory = self.figures(self.file("log.csv", rows(3, first_pool)))["memory"][0]
+        self.assertEqual({group["name"]: group["bytes"] for group in memory["at_peak"]["pool"]}, {"context 3": 1000, name: 2000})
+        page = data_of(self.page)
+        self.assertEqual([block["pool"] for block in page["memory"][0]["largest"]], [name, "context 3"])
+        self.assertEqual([mark[1] for mark in page["marks"]], [f"Pool, pool {name}", f"Alloc Failure, pool {name}"])
+        self.assertEqual(page["failures"][0]["what"], f"Alloc Failure, pool {name}")
+        for contexts in ((3, 3), (first_pool, first_pool)):
+            memory = self.figures(self.file("log.csv", rows(*contexts)))["memory"][0]
+            self.assertNotIn("pool", memory["at_peak"])
+            self.assertIsNone(data_of(self.page)["memory"][0]["largest"][0]["pool"])
+
     def test_the_summary_names_the_caller_also_where_there_is_only_one(self):
         for lines, said in (("a",), "all by step in a.so; "), (("a", "b"), "50 % by /lib/a.so"):
             path = self.file("log.csv", LOG_HEADER + "".join(

@@ -74,11 +74,11 @@ Dimension by_site(const char *name, const History &history, const CallSites &sit
 }
 
 Dimension by_names(const char *name, const History &history, const Names &names,
-                   uint16_t Allocation::*member) {
+                   uint16_t Allocation::*member,
+                   const std::function<std::string(const std::string &)> &label_of) {
     Dimension dimension{name, {}, {}};
     for (size_t i = 0; i <= names.size(); i++) { // one more for those that are too many
-        dimension.labels.push_back(
-            fmt::format("{} {}", name, names.text(static_cast<uint16_t>(i))));
+        dimension.labels.push_back(label_of(names.text(static_cast<uint16_t>(i))));
     }
     dimension.of.reserve(history.blocks.size());
     for (const Allocation &block : history.blocks) {
@@ -195,11 +195,21 @@ Dimension by_size(const History &history, uint32_t step) {
 }
 
 Dimension by_stream(const History &history) {
-    return by_names("stream", history, history.streams, &Allocation::stream);
+    return by_names("stream", history, history.streams, &Allocation::stream,
+                    [](const std::string &text) { return "stream " + text; });
 }
 
 Dimension by_thread(const History &history) {
-    return by_names("thread", history, history.threads, &Allocation::thread);
+    return by_names("thread", history, history.threads, &Allocation::thread,
+                    [](const std::string &text) { return "thread " + text; });
+}
+
+Dimension by_pool(const History &history, const Recorded &recorded) {
+    return by_names(
+        "pool", history, recorded.contexts, &Allocation::context, [&](const std::string &text) {
+            const auto named = recorded.pools.find(text);
+            return named == recorded.pools.end() ? "context " + text : shown(named->second);
+        });
 }
 
 } // namespace emm::tool

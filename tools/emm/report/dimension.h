@@ -38,6 +38,8 @@ Dimension by_size(const History &history, uint32_t step);
 
 Dimension by_stream(const History &history);
 Dimension by_thread(const History &history);
+// By what served them: named pools, and CUDA contexts' own.
+Dimension by_pool(const History &history, const Recorded &recorded);
 
 // Whether the block is live after the step.
 inline bool is_live(const Allocation &block, uint32_t step) {

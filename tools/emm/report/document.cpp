@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <fmt/format.h>
+#include <functional>
 #include <nlohmann/json.hpp>
 
 namespace emm::tool {
@@ -166,6 +167,11 @@ private:
         if (history_.threads.size() > 1) {
             dimensions_.push_back(by_thread(history_));
         }
+        Dimension pools = by_pool(history_, recorded_);
+        if (std::adjacent_find(pools.of.begin(), pools.of.end(), std::not_equal_to<>()) !=
+            pools.of.end()) {
+            dimensions_.push_back(std::move(pools));
+        }
     }
 
     const Dimension *dimension(const std::string &name) const {
@@ -205,6 +211,9 @@ private:
         if (dimension("thread")) {
             all.push_back(flame({"thread", "lifetime", "size"}));
         }
+        if (dimension("pool")) {
+            all.push_back(flame({"pool", "lifetime", "size"}));
+        }
         return all;
     }
 
@@ -212,10 +221,11 @@ private:
         Json all = Json::array();
         for (const uint32_t number : largest_at(history_, peak_.step, most_largest)) {
             const Allocation &block = history_.blocks[number];
-            const Dimension *const caller = dimension("caller");
+            const Dimension *const caller = dimension("caller"), *const pool = dimension("pool");
             all.push_back({{"size", block.size},
                            {"address", recorded_.is_log ? Json(in_hex(block.address)) : Json()},
                            {"stream", history_.streams.text(block.stream)},
+                           {"pool", pool ? Json(pool->labels[pool->of[number]]) : Json()},
                            {"caller", caller ? Json(caller->labels[caller->of[number]]) : Json()},
                            {"begin", block.begin},
                            {"end", block.end == never ? Json() : Json(block.end)},

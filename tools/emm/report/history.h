@@ -23,6 +23,7 @@ struct Allocation {
     uint32_t site = 0;                            // of CallSites
     uint16_t stream = 0, thread = 0;              // of Names
     uint16_t freed_on = 0;                        // the stream of its free
+    uint16_t context = 0;                         // of the recording's names
     Drop dropped = Drop::none;                    // how it ended, if not by a free
 };
 
@@ -77,7 +78,9 @@ struct Recorded {
     std::vector<History> histories;
     uint64_t left_off = 0; // events of histories beyond the most
     CallSites sites;
-    std::vector<Mark> marks; // the first ones
+    Names contexts;                                     // a named pool has a number of its own,
+    std::unordered_map<std::string, std::string> pools; // of which this has "NAME (context N)"
+    std::vector<Mark> marks;                            // the first ones
     uint64_t mark_count = 0, failure_count = 0;
 };
 

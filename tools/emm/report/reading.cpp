@@ -1,5 +1,6 @@
 #include "report/history.h"
 
+#include "observe/text.h"
 #include "print.h"
 #include "trace/event_log.h"
 #include "trace/file.h"
@@ -20,6 +21,7 @@ public:
         allocation.size = block.size;
         allocation.begin = moment.time;
         allocation.site = block.site;
+        allocation.context = recorded_.contexts.number_of(block.context);
         recorded_.rows++;
         builder_.allocated(block.number, block.device, block.memory, block.stream, 0, allocation);
     }
@@ -33,16 +35,26 @@ public:
     }
     void failed(const LogCall &call, const Moment &moment) override {
         recorded_.rows++;
-        builder_.marked({moment.time, std::string(call.type), call.size, moment.site, true});
+        builder_.marked({moment.time, text_of(call), call.size, moment.site, true});
     }
     void other(const LogCall &call, const Moment &moment) override {
         const bool is_failure = call.type.ends_with(" Failure");
         recorded_.rows++;
-        builder_.marked({moment.time, std::string(call.type), call.size, moment.site, is_failure});
+        if (call.type == "Pool") {
+            recorded_.pools[std::to_string(call.context)] =
+                observe::one_line(recorded_.sites.text(moment.site));
+        }
+        builder_.marked({moment.time, text_of(call), call.size, moment.site, is_failure});
     }
     void finish() { builder_.finish(); }
 
 private:
+    std::string text_of(const LogCall &call) const {
+        const auto pool = recorded_.pools.find(std::to_string(call.context));
+        return std::string(call.type) +
+               (pool == recorded_.pools.end() ? "" : ", pool " + pool->second);
+    }
+
     Recorded &recorded_;
     HistoryBuilder builder_;
 };

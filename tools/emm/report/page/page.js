@@ -148,9 +148,10 @@ function flameSection(memory, figures) {
   const isLog = page.document.figures.kind === "event log";
   const largest = sizeTexts(memory.largest.map((block) => block.size));
   const leading = sizeTexts(memory.leading_sizes.map((bar) => bar[0]));
-  table(more, ["size", ...(isLog ? ["caller", "address"] : []), "stream", "allocated at", "lived"],
+  const hasPools = memory.largest.some((block) => block.pool !== null);
+  table(more, ["size", ...(isLog ? ["caller", "address"] : []), ...(hasPools ? ["pool"] : []), "stream", "allocated at", "lived"],
         memory.largest.map((block, i) => [[largest[i], block.size],
-          ...(isLog ? [block.caller || "unknown", block.address] : []), block.stream, moment(block.begin, 1e3),
+          ...(isLog ? [block.caller || "unknown", block.address] : []), ...(hasPools ? [block.pool] : []), block.stream, moment(block.begin, 1e3),
           block.end === null ? "to the end" : duration(block.end - block.begin) + (block.dropped ? ", dropped" : "")]));
   table(more, ["size", "bytes at the peak", "blocks at the peak", "blocks allocated in all"],
         memory.leading_sizes.map((bar, i) => [[leading[i], bar[0]], [bytes(bar[3]), bar[3]],
