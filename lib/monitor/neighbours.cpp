@@ -20,7 +20,7 @@
 namespace emm::monitor {
 namespace {
 
-constexpr int64_t answer_timeout = 500'000'000; // nanoseconds; a process gives its plugin 0.3 s
+constexpr int64_t answer_timeout = plugin_timeout(Wish::trim) + 200'000'000; // nanoseconds
 
 bool holds_any(const driver::SharedState &state, unsigned member) {
     return std::any_of(
