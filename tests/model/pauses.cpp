@@ -263,8 +263,8 @@ void World::resume_all() {
 }
 
 const std::vector<Action> pause_actions = {
-    {"pause", 12, &Settings::pauses, &pause},
-    {"resume", 16, &Settings::pauses, &resume},
+    {"pause", 24, &Settings::pauses, &pause},
+    {"resume", 24, &Settings::pauses, &resume},
     {"wait for a resume", 8, &Settings::pauses, &wait_for_resume},
     {"be refused a pause", 4, &Settings::wrong, &be_refused_a_pause},
 };
