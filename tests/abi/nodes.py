@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""nodes.py LIBRARY PRESENT CC FROZEN...: the version of each symbol of libemm.so (lib/libemm.map).
+"""nodes.py LIBRARY MAP PRESENT CC FROZEN...: the version of each symbol of libemm.so (MAP is lib/libemm.map).
 
 PRESENT and FROZEN are folders of headers, these of interfaces 1.0, 1.1 and on. What one of them declares first is in its node,
-where programs have found it; what came since is in the node behind them. So a program that uses something new is refused by
-an older library.
+where programs have found it; what came since is in the open node. So a program that uses something new is refused by an older
+library.
 """
 import os
 import pathlib
@@ -26,6 +26,15 @@ def declared(folder):
     return names
 
 
+def node_of(minor):
+    return f"EMM_1_{minor}" if minor else "EMM_1"
+
+
+def open_node(text):
+    """The node of the map that takes what is new."""
+    return re.search(r"^(\w+) \{\n    global:\n        emm_\*;", text, re.M)[1]
+
+
 def nodes(library):
     listing = subprocess.run(["nm", "-D", "--defined-only", library], capture_output=True, text=True, check=True).stdout
     return dict(re.findall(r" T (\w+)@@(\w+)$", listing, re.M))
@@ -35,7 +44,7 @@ def expected(present, frozen):
     """The node of each declared function: that of the first interface which has it."""
     of = {}
     for minor, names in enumerate([*frozen, present]):
-        of |= {name: f"EMM_1_{minor}" if minor else "EMM_1" for name in names - of.keys()}
+        of |= {name: node_of(minor) for name in names - of.keys()}
     return of
 
 
@@ -72,7 +81,9 @@ def refused_by_an_old_library(library, include, cc, folder):
         yield f"a program of new functions: expected an old library to be refused by its version, found {modern}"
 
 
-def main(library, present, cc, *frozen):
+def main(library, map_file, present, cc, *frozen):
+    is_open = open_node(pathlib.Path(map_file).read_text(encoding="utf-8"))
+    frozen = frozen[:[node_of(minor) for minor in range(len(frozen) + 1)].index(is_open)]  # but for a snapshot
     wrong = list(faults(nodes(library), declared(present), [declared(folder) for folder in frozen]))
     with tempfile.TemporaryDirectory() as folder:
         wrong += refused_by_an_old_library(library, pathlib.Path(present).parent, shlex.split(cc), pathlib.Path(folder))

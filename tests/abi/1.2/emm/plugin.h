@@ -1,0 +1,688 @@
+/*
+ * emm/plugin.h: the contract between emm and a memory-manager plugin. C99 and C++11; compiles alone
+ * and needs no cuda.h. The slots' names are those of NBEP 7, "CUDA External Memory Management
+ * Plugins", whose interface they extend. Beside it: emm/plugin_helpers.h, inline helpers in C;
+ * emm/plugin.hpp, which makes a table from a C++ class.
+ *
+ * The library
+ * A plugin is a shared library that exports one C symbol and nothing else,
+ *
+ *     const emm_plugin *emm_plugin_entry_v1(const emm_host *host);
+ *
+ * which returns a read-only table and does nothing more: no driver call, no thread. The table, its
+ * texts and its options are static: they lie in the plugin's own file, or in a library that it
+ * links; emm refuses pointers to anywhere else unread. (Those of a plugin that is linked into the
+ * program may lie anywhere.) Texts are UTF-8, on one line, without control characters, and of at
+ * most 4 KiB; emm shows other texts cleaned and cut. The library
+ *   - links neither a CUDA library nor libemm: the driver comes from host->driver;
+ *   - has no unique symbols, which all libraries of a process would share (-fno-gnu-unique);
+ *   - has at most 64 bytes of thread-local storage in the static model (initial-exec), no
+ *     executable stack and no text relocations.
+ *
+ * emm loads a plugin once in a process and never unloads it. For each CUDA context that asks for
+ * memory emm calls `create` once; what that returns, the manager, serves this context alone until
+ * `destroy`. A plugin of four functions (create, destroy, memalloc, memfree) is complete: emm fills
+ * the other slots, working over the driver or answering EMM_E_NOT_SUPPORTED. memhostalloc and
+ * memhostfree, mempin and memunpin, memallocmanaged and memfreemanaged, get_ipc_handle and
+ * release_ipc_handle, pause and resume are pairs: a plugin fills both or neither.
+ *
+ * Layers
+ * A layer stands over a plugin or another layer (EMM_PLUGIN=count+pool) and changes some slots. Its
+ * library exports, in place of the symbol above,
+ *
+ *     const emm_plugin *emm_layer_entry_v1(const emm_host *host);
+ *
+ * Of its table the name, create and destroy are required. For a slot that is NULL emm calls the one
+ * below straight; a filled slot stands in its place and calls it, or not. memalloc and memfree are
+ * a pair as well. `create` gets what is below (emm_context_info): made and ready before, destroyed
+ * after. emm calls create, initialize, reset, destroy, get_device_total and check_options of the
+ * plugin and of each layer by itself, from the plugin upwards; reset and destroy from the outermost
+ * downwards. Where the plugin has no reset, all are made anew. The rules for plugins hold for a
+ * layer together with what is below it; the capabilities are those that all of them have, and
+ * NEEDS_CURRENT if one has it. A failure from below keeps its description: return its status as it
+ * is. What set_option changes are the plugin's options; a layer's own are fixed. A layer is of
+ * minor 2 or later.
+ *
+ * Versions
+ *   - EMM_PLUGIN_ABI_MAJOR is in the entry symbol's name, in emm_host and in emm_plugin. A
+ *     different major is refused, and the refusal names both numbers.
+ *   - Within a major, structs only grow at the end. `struct_size` says how far a struct goes: a
+ *     reader ignores what lies beyond what it knows and takes what is missing as zero, which for a
+ *     slot means NULL.
+ *   - A newer minor in a plugin is accepted: it tells that slots past the host's knowledge exist.
+ *     Minor 1 added get_device_total, check_options and emm_stats.largest_free_block. Minor 2 added
+ *     pause, resume, set_option, EMM_OPTION_CHANGES, emm_stats.paused_bytes and layers.
+ *
+ * Calls
+ * Every slot may be called by many threads at once, also for the same manager, with any or no
+ * context current (EMM_PLUGIN_NEEDS_CURRENT asks for more). Two tags mark the exceptions:
+ *   [context-current]  the manager's context is current on the calling thread
+ *   [exclusive]        emm makes no other call for this manager at the same time
+ * Outputs come last, are written on success only, and are never NULL. Every function returns
+ * EMM_OK, a positive notice or a negative error of emm/status.h; a plugin describes an error with
+ * host->fail before it returns it. When a driver call fails, the slot returns a status; no
+ * memory is lost, none is handed out for a wait that failed, and the next call is served. Size 0
+ * and address 0 never reach a plugin, except that the size of a free is 0 if the caller does not
+ * know it. Sizes are in bytes.
+ *
+ * emm holds no lock while it calls a plugin. A plugin holds none of its own while it calls
+ * host->defer or host->pressure, or waits for the device: the device may be waiting for another
+ * thread, and that thread for memory. A request that would fail for want of memory first waits for
+ * what the calls of other threads are giving back. A plugin does not call emm's application
+ * interface (emm/emm.h). No C++ exception, longjmp or pthread_exit may leave a function. A thread
+ * that is cancelled (pthread_cancel) may be unwound through memalloc, memfree, memhostalloc and
+ * memhostfree, which must let that pass; in every other function emm has cancellation disabled.
+ *
+ * A process may end with memory live: `destroy` is not called then. A forked child calls no slot,
+ * and must be able to end: its exit handlers and destructors take no lock of the plugin's.
+ *
+ * Streams
+ * An `emm_stream` is a CUstream. NULL and CU_STREAM_LEGACY (1) are both the legacy default stream,
+ * CU_STREAM_PER_THREAD (2) the calling thread's own; EMM_STREAM_UNORDERED is no stream:
+ *   - memory allocated on stream S may be used by work put on S after the call;
+ *   - memory freed on stream S may be given out again on S at once, because every use is ordered
+ *     before what S gets next, and on other streams only after ordering is established;
+ *   - memory allocated with EMM_STREAM_UNORDERED may be used on any stream of the context at once;
+ *   - memory freed with EMM_STREAM_UNORDERED may still be in use anywhere in the context, and must
+ *     not be given out before all work that the context held at that moment is done.
+ * A stream is one of the manager's context. A plugin that keeps freed memory to give it out again
+ * refuses memfree and memhostfree on a stream of another context, EMM_E_INVALID_VALUE with nothing
+ * done, unless it makes reuse wait for that stream too; if it remembers registered streams, it
+ * refuses to be told of one as well. The host refuses it in emm_record_use and emm_capture_begin.
+ * A wait that fails, or a question to the driver that gets no answer, establishes no order.
+ * Freed memory serves other requests, and trim gives it back, once all work that could use it is
+ * done and the graphs that hold it are gone; also if the stream that it was freed on has ended.
+ *
+ * A handle says nothing about whether its stream still exists, and the driver crashes on one that
+ * does not: touch a stream in a call that carries it, or while it is registered (stream_notice),
+ * and at no other time. Handles come back for new streams; cuStreamGetId tells them apart.
+ *
+ * Captures
+ * Captures of a registered stream are always announced (stream_notice). A plugin leaves captures of
+ * the program valid, also those of other threads: cuMemAlloc, cuMemFree, cuStreamSynchronize,
+ * cuEventQuery and others invalidate them unless the thread's capture mode is relaxed round the
+ * call (cuThreadExchangeStreamCaptureMode), cuCtxSynchronize and cuCtxRecordEvent in any mode. So
+ * these two belong in calls that emm.h forbids beside a capture that is not announced: those with
+ * no stream, allocations of pinned memory, frees after record_use, trims, set_option, pause and
+ * resume, destroy, and requests that run out of memory; never in other calls. A graph uses memory
+ * whenever it is launched: what is freed on a stream that captures is kept until the graph is gone,
+ * and each clone and executable graph made of it or last updated from it (cuGraphExecUpdate); or
+ * the free is refused with EMM_E_CAPTURING. A user object retained on the graph tells: the driver
+ * hands it on to all of these, but not to a graph of which a single node's parameters are set.
+ */
+#ifndef EMM_PLUGIN_H
+#define EMM_PLUGIN_H
+
+#include <emm/status.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define EMM_PLUGIN_ABI_MAJOR 1u
+#define EMM_PLUGIN_ABI_MINOR 2u
+#define EMM_PLUGIN_ENTRY_SYMBOL "emm_plugin_entry_v1"
+#define EMM_LAYER_ENTRY_SYMBOL "emm_layer_entry_v1"
+
+struct CUctx_st;
+struct CUstream_st;
+
+typedef unsigned long long emm_deviceptr; /* CUdeviceptr's own type */
+typedef struct CUstream_st *emm_stream;   /* CUstream */
+typedef struct emm_manager emm_manager;   /* the plugin's; opaque to emm */
+typedef struct emm_context emm_context;   /* emm's; opaque to plugins */
+typedef void (*emm_function)(void);       /* cast to the entry's own type before calling it */
+
+#ifdef __cplusplus
+#define EMM_STREAM_LEGACY (static_cast<emm_stream>(nullptr))
+#define EMM_STREAM_OF(number) (reinterpret_cast<emm_stream>(uintptr_t(number)))
+#else
+#define EMM_STREAM_LEGACY ((emm_stream)0)
+#define EMM_STREAM_OF(number) ((emm_stream)(uintptr_t)(number))
+#endif
+#define EMM_STREAM_PER_THREAD EMM_STREAM_OF(2)
+#define EMM_STREAM_UNORDERED EMM_STREAM_OF(UINTPTR_MAX)
+
+/* emm_plugin.capabilities: what is real about this plugin. Unknown bits are ignored. Of a layer:
+ * which of those below it stay so; ~EMM_PLUGIN_NEEDS_CURRENT keeps all.
+ *   NEEDS_CURRENT   make the manager's context current around each call that has a manager; 34 ns.
+ *                   If the driver fails that, the call is not made, unless it is an end: destroy,
+ *                   the end of a section or a capture, and the retirement of a stream
+ *   STREAM_ORDERED  memfree on a stream does not wait for it
+ *   CACHES          keeps freed memory for later requests
+ *   CAPTURE         memalloc and memfree work on a capturing stream; without it they may answer
+ *                   EMM_E_CAPTURING there
+ *   PAUSE_KEEPS     pause takes EMM_PAUSE_KEEP
+ *   PAUSE_SHARES    pause leaves exported memory where it is; without it an export is EMM_E_BUSY */
+#define EMM_PLUGIN_NEEDS_CURRENT (UINT64_C(1) << 0)
+#define EMM_PLUGIN_STREAM_ORDERED (UINT64_C(1) << 1)
+#define EMM_PLUGIN_CACHES (UINT64_C(1) << 2)
+#define EMM_PLUGIN_CAPTURE (UINT64_C(1) << 3)
+#define EMM_PLUGIN_PAUSE_KEEPS (UINT64_C(1) << 4)
+#define EMM_PLUGIN_PAUSE_SHARES (UINT64_C(1) << 5)
+
+/* Log levels of emm_host.log, most severe first. */
+#define EMM_LOG_ERROR 1
+#define EMM_LOG_WARN 2
+#define EMM_LOG_INFO 3
+#define EMM_LOG_DEBUG 4
+
+/* Kinds of memory. */
+#define EMM_KIND_DEVICE 1u
+#define EMM_KIND_PINNED 2u /* page-locked host memory */
+#define EMM_KIND_MAPPED 3u /* page-locked host memory with a device address */
+#define EMM_KIND_MANAGED 4u
+#define EMM_KIND_IPC 5u      /* another process's device memory */
+#define EMM_KIND_EXTERNAL 6u /* memory that emm did not allocate */
+
+/* Flags of memhostalloc, memhostfree and mempin: CU_MEMHOSTALLOC_*, CU_MEMHOSTREGISTER_*. emm
+ * refuses others, and those that a slot does not take, before it calls a plugin. */
+#define EMM_HOST_PORTABLE 1u       /* pinned for all contexts, and possibly in use by all */
+#define EMM_HOST_MAPPED 2u         /* give it a device address */
+#define EMM_HOST_WRITE_COMBINED 4u /* memhostalloc only */
+#define EMM_HOST_READ_ONLY 8u      /* mempin only: the device will not write to it */
+
+/* Flags of memallocmanaged, one of them: CU_MEM_ATTACH_*. */
+#define EMM_ATTACH_GLOBAL 1u
+#define EMM_ATTACH_HOST 2u
+
+/* stream_notice */
+#define EMM_STREAM_REGISTERED 1u     /* the stream will live until it is announced as retiring */
+#define EMM_STREAM_RETIRING 2u       /* about to be destroyed; it can still be used in this call */
+#define EMM_STREAM_CAPTURE_BEGINS 3u /* about to begin a capture, or to join one */
+#define EMM_STREAM_CAPTURE_ENDS 4u   /* over, or failed to begin: one for each accepted BEGINS */
+
+/* Flags of pause: one of the first two. */
+#define EMM_PAUSE_KEEP 1u     /* resume brings the content back, from host memory */
+#define EMM_PAUSE_DISCARD 2u  /* after resume the content is undefined */
+#define EMM_PAUSE_UNSHARED 4u /* EMM_E_BUSY while an export has not ended */
+
+/* Flags of resume. */
+#define EMM_RESUME_KEEP_COPY 1u /* keep the copy's host memory for the next pause */
+
+/* set_access: CU_MEM_ACCESS_FLAGS_PROT_*. */
+#define EMM_ACCESS_NONE 0u
+#define EMM_ACCESS_READ 1u
+#define EMM_ACCESS_READ_WRITE 3u
+
+/* --- what emm offers to plugins -------------------------------------------------------------- */
+
+/* emm_ipc_handle.kind */
+#define EMM_IPC_LEGACY 1u          /* CUipcMemHandle */
+#define EMM_IPC_FILE_DESCRIPTOR 2u /* memory of cuMemCreate, served over a socket */
+#define EMM_IPC_FABRIC 3u          /* CUmemFabricHandle */
+#define EMM_IPC_POOL 4u            /* CUmemPoolPtrExportData */
+
+/*
+ * What another process needs to open an allocation: plain bytes. A plugin fills kind, handle,
+ * offset, size and exported_size; the host fills the rest.
+ */
+typedef struct emm_ipc_handle {
+    uint32_t magic;
+    uint32_t version;
+    uint32_t kind;  /* EMM_IPC_* */
+    uint32_t flags; /* the exporter's network namespace; 0: not known */
+    uint8_t handle[64];
+    uint64_t offset;        /* of the allocation in what was exported */
+    uint64_t size;          /* of the allocation */
+    uint64_t exported_size; /* of what was exported */
+    uint64_t generation;    /* a random number of the export's own */
+    uint8_t nonce[16]; /* of the exporting process, since process ids collide across containers:
+                          8 random bytes; and which of its allocations it is */
+    uint8_t device_uuid[16];
+    uint32_t pci_domain;
+    uint32_t pci_bus;
+    uint32_t pci_device;
+    uint32_t checksum; /* of everything before it */
+} emm_ipc_handle;
+
+/* A piece of physical memory. The layout is fixed for this major version. */
+typedef struct emm_ipc_part {
+    uint64_t handle; /* CUmemGenericAllocationHandle; of EMM_IPC_POOL, the CUmemoryPool */
+    uint64_t size;   /* bytes, from the piece's beginning; of EMM_IPC_POOL, 0 */
+} emm_ipc_part;
+
+/* What an export is made of, for serve_ipc. The plugin sets struct_size; all of it is copied. */
+typedef struct emm_ipc_source {
+    uint32_t struct_size;
+    uint32_t kind;             /* EMM_IPC_FILE_DESCRIPTOR or EMM_IPC_POOL */
+    const emm_ipc_part *parts; /* in the order of their addresses, without a gap */
+    uint64_t part_count;       /* of EMM_IPC_POOL: 1 */
+    uint64_t offset;           /* of what is shared, from the first part's beginning or, of
+                                  EMM_IPC_POOL, from where the allocation begins */
+    uint64_t size;             /* of what is shared */
+    const void *pointer;       /* of EMM_IPC_POOL: the CUmemPoolPtrExportData; else NULL */
+} emm_ipc_source;
+
+/*
+ * What a pending free is asked to do: free it, or, when its context has died and its addresses may
+ * be another allocation's by now, release what `argument` itself holds and leave the driver alone.
+ */
+#define EMM_DEFERRED_DROP 0u
+#define EMM_DEFERRED_RUN 1u
+
+/* A pending free. It is called once, on any thread, with any or no current context, and perhaps
+ * after `destroy` of its manager, while another thread runs the queue: it owns what it uses. */
+typedef emm_status (*emm_deferred)(void *argument, uint32_t what);
+
+/*
+ * The host's services. The struct lives as long as the process. Any thread may call them, with any
+ * or no current context.
+ */
+typedef struct emm_host {
+    uint32_t struct_size; /* bytes of this struct that the host fills */
+    uint32_t abi_major;   /* EMM_PLUGIN_ABI_MAJOR of the host */
+    uint32_t abi_minor;
+    uint32_t reserved;   /* 0 */
+    const char *version; /* the host's own version, for people */
+
+    /* Writes one line to emm's log (EMM_LOG). `level`: EMM_LOG_*; `text`: UTF-8, no newline. */
+    void (*log)(int32_t level, const char *text);
+
+    /* Describes the error that the plugin is about to return: `driver_result` is the CUresult
+     * behind it, or 0; `text` is one UTF-8 sentence, copied. Returns `code`, so that a plugin can
+     * write `return host->fail(...)`. The description belongs to the calling thread. */
+    emm_status (*fail)(emm_status code, int32_t driver_result, const char *text);
+
+    /* The driver's entry point `name` (unversioned: "cuMemAlloc") with the signature that it has in
+     * CUDA `cuda_version` (12000 is 12.0), as cuGetProcAddress gives it; NULL if the driver in use
+     * has none. A plugin that asks here links no CUDA library and runs on a simulated driver too.
+     */
+    emm_function (*driver)(const char *name, int32_t cuda_version);
+
+    /*
+     * Puts a free on the context's queue of pending deallocations. It runs when the queue passes
+     * its limits (possibly before this returns), on out of memory, on reset and on retire; never
+     * inside a deferred section. `bytes` counts towards the limits. On an error the free was not
+     * queued and is still the caller's.
+     *   EMM_E_OUT_OF_HOST_MEMORY   no memory for the entry
+     */
+    emm_status (*defer)(emm_context *context, emm_deferred function, void *argument, size_t bytes);
+
+    /*
+     * Asks the application, if it has set a pressure callback, to give back at least `bytes` of
+     * this context's memory; returns what it says that it gave back, 0 without a callback. The
+     * application frees from inside, so call this with no lock held. Returns 0 when called from
+     * within a pressure callback.
+     */
+    size_t (*pressure)(emm_context *context, size_t bytes);
+
+    /*
+     * For get_ipc_handle of memory that goes to other processes by file descriptor. The host serves
+     * it from a thread of its own, to processes of this user that have the handle: it exports each
+     * part (cuMemExportToShareableHandle; so the parts were made with
+     * CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) when a process opens the handle, and keeps no
+     * descriptor. Fills all of *ret_handle that a plugin fills. The parts stay the plugin's, which
+     * keeps them as they are until withdraw_ipc has returned, or reset or destroy is called for
+     * the context's manager: the host withdraws by itself before those.
+     *   EMM_E_INVALID_VALUE        no such kind, or the allocation does not lie in the parts
+     *   EMM_E_OUT_OF_HOST_MEMORY   the host has no memory, socket or thread to serve it
+     */
+    emm_status (*serve_ipc)(emm_context *context, const emm_ipc_source *source,
+                            emm_ipc_handle *ret_handle);
+
+    /*
+     * For release_ipc_handle: ends what serve_ipc began. When it returns, the host touches the
+     * parts no more. It may wait for a few driver calls, so call it with no lock held. Processes
+     * that have the memory open keep it: the driver frees a part when no process has it.
+     *   EMM_E_NOT_OWNED            not served, or not any more
+     */
+    emm_status (*withdraw_ipc)(emm_context *context, const emm_ipc_handle *handle);
+} emm_host;
+
+/* What a manager is made for. Valid during `create` only; copy what is needed. */
+typedef struct emm_context_info {
+    uint32_t struct_size;
+    int32_t device;                /* the device's ordinal in this process */
+    struct CUctx_st *cuda_context; /* the CUcontext */
+    uint64_t context_id;           /* cuCtxGetId: never reused, unlike the handle */
+    emm_context *context;          /* for host->defer and host->pressure */
+    uint32_t primary;              /* 1: the device's primary context */
+    uint32_t reserved;             /* 0 */
+    uint8_t device_uuid[16];
+
+    /* --- since 1.2 --- */
+
+    const char *pool;   /* the pool's name; "": the CUDA context's own manager. Lives as long as the
+                           process */
+    emm_context *group; /* of the CUDA context's own manager: the same for all its pools */
+
+    /* Of a layer; else NULL. The slots below it, each filled by what is there or by emm, and for
+     * each the manager to call it with: below->trim(below_managers[EMM_SLOT_INDEX(trim)], ...).
+     * Those that emm calls of each by itself are NULL. Both live until `destroy` returns. */
+    const struct emm_plugin *below;
+    emm_manager *const *below_managers;
+} emm_context_info;
+
+/*
+ * emm_option.kind: what the host checks about a value before `create`. A choice is one of the words
+ * that default_value lists, "a|b|c"; the first one is the default.
+ */
+#define EMM_OPTION_TEXT 1u   /* anything */
+#define EMM_OPTION_SIZE 2u   /* bytes: 4096, 64KiB, 8MiB, 1.5GiB */
+#define EMM_OPTION_COUNT 3u  /* a whole number, 0 or more */
+#define EMM_OPTION_NUMBER 4u /* a decimal number, 0 or more: 0.5 */
+#define EMM_OPTION_FLAG 5u   /* 0 or 1 */
+#define EMM_OPTION_CHOICE 6u
+
+/* emm_option.reserved, since minor 2: set_option may change the option while its manager serves. */
+#define EMM_OPTION_CHANGES 1u
+
+/* One option of a plugin. The layout is fixed for this major version. */
+typedef struct emm_option {
+    const char *name;          /* lower case, digits and '_'; NULL ends the array */
+    const char *default_value; /* NULL: no value unless one is given */
+    const char *help;          /* one sentence */
+    uint32_t kind;
+    uint32_t reserved; /* 0, or EMM_OPTION_CHANGES */
+} emm_option;
+
+/*
+ * What get_stats fills, up to the struct_size that the caller has set. live_bytes, cached_bytes and
+ * pending_bytes are parts of reserved_bytes and paused_bytes, and no memory counts in two of them;
+ * what the rounding of live allocations costs may be in none.
+ */
+typedef struct emm_stats {
+    uint32_t struct_size; /* in: sizeof(emm_stats) of the caller */
+    uint32_t reserved;
+    uint64_t live_bytes;          /* device memory handed out, as asked for */
+    uint64_t live_count;          /* allocations behind live_bytes */
+    uint64_t cached_bytes;        /* device memory held for later requests */
+    uint64_t reserved_bytes;      /* device memory taken from the driver */
+    uint64_t peak_live_bytes;     /* the highest live_bytes, or an upper bound of it */
+    uint64_t peak_reserved_bytes; /* the highest reserved_bytes */
+    uint64_t allocations;         /* successful memalloc calls so far */
+    uint64_t frees;               /* successful memfree calls so far */
+    uint64_t failures;            /* memalloc calls that failed */
+    uint64_t pending_bytes;       /* freed, and waiting for the device or a deferred section */
+    uint64_t host_live_bytes;     /* pinned host memory handed out */
+    uint64_t host_reserved_bytes; /* pinned host memory taken from the driver */
+    /*
+     * The largest part of cached_bytes in one piece that a request on one stream or another could
+     * have at once. 0: there is none, or the plugin does not tell. Since minor 1.
+     */
+    uint64_t largest_free_block;
+    uint64_t paused_bytes; /* device memory that resume takes from the driver. Since minor 2 */
+} emm_stats;
+
+/* What query fills, up to the struct_size that the caller has set. */
+typedef struct emm_block_info {
+    uint32_t struct_size; /* in: sizeof(emm_block_info) of the caller */
+    uint32_t kind;        /* EMM_KIND_* */
+    emm_deviceptr base;   /* where the allocation begins */
+    uint64_t size;        /* bytes that belong to it */
+    int32_t device;       /* ordinal */
+    uint32_t reserved;
+} emm_block_info;
+
+/* --- what a plugin offers to emm ------------------------------------------------------------- */
+
+typedef struct emm_plugin {
+    uint32_t struct_size;       /* sizeof(emm_plugin) where the plugin was compiled */
+    uint32_t interface_version; /* EMM_PLUGIN_ABI_MAJOR */
+    uint32_t interface_minor;   /* EMM_PLUGIN_ABI_MINOR */
+    uint32_t reserved;          /* 0 */
+    const char *name;           /* required: short, lower case; "pool" */
+    const char *version;        /* the plugin's own, for people; may be NULL */
+    const char *description;    /* one sentence; may be NULL */
+    uint64_t capabilities;      /* EMM_PLUGIN_* */
+    const emm_option *options;  /* ends with a NULL name; NULL: the plugin takes no options */
+
+    /*
+     * Makes the manager of one context. `option_texts[i]` is the text for options[i]: the value
+     * given in the spec, else its default, else NULL; keys and values have been checked against
+     * `options`, and the texts live as long as the process. On success the host owns *ret_manager
+     * until `destroy`. A failure leaves nothing behind, and create is called again the next time.
+     * A CUDA context may get several managers (emm_context_named), whose memory stays apart.
+     * Required. [context-current] [exclusive]
+     *   EMM_E_PLUGIN_SPEC          an option's value makes no sense; say which
+     *   EMM_E_OUT_OF_MEMORY, EMM_E_OUT_OF_HOST_MEMORY, EMM_E_DRIVER, EMM_E_NOT_SUPPORTED
+     */
+    emm_status (*create)(const emm_host *host, const emm_context_info *info,
+                         const char *const *option_texts, emm_manager **ret_manager);
+
+    /*
+     * Gives up the manager and all memory behind it, handed out or not, and the events, streams and
+     * pools that it has made. Called by shutdown and retire, never at process exit. The context may
+     * have died already, and its handle and addresses may be another context's by now: ask for its
+     * id, by the cuCtxGetId of host->driver, before anything is returned to the driver. Here emm
+     * answers that, because the driver may crash on a handle that died. A driver call that says
+     * that it died is no error. Sections, registered streams and captures that go on end with it,
+     * unannounced. Required. [exclusive]
+     */
+    emm_status (*destroy)(emm_manager *self);
+
+    /* Prepares for use. Called before the first request, and possibly many times after: later
+     * calls must not disturb state. NULL: nothing to prepare. */
+    emm_status (*initialize)(emm_manager *self);
+
+    /*
+     * Allocates `size` > 0 bytes of the device's own memory, aligned to at least 256 bytes and
+     * apart from all that is live, for use as `stream` promises. The caller owns it until memfree.
+     * A request that fails takes nothing from the driver, and no peak in get_stats counts it. A
+     * success without an address is taken for EMM_E_PLUGIN_FAILED, here and below. Required.
+     *   EMM_E_OUT_OF_MEMORY        nothing left; emm then flushes its queue, trims, asks the
+     *                              application to give back, and asks the plugin once more
+     *   EMM_E_INVALID_VALUE        the size cannot be met in any state of the manager
+     *   EMM_E_CAPTURING            the stream captures and this plugin cannot serve that
+     *   EMM_E_PAUSED               see pause
+     *   EMM_E_DEVICE_LOST, EMM_E_DRIVER
+     */
+    emm_status (*memalloc)(emm_manager *self, size_t size, emm_stream stream,
+                           emm_deviceptr *ret_ptr);
+
+    /*
+     * Takes back what memalloc gave. `size` is what was asked for, or 0 if the caller does not
+     * know; `stream` says how remaining uses are ordered. A free that the driver answers with
+     * CUDA_ERROR_DEINITIALIZED is a success. Required.
+     *   EMM_E_NOT_OWNED            not a live allocation of this manager; nothing happened
+     *   EMM_E_INVALID_VALUE        `size` is not what was asked for, as far as the plugin knows
+     *                              sizes; or the stream belongs to another context; nothing
+     *                              happened
+     *   EMM_E_CAPTURING            the stream captures and this plugin cannot serve that: a graph
+     *                              uses the memory whenever it is launched; nothing happened
+     */
+    emm_status (*memfree)(emm_manager *self, emm_deviceptr ptr, size_t size, emm_stream stream);
+
+    /*
+     * Allocates pinned host memory, aligned to at least 256 bytes. `flags`: EMM_HOST_*. *ret_device
+     * is its device address if EMM_HOST_MAPPED was given, else 0. The caller owns it until
+     * memhostfree. NULL, with memhostfree: cuMemHostAlloc.
+     *   EMM_E_OUT_OF_HOST_MEMORY, EMM_E_NOT_SUPPORTED, EMM_E_DRIVER
+     */
+    emm_status (*memhostalloc)(emm_manager *self, size_t size, uint32_t flags, void **ret_host,
+                               emm_deviceptr *ret_device);
+
+    /*
+     * Takes back what memhostalloc gave. `size` and `flags` are what was asked for, or size 0 if
+     * the caller does not know. Portable memory freed with EMM_STREAM_UNORDERED may still be in use
+     * by every context, also by one whose manager was reset or destroyed.
+     *   EMM_E_NOT_OWNED, EMM_E_INVALID_VALUE: as memfree
+     */
+    emm_status (*memhostfree)(emm_manager *self, void *host, size_t size, uint32_t flags,
+                              emm_stream stream);
+
+    /*
+     * Pins a range that the caller owns and keeps owning. `flags`: EMM_HOST_PORTABLE, _MAPPED,
+     * _READ_ONLY. *ret_device as above. NULL, with memunpin: cuMemHostRegister.
+     *   EMM_E_BUSY                 a part of the range is pinned already
+     *   EMM_E_OUT_OF_HOST_MEMORY, EMM_E_NOT_SUPPORTED, EMM_E_DRIVER
+     */
+    emm_status (*mempin)(emm_manager *self, void *host, size_t size, uint32_t flags,
+                         emm_deviceptr *ret_device);
+
+    /*
+     * Unpins at once: when it returns, the caller may free the range. `size` is what was pinned, or
+     * 0 if the caller does not know.
+     *   EMM_E_NOT_OWNED, EMM_E_INVALID_VALUE: as memfree
+     */
+    emm_status (*memunpin)(emm_manager *self, void *host, size_t size);
+
+    /*
+     * Allocates managed memory, attached as `flags` (EMM_ATTACH_*) says, aligned to at least 256
+     * bytes. NULL, with memfreemanaged: cuMemAllocManaged.
+     *   EMM_E_OUT_OF_MEMORY, EMM_E_NOT_SUPPORTED, EMM_E_DRIVER
+     */
+    emm_status (*memallocmanaged)(emm_manager *self, size_t size, uint32_t flags,
+                                  emm_deviceptr *ret_ptr);
+
+    /*
+     * Takes back what memallocmanaged gave; arguments as for memfree.
+     *   EMM_E_NOT_OWNED, EMM_E_INVALID_VALUE: as memfree
+     */
+    emm_status (*memfreemanaged)(emm_manager *self, emm_deviceptr ptr, size_t size,
+                                 emm_stream stream);
+
+    /* Bytes that could still be allocated, and bytes in all, which are no fewer, as this manager
+     * sees them. NULL: cuMemGetInfo. */
+    emm_status (*get_memory_info)(emm_manager *self, size_t *ret_free, size_t *ret_total);
+
+    /*
+     * Exports the live allocation that holds [ptr, ptr + size). What is exported stays allocated
+     * until it is freed and release_ipc_handle is called. NULL, with release_ipc_handle: the host's
+     * default for memory that came from cuMemAlloc; `query`, if there is one, tells it what is
+     * live.
+     *   EMM_E_NOT_OWNED, EMM_E_NOT_SUPPORTED
+     *   EMM_E_INVALID_VALUE        the allocation ends before
+     *   EMM_E_PAUSED               see pause
+     */
+    emm_status (*get_ipc_handle)(emm_manager *self, emm_deviceptr ptr, size_t size,
+                                 emm_ipc_handle *ret_handle);
+
+    /* Ends an export; once for each get_ipc_handle. */
+    emm_status (*release_ipc_handle)(emm_manager *self, const emm_ipc_handle *handle);
+
+    /*
+     * Drops every allocation of the context: the program promises that none is in use. Legal before
+     * initialize, repeatedly, and with no current context. Open sections (defer_cleanup), peers'
+     * access, registered streams and announced captures go on over it. NULL: destroy, create and
+     * initialize; then emm tells the new manager of them, in this order, and before them of the
+     * options that were changed. [exclusive]
+     */
+    emm_status (*reset)(emm_manager *self);
+
+    /* `enter` 1 begins and 0 ends a section in which nothing is returned to the driver; sections
+     * nest. NULL: only the host's queue of pending deallocations is held back. */
+    emm_status (*defer_cleanup)(emm_manager *self, uint32_t enter);
+
+    /* Returns cached memory to the driver, piece by piece, until at most `keep_bytes` are cached:
+     * none if that is so already. *ret_released is how much it was. NULL: nothing is cached. */
+    emm_status (*trim)(emm_manager *self, size_t keep_bytes, size_t *ret_released);
+
+    /*
+     * Describes the live allocation that holds `ptr`. NULL: EMM_E_NOT_SUPPORTED.
+     *   EMM_E_NOT_OWNED
+     */
+    emm_status (*query)(emm_manager *self, emm_deviceptr ptr, emm_block_info *ret_info);
+
+    /*
+     * The live allocation at `ptr` is used on `stream` too: after its memfree, reuse must wait for
+     * what `stream` held by then. NULL: EMM_E_NOT_SUPPORTED.
+     *   EMM_E_NOT_OWNED
+     */
+    emm_status (*record_use)(emm_manager *self, emm_deviceptr ptr, size_t size, emm_stream stream);
+
+    /* Something happens to a stream: EMM_STREAM_*. `stream` is never EMM_STREAM_UNORDERED. NULL:
+     * ignored. */
+    emm_status (*stream_notice)(emm_manager *self, emm_stream stream, uint32_t notice);
+
+    /* Lets `peer_device` (an ordinal) use this manager's device memory, present and future.
+     * `flags`: EMM_ACCESS_*. NULL: EMM_E_NOT_SUPPORTED. */
+    emm_status (*set_access)(emm_manager *self, int32_t peer_device, uint32_t flags);
+
+    /* Fills *ret_stats up to its struct_size, which it leaves alone; see emm_copy_sized. NULL:
+     * zeros. */
+    emm_status (*get_stats)(emm_manager *self, emm_stats *ret_stats);
+
+    /* --- since 1.1 --- */
+
+    /*
+     * Bytes in all that a manager of `device` (an ordinal) will tell of (get_memory_info), asked
+     * before there is one: `device_bytes`, what the device has, or less if an option limits them.
+     * `option_texts`, `host`: as create gets them. Makes no context, asks for none, and takes
+     * nothing from the driver. Any value of an option that create would refuse may be refused.
+     * NULL: `device_bytes`.
+     *   EMM_E_PLUGIN_SPEC          an option's value makes no sense; say which
+     */
+    emm_status (*get_device_total)(const emm_host *host, int32_t device, size_t device_bytes,
+                                   const char *const *option_texts, size_t *ret_total);
+
+    /*
+     * Refuses values that create would refuse on every device, such as a limit below what one
+     * allocation takes; so that they are refused where the plugin is chosen, and not first where a
+     * context is made. `option_texts`, `host`: as create gets them. Calls no driver, and changes
+     * nothing. An older host does not call it: create has to refuse too. NULL: create alone does.
+     *   EMM_E_PLUGIN_SPEC          an option's value makes no sense; say which
+     */
+    emm_status (*check_options)(const emm_host *host, const char *const *option_texts);
+
+    /* --- since 1.2 --- */
+
+    /*
+     * Waits for the context's work, then returns the device memory behind all allocations, and what
+     * is cached, to the driver. Addresses, pinned and managed memory stay, and so does memory whose
+     * export has not ended, or that the driver refuses to take. *ret_released: the bytes that went
+     * back. Until resume the program puts no work on this memory. A manager that is paused already
+     * answers EMM_S_IGNORED and 0 bytes.
+     * While paused, memalloc and get_ipc_handle answer EMM_E_PAUSED or wait for resume, trim
+     * releases nothing, and the other slots work. reset ends the pause. A failure changes nothing.
+     * emm makes one call of pause, resume, reset or destroy at a time for a manager.
+     *   EMM_E_OUT_OF_HOST_MEMORY   none for the copy
+     *   EMM_E_CAPTURING            a capture is announced
+     *   EMM_E_BUSY                 in a deferred section; or an export has not ended (see flags)
+     *   EMM_E_NOT_SUPPORTED        this manager cannot, or not with EMM_PAUSE_KEEP
+     */
+    emm_status (*pause)(emm_manager *self, uint32_t flags, size_t *ret_released);
+
+    /*
+     * Puts memory behind the same addresses, with what peers may access and, after EMM_PAUSE_KEEP,
+     * the content of what is still live. The memory may be used at once. Not paused: EMM_S_IGNORED.
+     * A failure changes nothing, and resume may be called again.
+     *   EMM_E_OUT_OF_MEMORY        emm looks for memory as for memalloc, and calls once more
+     */
+    emm_status (*resume)(emm_manager *self, uint32_t flags);
+
+    /*
+     * Gives an option that has EMM_OPTION_CHANGES another value, for the requests that follow, also
+     * after a reset. `text`: as create gets it, but valid during the call alone. Live memory is not
+     * touched. A value that create would refuse is refused, and a failure changes nothing. emm
+     * makes one such call at a time for a manager.
+     *   EMM_E_PLUGIN_SPEC          the value makes no sense; say which
+     */
+    emm_status (*set_option)(emm_manager *self, const char *key, const char *text);
+} emm_plugin;
+
+/* The position of a slot among the table's functions. */
+#define EMM_SLOT_INDEX(slot)                                                                       \
+    ((offsetof(emm_plugin, slot) - offsetof(emm_plugin, create)) / sizeof(emm_function))
+
+/* The entry point, called once in a process: returns the table, or NULL after host->fail. */
+typedef const emm_plugin *(*emm_plugin_entry)(const emm_host *host);
+
+/* How a plugin defines it: EMM_PLUGIN_ENTRY(const emm_host *host) { ...; return &table; }; a layer
+ * likewise with EMM_LAYER_ENTRY. */
+#ifdef __cplusplus
+#define EMM_PLUGIN_ENTRY extern "C" EMM_API const emm_plugin *emm_plugin_entry_v1
+#define EMM_LAYER_ENTRY extern "C" EMM_API const emm_plugin *emm_layer_entry_v1
+#else
+EMM_API const emm_plugin *emm_plugin_entry_v1(const emm_host *host);
+EMM_API const emm_plugin *emm_layer_entry_v1(const emm_host *host);
+#define EMM_PLUGIN_ENTRY EMM_API const emm_plugin *emm_plugin_entry_v1
+#define EMM_LAYER_ENTRY EMM_API const emm_plugin *emm_layer_entry_v1
+#endif
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
+
+/* Until 2.0 this header also includes the helpers that it used to define; emm.h leaves them out. */
+#ifndef EMM_WITHOUT_PLUGIN_HELPERS
+#include <emm/plugin_helpers.h>
+#if defined(__cpp_exceptions)
+#include <emm/plugin.hpp>
+#endif
+#endif
