@@ -90,6 +90,8 @@ const std::map<int, int> &attributes() {
         {CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, 1},
         {CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, 1},
         {CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES, 1},
+        {141, 1}, // HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, which older headers lack
+        {145, 1}, // HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
     };
     return all;
 }
@@ -143,15 +145,19 @@ std::optional<uint64_t> Device::take(uint64_t size) {
     }
     if (offset) {
         used += bytes;
-        sim().device_totals.add(bytes);
+        totals().add(bytes);
     }
     return offset;
+}
+
+Totals &Device::totals() const {
+    return of_host ? sim().host_totals : sim().device_totals;
 }
 
 void Device::give(uint64_t offset, uint64_t size) {
     const uint64_t bytes = rounded(size);
     used -= bytes;
-    sim().device_totals.remove(bytes);
+    totals().remove(bytes);
     if (size >= small_limit) {
         offset -= offset % granule;
         punch(offset, bytes);
@@ -186,6 +192,19 @@ Device *device_at(CUdevice ordinal) {
     const auto &devices = sim().devices;
     const auto index = static_cast<size_t>(ordinal); // a negative one is beyond all
     return index < devices.size() ? devices[index].get() : nullptr;
+}
+
+// As much as a device has.
+Device &host_memory_of_devices() {
+    std::unique_ptr<Device> &host = sim().host_pages;
+    if (!host) {
+        auto opened = std::make_unique<Device>();
+        opened->ordinal = -1;
+        opened->of_host = true;
+        expect(opened->open(sim().options.memory), CUDA_ERROR_OUT_OF_MEMORY);
+        host = std::move(opened);
+    }
+    return *host;
 }
 
 Device &find_device(CUdevice ordinal) {

@@ -14,6 +14,7 @@ namespace simcuda {
 
 struct Device;
 struct Region;
+struct Totals;
 
 // How much memory of a device its graphs use, as driver 580 tells: a launch counts it, and only a
 // trim takes from it what no launch has left to the program. All that is counted is reserved.
@@ -43,6 +44,7 @@ struct Device {
     uint64_t window_size = 0;
     uint64_t capacity = 0;
     uint64_t used = 0;
+    bool of_host = false; // host memory of cuMemCreate
 
     CUcontext primary_handle = nullptr;
     unsigned primary_flags = 0;
@@ -65,6 +67,7 @@ struct Device {
     void give(uint64_t offset, uint64_t size);
 
 private:
+    Totals &totals() const;
     void punch(uint64_t offset, uint64_t size);
     void punch_small();
 
@@ -74,6 +77,7 @@ private:
 };
 
 Device *device_at(CUdevice ordinal); // NULL: there is none
+Device &host_memory_of_devices();    // opened when it is first asked for
 Device &find_device(CUdevice ordinal);
 
 } // namespace simcuda

@@ -55,7 +55,8 @@ const Region *exportable(CUdeviceptr start, uint64_t size) {
     const bool one_device = std::all_of(mappings.begin(), mappings.end(), [&](const Region *each) {
         return each->device == mappings.front()->device;
     });
-    return mappings.empty() || !one_device ? nullptr : mappings.front();
+    return mappings.empty() || !one_device || mappings.front()->device->of_host ? nullptr
+                                                                                : mappings.front();
 }
 
 bool are_whole(const std::vector<Region *> &mappings, CUdeviceptr start, uint64_t size) {
@@ -146,7 +147,13 @@ void api::mem_unmap(CUdeviceptr ptr, size_t size) {
 void api::mem_set_access(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t count) {
     const std::vector<Region *> mappings = mappings_of(ptr, size);
     expect(desc && !mappings.empty() && are_whole(mappings, ptr, size));
+    const bool on_host = std::all_of(mappings.begin(), mappings.end(),
+                                     [](const Region *each) { return each->device->of_host; });
     for (size_t i = 0; i < count; ++i) {
+        if (desc[i].location.type == location_host || desc[i].location.type == location_host_numa) {
+            expect(on_host); // the host sees it all the same
+            continue;
+        }
         const Device *const device = device_at(desc[i].location.id);
         expect(desc[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE && device);
         const uint64_t bit = uint64_t(1) << device->ordinal;

@@ -13,6 +13,9 @@ struct Context;
 struct Device;
 struct Pool;
 
+// CU_MEM_LOCATION_TYPE_HOST and HOST_NUMA, which older headers lack.
+constexpr auto location_host = CUmemLocationType(2), location_host_numa = CUmemLocationType(3);
+
 // Physical memory. It lives as long as a handle, a mapping, or a descriptor in some process.
 struct Physical {
     CUmemGenericAllocationHandle handle = 0; // 0 once all handles are released

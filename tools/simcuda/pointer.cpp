@@ -24,11 +24,13 @@ unsigned handle_types_of(const Region &region) {
 
 void tell(const Region &region, CUpointer_attribute attribute, CUdeviceptr address, void *data) {
     const bool host = region.on_host();
+    const bool host_pages = region.kind == Kind::mapped && region.device->of_host;
     switch (attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
         return answer(data, context_of(region));
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-        return answer<unsigned>(data, host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE);
+        return answer<unsigned>(data,
+                                host || host_pages ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE);
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
         return answer(data, address);
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
@@ -41,6 +43,7 @@ void tell(const Region &region, CUpointer_attribute attribute, CUdeviceptr addre
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
         return answer<unsigned>(data, region.kind == Kind::managed);
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+        expect(!host_pages); // not known of a GPU
         return answer<int>(data, region.device->ordinal);
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
         return answer<unsigned>(data, region.kind == Kind::device);

@@ -57,6 +57,7 @@ struct Simulator {
     std::string last_race;
 
     std::vector<std::unique_ptr<Device>> devices;
+    std::unique_ptr<Device> host_pages; // host memory of cuMemCreate
     Handles<Context, CUcontext> contexts;
     Handles<Stream, CUstream> streams;
     Handles<Event, CUevent> events;

@@ -9,13 +9,23 @@ namespace {
 
 constexpr unsigned fabric = 8; // CU_MEM_HANDLE_TYPE_FABRIC, which older headers lack
 
+// The host has one NUMA node.
+bool is_place(const CUmemLocation &location) {
+    return location.type == CU_MEM_LOCATION_TYPE_DEVICE ? device_at(location.id) != nullptr
+           : location.type == location_host_numa        ? location.id == 0
+                                                        : location.type == location_host;
+}
+
 CUresult check(const CUmemAllocationProp *properties) {
     if (!properties || properties->type != CU_MEM_ALLOCATION_TYPE_PINNED ||
-        properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
-        !device_at(properties->location.id)) {
+        !is_place(properties->location)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     const auto types = static_cast<unsigned>(properties->requestedHandleTypes);
+    if (types != 0 && properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
+        return properties->location.type == location_host ? CUDA_ERROR_INVALID_VALUE
+                                                          : CUDA_ERROR_NOT_SUPPORTED;
+    }
     return types & fabric                                                ? CUDA_ERROR_NOT_PERMITTED
            : types & ~unsigned(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) ? CUDA_ERROR_NOT_SUPPORTED
                                                                          : CUDA_SUCCESS;
@@ -107,7 +117,9 @@ void api::mem_create(CUmemGenericAllocationHandle *handle, size_t size,
     expect_success(check(prop));
     expect(handle && flags == 0 && size != 0 && size % Device::granule == 0);
     collect_unheld();
-    Device &device = *sim().devices[static_cast<size_t>(prop->location.id)];
+    Device &device = prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE
+                         ? *device_at(prop->location.id)
+                         : host_memory_of_devices();
     const auto offset = device.take(size);
     expect(offset.has_value(), CUDA_ERROR_OUT_OF_MEMORY);
     auto *physical = new Physical;

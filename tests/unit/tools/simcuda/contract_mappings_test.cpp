@@ -214,3 +214,69 @@ TEST_CASE("mapping works under a global capture") {
     CHECK(cu().cuStreamEndCapture(stream, &graph) == CUDA_SUCCESS);
     CHECK(cu().cuGraphDestroy(graph) == CUDA_SUCCESS);
 }
+
+namespace {
+
+// CU_MEM_LOCATION_TYPE_HOST_NUMA and its attributes, which older headers lack.
+constexpr auto host_numa = CUmemLocationType(3), host_numa_current = CUmemLocationType(4);
+constexpr auto maps_host_numa = CUdevice_attribute(141), numa_id = CUdevice_attribute(134);
+
+CUmemAllocationProp host_properties() {
+    int node = 0;
+    cu().cuDeviceGetAttribute(&node, numa_id, 0);
+    CUmemAllocationProp found = properties();
+    found.location = {host_numa, node < 0 ? 0 : node};
+    return found;
+}
+
+// A driver before 12.9 does not know the attribute.
+bool maps_host_memory() {
+    int served = 0;
+    return cu().cuDeviceGetAttribute(&served, maps_host_numa, 0) != CUDA_SUCCESS || served != 0;
+}
+
+} // namespace
+
+TEST_CASE("host memory behind reserved addresses is used as device memory is, and takes none") {
+    const Device device;
+    if (!maps_host_memory()) {
+        return;
+    }
+    const CUmemAllocationProp wanted = host_properties();
+    size_t size = 0, free_before = 0, free_after = 0, total = 0;
+    REQUIRE(cu().cuMemGetAllocationGranularity(&size, &wanted, CU_MEM_ALLOC_GRANULARITY_MINIMUM) ==
+            CUDA_SUCCESS);
+    CHECK(granularity() % size == 0);
+    size = granularity();
+    REQUIRE(cu().cuMemGetInfo(&free_before, &total) == CUDA_SUCCESS);
+    CUmemGenericAllocationHandle handle = 0;
+    REQUIRE(cu().cuMemCreate(&handle, size, &wanted, 0) == CUDA_SUCCESS);
+    REQUIRE(cu().cuMemGetInfo(&free_after, &total) == CUDA_SUCCESS);
+    CHECK(free_before - free_after < size);
+    const CUdeviceptr range = reserve(2 * size);
+    map(range, size, handle);
+    CUmemAccessDesc access = {};
+    access.location = wanted.location;
+    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    CHECK(cu().cuMemSetAccess(range, size, &access, 1) == CUDA_SUCCESS);
+    REQUIRE(cu().cuMemsetD8(range, 42, size) == CUDA_SUCCESS);
+    CHECK(byte_at(range + size - 1) == 42);
+    CUmemGenericAllocationHandle of_device = create(size);
+    map(range + size, size, of_device);
+    CHECK(cu().cuMemSetAccess(range + size, size, &access, 1) == CUDA_ERROR_INVALID_VALUE);
+    CHECK(cu().cuMemUnmap(range, 2 * size) == CUDA_SUCCESS);
+    CHECK(cu().cuMemRelease(handle) == CUDA_SUCCESS);
+    CHECK(cu().cuMemRelease(of_device) == CUDA_SUCCESS);
+    CHECK(cu().cuMemAddressFree(range, 2 * size) == CUDA_SUCCESS);
+}
+
+TEST_CASE("host memory is created for a node that the caller names") {
+    const Device device;
+    const size_t size = granularity();
+    CUmemGenericAllocationHandle handle = 0;
+    CUmemAllocationProp wanted = host_properties();
+    wanted.location.type = host_numa_current;
+    CHECK(cu().cuMemCreate(&handle, size, &wanted, 0) == CUDA_ERROR_INVALID_VALUE);
+    wanted.location = {host_numa, 1 << 20};
+    CHECK(cu().cuMemCreate(&handle, size, &wanted, 0) != CUDA_SUCCESS);
+}
