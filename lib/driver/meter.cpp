@@ -139,6 +139,12 @@ CUresult find_current_device(CUdevice &ret_device) {
     return get(&ret_device);
 }
 
+// That of the current context, if there is one: host memory may be taken without.
+int32_t current_device() {
+    CUdevice device = no_device;
+    return find_current_device(device) == CUDA_SUCCESS ? device : no_device;
+}
+
 int32_t device_at(const CUmemLocation &location) {
     return location.type == CU_MEM_LOCATION_TYPE_DEVICE ? location.id : no_device;
 }
@@ -246,7 +252,9 @@ struct TakesForGood : Takes {
 template <> struct Effect<&cuMemCreate> : TakesForGood {
     static Step before(CUmemGenericAllocationHandle *, size_t size,
                        const CUmemAllocationProp *properties, unsigned long long) {
-        return take(device_at(properties->location), Kind::physical, size);
+        return properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE
+                   ? take(properties->location.id, Kind::physical, size)
+                   : take(current_device(), Kind::pinned, size);
     }
     static void succeeded(Step step, CUmemGenericAllocationHandle *handle, size_t,
                           const CUmemAllocationProp *, unsigned long long) {
