@@ -51,7 +51,8 @@
  *     slot means NULL.
  *   - A newer minor in a plugin is accepted: it tells that slots past the host's knowledge exist.
  *     Minor 1 added get_device_total, check_options and emm_stats.largest_free_block. Minor 2 added
- *     pause, resume, set_option, EMM_OPTION_CHANGES, emm_stats.paused_bytes and layers.
+ *     pause, resume, set_option, EMM_OPTION_CHANGES, emm_stats.paused_bytes and spilled_bytes, and
+ *     layers.
  *
  * Calls
  * Every slot may be called by many threads at once, also for the same manager, with any or no
@@ -404,7 +405,8 @@ typedef struct emm_stats {
      * have at once. 0: there is none, or the plugin does not tell. Since minor 1.
      */
     uint64_t largest_free_block;
-    uint64_t paused_bytes; /* device memory that resume takes from the driver. Since minor 2 */
+    uint64_t paused_bytes;  /* device memory that resume takes from the driver. Since minor 2 */
+    uint64_t spilled_bytes; /* of reserved_bytes, host memory in its place. Since minor 2 */
 } emm_stats;
 
 /* What query fills, up to the struct_size that the caller has set. */

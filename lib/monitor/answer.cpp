@@ -44,11 +44,11 @@ std::string stats_json(const emm_stats &stats) {
         R"({{"live_bytes":{},"live_count":{},"cached_bytes":{},"reserved_bytes":{},)"
         R"("peak_live_bytes":{},"peak_reserved_bytes":{},"pending_bytes":{},"allocations":{},)"
         R"("frees":{},"failures":{},"host_live_bytes":{},"host_reserved_bytes":{},)"
-        R"("largest_free_block":{},"paused_bytes":{}}})",
+        R"("largest_free_block":{},"paused_bytes":{},"spilled_bytes":{}}})",
         stats.live_bytes, stats.live_count, stats.cached_bytes, stats.reserved_bytes,
         stats.peak_live_bytes, stats.peak_reserved_bytes, stats.pending_bytes, stats.allocations,
         stats.frees, stats.failures, stats.host_live_bytes, stats.host_reserved_bytes,
-        stats.largest_free_block, stats.paused_bytes);
+        stats.largest_free_block, stats.paused_bytes, stats.spilled_bytes);
 }
 
 std::string oldest_json(const std::vector<OldAllocation> &oldest) {

@@ -94,16 +94,18 @@ std::string largest_line(const MemoryReport::Plugin &plugin) {
 }
 
 void add_figures(std::vector<std::string> &lines, const MemoryReport &report) {
-    if (report.of_plugin) {
-        const MemoryReport::Plugin &plugin = *report.of_plugin;
+    if (const auto &plugin = report.of_plugin) {
         lines.insert(
             lines.end(),
-            {figure("live", plugin.live_bytes, "in {} allocations", plugin.live_count),
-             figure("cached", plugin.cached_bytes, "kept by plugin {} for later requests",
+            {figure("live", plugin->live_bytes, "in {} allocations", plugin->live_count),
+             figure("cached", plugin->cached_bytes, "kept by plugin {} for later requests",
                     shown(report.plugin)),
-             figure("pending", plugin.pending_bytes, "freed, and waiting for the device"),
-             figure("reserved", plugin.reserved_bytes, "taken from the driver by the plugin"),
-             largest_line(plugin), figure("pinned", plugin.host_live_bytes, "of host memory")});
+             figure("pending", plugin->pending_bytes, "freed, and waiting for the device"),
+             figure("reserved", plugin->reserved_bytes, "taken from the driver by the plugin"),
+             largest_line(*plugin), figure("pinned", plugin->host_live_bytes, "of host memory")});
+        if (plugin->spilled_bytes > 0) {
+            lines.push_back(figure("spilled", plugin->spilled_bytes, "reserved, on the host"));
+        }
     } else {
         lines.push_back("  plugin     its figures are not told");
     }
@@ -198,14 +200,14 @@ Json request_json(const MemoryReport &report) {
 
 Json plugin_json(const MemoryReport &report) {
     Json told = {{"name", one_line(report.plugin)}};
-    if (report.of_plugin) {
-        const MemoryReport::Plugin &plugin = *report.of_plugin;
-        told.update({{"live_bytes", plugin.live_bytes},
-                     {"live_count", plugin.live_count},
-                     {"cached_bytes", plugin.cached_bytes},
-                     {"pending_bytes", plugin.pending_bytes},
-                     {"reserved_bytes", plugin.reserved_bytes},
-                     {"host_live_bytes", plugin.host_live_bytes}});
+    if (const auto &plugin = report.of_plugin) {
+        told.update({{"live_bytes", plugin->live_bytes},
+                     {"live_count", plugin->live_count},
+                     {"cached_bytes", plugin->cached_bytes},
+                     {"pending_bytes", plugin->pending_bytes},
+                     {"reserved_bytes", plugin->reserved_bytes},
+                     {"spilled_bytes", plugin->spilled_bytes},
+                     {"host_live_bytes", plugin->host_live_bytes}});
     }
     return told;
 }
@@ -364,9 +366,7 @@ std::optional<Remainder> remainder_of(const MemoryReport &report) {
     if (!report.of_plugin) {
         return std::nullopt;
     }
-    const uint64_t reserved =
-        std::max(report.of_plugin->reserved_bytes, report.of_plugin->live_bytes) +
-        of_driver_itself(report);
+    const uint64_t reserved = report.of_plugin->of_device() + of_driver_itself(report);
     for (const DeviceProcess &process : report.processes.value_or(std::vector<DeviceProcess>())) {
         if (process.id == report.own_process) {
             return Remainder{process.bytes - std::min(process.bytes, reserved), false};

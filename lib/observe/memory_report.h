@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -41,6 +42,12 @@ struct MemoryReport {
         uint64_t live_bytes = 0, live_count = 0, cached_bytes = 0, pending_bytes = 0,
                  reserved_bytes = 0, host_live_bytes = 0,
                  largest_free_block = 0; // of all contexts; 0: none, or not told
+        uint64_t spilled_bytes = 0;      // of what is reserved, host memory
+
+        uint64_t of_device() const {
+            const uint64_t held = std::max(reserved_bytes, live_bytes);
+            return held - std::min(held, spilled_bytes);
+        }
     };
     std::optional<Plugin> of_plugin;
 

@@ -49,7 +49,7 @@ uint64_t managers_bytes(int32_t device) {
         auto stats = observe::sized<emm_stats>();
         if (context->device == device && guard.owns() && is_served(*context) &&
             get_stats(*context, &stats) >= EMM_OK) {
-            bytes += stats.reserved_bytes;
+            bytes += stats.reserved_bytes - std::min(stats.spilled_bytes, stats.reserved_bytes);
         }
     }
     return bytes;

@@ -199,6 +199,7 @@ std::optional<MemoryReport::Plugin> plugin_figures(int32_t device) {
         sum->cached_bytes += stats.cached_bytes;
         sum->pending_bytes += stats.pending_bytes;
         sum->reserved_bytes += stats.reserved_bytes;
+        sum->spilled_bytes += stats.spilled_bytes;
         sum->host_live_bytes += stats.host_live_bytes;
         sum->largest_free_block = std::max(sum->largest_free_block, stats.largest_free_block);
     }

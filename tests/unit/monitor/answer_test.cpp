@@ -26,6 +26,7 @@ ContextFigures figures(uint64_t id) {
     figures.stats->live_bytes = UINT64_MAX;
     figures.stats->largest_free_block = id;
     figures.stats->paused_bytes = 7;
+    figures.stats->spilled_bytes = 9;
     return figures;
 }
 
@@ -54,6 +55,7 @@ TEST_CASE("an answer is one object with the process and its contexts") {
     CHECK(context.at("stats").at("live_bytes") == UINT64_MAX);
     CHECK(context.at("stats").at("largest_free_block") == 5);
     CHECK(context.at("stats").at("paused_bytes") == 7);
+    CHECK(context.at("stats").at("spilled_bytes") == 9);
     CHECK(context.at("problem").is_null());
     CHECK_FALSE(json.contains("report"));
 }

@@ -162,6 +162,15 @@ TEST_CASE("what is live, the remainder and the other processes are all that is u
     CHECK_FALSE(remainder_of(report));
 }
 
+TEST_CASE("what is spilled is told where there is any, and is not the device's") {
+    MemoryReport report = usual();
+    CHECK_THAT(text_of(report), !ContainsSubstring("spilled"));
+    report.of_plugin->spilled_bytes = 2 * gib;
+    CHECK_THAT(text_of(report), ContainsSubstring("spilled      2.00 GiB reserved, on the host"));
+    CHECK(json_of(report).at("plugin").at("spilled_bytes") == 2 * gib);
+    CHECK(remainder_of(report)->bytes == 3 * gib);
+}
+
 TEST_CASE("what libraries took from the driver itself is named, and is not in the remainder") {
     MemoryReport report = usual();
     report.tracked->of_driver = {{"/opt/xla_cuda_plugin.so", gib / 2, 3}};

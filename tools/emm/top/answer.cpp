@@ -76,6 +76,7 @@ std::optional<emm_stats> stats_at(const Json &object) {
     stats.host_reserved_bytes = number_at(*value, "host_reserved_bytes");
     stats.largest_free_block = number_at(*value, "largest_free_block");
     stats.paused_bytes = number_at(*value, "paused_bytes");
+    stats.spilled_bytes = number_at(*value, "spilled_bytes");
     return stats;
 }
 

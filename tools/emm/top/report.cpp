@@ -24,7 +24,8 @@ Json stats_json(const std::optional<emm_stats> &stats) {
             {"host_live_bytes", stats->host_live_bytes},
             {"host_reserved_bytes", stats->host_reserved_bytes},
             {"largest_free_block", stats->largest_free_block},
-            {"paused_bytes", stats->paused_bytes}};
+            {"paused_bytes", stats->paused_bytes},
+            {"spilled_bytes", stats->spilled_bytes}};
 }
 
 Json oldest_json(const std::vector<OldAllocation> &oldest) {

@@ -19,6 +19,11 @@ template <uint64_t emm_stats::*member> std::string figure_text(const Row &row) {
     return row.context && row.context->stats ? in_bytes(figure_of<member>(row)) : "-";
 }
 
+std::string spilled_text(const Row &row) {
+    const uint64_t bytes = figure_of<&emm_stats::spilled_bytes>(row);
+    return bytes == 0 ? "" : in_bytes(bytes);
+}
+
 Account account_of(const Row &row) {
     return row.context ? row.context->account : Account();
 }
@@ -157,6 +162,7 @@ constexpr Description descriptions[] = {
     figure<&emm_stats::cached_bytes>("cached", "CACHED", 6),
     figure<&emm_stats::reserved_bytes>("reserved", "RESERVED", 1),
     figure<&emm_stats::peak_reserved_bytes>("peak", "PEAK", 5),
+    {"spilled", "SPILLED", 0, 13, spilled_text, from_largest<figure_of<&emm_stats::spilled_bytes>>},
     {"limit", "LIMIT", 0, 10, limit_text, from_largest<limit_of>},
     {"free", "FREE", 0, 9, free_text, from_largest<free_of>},
     {"group", "GROUP", 8, 12, group_text, from_smallest<group_text>},

@@ -18,6 +18,7 @@ enum class Column {
     cached,
     reserved,
     peak,
+    spilled,
     limit,
     free,
     group,

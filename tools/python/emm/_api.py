@@ -79,7 +79,8 @@ class Stats(Sized):
         (name, c_uint64) for name in (
             "live_bytes", "live_count", "cached_bytes", "reserved_bytes", "peak_live_bytes",
             "peak_reserved_bytes", "allocations", "frees", "failures", "pending_bytes",
-            "host_live_bytes", "host_reserved_bytes", "largest_free_block", "paused_bytes")]
+            "host_live_bytes", "host_reserved_bytes", "largest_free_block", "paused_bytes",
+            "spilled_bytes")]
 
 
 class BlockInfo(Sized):

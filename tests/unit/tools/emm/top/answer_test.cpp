@@ -36,7 +36,7 @@ const char *const whole =
         "oldest":[{"size":5,"age_ns":6,"module":"libtorch.so","caller":"a.py:3"}],
         "stats":{"live_bytes":1,"live_count":2,"cached_bytes":3,"reserved_bytes":4,
         "peak_live_bytes":5,"peak_reserved_bytes":6,"pending_bytes":7,"allocations":8,"frees":9,
-        "failures":10,"host_live_bytes":11,"host_reserved_bytes":12,"largest_free_block":13,"paused_bytes":14}}],"contexts_left_out":4})";
+        "failures":10,"host_live_bytes":11,"host_reserved_bytes":12,"largest_free_block":13,"paused_bytes":14,"spilled_bytes":15}}],"contexts_left_out":4})";
 
 } // namespace
 
@@ -68,6 +68,7 @@ TEST_CASE("all that a process answers is taken over, and what is new is ignored"
     CHECK(context.stats->host_reserved_bytes == 12);
     CHECK(context.stats->largest_free_block == 13);
     CHECK(context.stats->paused_bytes == 14);
+    CHECK(context.stats->spilled_bytes == 15);
     REQUIRE(context.oldest.size() == 1);
     CHECK(context.oldest[0].size == 5);
     CHECK(context.oldest[0].module == "libtorch.so");

@@ -66,6 +66,15 @@ TEST_CASE("bounds, what they leave and the program's own memory have columns whe
           R"("managers_bytes":1048576,"program_bytes":2097152,"group":null})");
 }
 
+TEST_CASE("host memory in place of the device's has a column where there is any") {
+    std::vector<Process> processes = two_processes();
+    processes[0].contexts[0].stats->spilled_bytes = 3 << 20;
+    const auto lines = table_lines(table_text(processes, Column::spilled, {}, false));
+    REQUIRE(lines.size() == 3);
+    CHECK(lines[0].find("   PEAK  SPILLED  ALLOC/S") != std::string::npos);
+    CHECK(lines[1].find("2.0 MiB  3.0 MiB        -") != std::string::npos);
+}
+
 TEST_CASE("the group that a process shares its bound with has a column where there is any") {
     std::vector<Process> processes = two_processes();
     processes[0].contexts[0].account = {8 << 20, 0, 0, 0, "job"};
@@ -111,7 +120,7 @@ TEST_CASE("rows are sorted by any column, numbers from the largest on") {
 
 TEST_CASE("the next column after the last is the first") {
     Column column = Column::pid;
-    for (int i = 0; i < 14; ++i) {
+    for (int i = 0; i < 15; ++i) {
         column = next_column(column);
     }
     CHECK(column == Column::pid);
