@@ -7,8 +7,8 @@
 //             empty slabs cost
 //   largest   one piece of what is cached; slots, and remnants of up to 1 MiB, do not count
 //   reserved  what the driver has given for device memory: live (rounded) + pending + cached,
-//   unless
-//             the pool is paused
+//             unless the pool is paused
+//   spilled   of that, host memory
 #include "manager.h"
 
 #include <algorithm>
@@ -23,6 +23,7 @@ emm_status Manager::get_stats(emm_stats *ret_stats) {
         order_.collect_graphs();
         caches_.report(stats);
         stats.paused_bytes = holdings_.paused();
+        stats.spilled_bytes = holdings_.spilled();
         stats.cached_bytes = holdings_.cached();
         stats.reserved_bytes = holdings_.held();
         stats.peak_reserved_bytes = holdings_.peak_reserved();
@@ -58,7 +59,7 @@ emm_status Manager::get_memory_info(size_t *ret_free, size_t *ret_total) {
         }
     }
     const Lock lock(served_.mutex);
-    const uint64_t reserved = holdings_.reserved(), paused = holdings_.paused();
+    const uint64_t reserved = holdings_.of_device(), paused = holdings_.paused();
     const uint64_t room = options_.max > reserved ? options_.max - reserved : 0;
     const uint64_t left = free > paused ? free - paused : 0; // by a resume
     *ret_total = std::min<uint64_t>(total, options_.max);

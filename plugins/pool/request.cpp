@@ -75,7 +75,8 @@ emm_status Manager::Request::serve(emm_deviceptr *ret_ptr) {
 // No amount of reclaiming could serve it: nothing is asked for, and nothing moves. What the driver
 // gives are whole pages or segments.
 bool Manager::Request::is_impossible() const {
-    const uint64_t obtainable = manager_.holdings_.limit() / segment_granule * segment_granule;
+    const uint64_t obtainable =
+        manager_.holdings_.largest_request() / segment_granule * segment_granule;
     return size_ > largest_request ||
            round_up(block_bytes(manager_.options_, size_), segment_granule) > obtainable;
 }
@@ -283,7 +284,7 @@ Block *Manager::Request::find_block() {
         &Request::wait_for_stream,     // on the device, for the stream that freed a block
         &Request::empty_all_magazines, // and query again
         &Request::grow,                // by idle memory elsewhere, or ask the driver for more
-        &Request::reclaim,             // all that is idle makes room; then wait on the CPU
+        &Request::reclaim, // all that is idle makes room; then spill; then wait on the CPU
     };
     result_ = CUDA_SUCCESS;
     Block *block = nullptr;
@@ -443,13 +444,16 @@ Block *Manager::Request::take_from_any_zone() {
 
 emm_status Manager::Request::refuse() {
     manager_.memory_.counts.count_failure();
-    const bool has_max = manager_.holdings_.is_limited_by_max();
-    const unsigned long long most = manager_.holdings_.limit();
+    const Holdings &holdings = manager_.holdings_;
+    const unsigned long long most = holdings.largest_request();
+    const char *const limit = most > holdings.limit()        ? "spill"
+                              : holdings.is_limited_by_max() ? "max"
+                                                             : "the device";
     lock_.unlock();
     return emm_failf(&manager_.host_, EMM_E_OUT_OF_MEMORY, 0,
                      "pool: out of device memory: %zu bytes asked for, more than %s ever allows, "
                      "which is %llu bytes",
-                     size_, has_max ? "max" : "the device", most);
+                     size_, limit, most);
 }
 
 emm_status Manager::Request::fail() {
@@ -457,7 +461,8 @@ emm_status Manager::Request::fail() {
     const unsigned long long bytes = bytes_, live = manager_.caches_.live_bytes(),
                              reserved = manager_.holdings_.reserved(),
                              largest = manager_.memory_.heap.largest_free(),
-                             max = manager_.options_.max;
+                             max = manager_.options_.max, spilled = manager_.holdings_.spilled(),
+                             spill = manager_.holdings_.most_spilled();
     lock_.unlock();
     ServedContext &served = manager_.served_;
     if (lacks_host_memory_) {
@@ -472,14 +477,17 @@ emm_status Manager::Request::fail() {
     if (!is_exhausted()) {
         return served.failed(result_, manager_.backing_->calls());
     }
-    char limit[48] = "no max";
+    char limit[48] = "no max", of_host[64] = "";
     if (max != UINT64_MAX) {
         snprintf(limit, sizeof limit, "max %llu", max);
     }
+    if (spill > 0) {
+        snprintf(of_host, sizeof of_host, ", %llu of spill %llu", spilled, spill);
+    }
     return emm_failf(&manager_.host_, EMM_E_OUT_OF_MEMORY, answer_of_driver(result_),
                      "pool: out of device memory: %llu bytes asked for, %llu live, %llu reserved "
-                     "(%s), largest free block %llu",
-                     bytes, live, reserved, limit, largest);
+                     "(%s%s), largest free block %llu",
+                     bytes, live, reserved, limit, of_host, largest);
 }
 
 } // namespace emm::pool

@@ -15,6 +15,12 @@ void log_growth(const ServedContext &context, const char *growth, const char *re
     context.host.log(EMM_LOG_INFO, text);
 }
 
+void log_spill(const ServedContext &context) {
+    char text[160];
+    snprintf(text, sizeof text, "pool: no spill on device %d: it takes growth=vmm", context.device);
+    context.host.log(EMM_LOG_WARN, text);
+}
+
 } // namespace
 
 // What the options leave open depends on the device.
@@ -38,6 +44,9 @@ std::unique_ptr<Backing> Backing::make(const Options &options, StreamOrder &orde
                            : "it has virtual memory management");
     if (pages) {
         return std::make_unique<Pages>(options, order, memory, caches, moves);
+    }
+    if (options.spill > 0) {
+        log_spill(context);
     }
     if (options.initial == 0) { // only then do small requests never ask the large zone
         memory.heap.set_remnants_apart();

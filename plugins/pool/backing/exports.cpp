@@ -16,7 +16,8 @@ bool is_same(const emm_ipc_handle &a, const emm_ipc_handle &b) {
 emm_status Exports::begin(emm_deviceptr ptr, size_t size, emm_ipc_handle &ret_handle) {
     Lock lock(order_.context().mutex);
     const Place place = heap_.around(ptr);
-    if (!place || is_hidden(place) || size > place.begin() + place.requested() - ptr) {
+    if (!place || place.segment().spilled() || is_hidden(place) ||
+        size > place.begin() + place.requested() - ptr) {
         lock.unlock();
         return refuse(ptr, size, place);
     }
@@ -58,6 +59,12 @@ emm_status Exports::refuse(emm_deviceptr ptr, size_t size, Place place) const {
         return emm_failf(&order_.context().host, EMM_E_NOT_OWNED, 0,
                          "pool: an export of 0x%llx, which lies in no live allocation of this "
                          "manager",
+                         ptr);
+    }
+    if (place.segment().spilled()) {
+        return emm_failf(&order_.context().host, EMM_E_NOT_SUPPORTED, 0,
+                         "pool: an export of 0x%llx, which was spilled to host memory, as no other "
+                         "process can open it",
                          ptr);
     }
     if (is_hidden(place)) {

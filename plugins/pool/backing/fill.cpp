@@ -40,6 +40,7 @@ Fill::Fill(Heap &heap, const FillPlan &plan, const Heap::Room *room, FreePool &p
     }
     heap_.take_vacated(chosen, ending_);
     if (room) {
+        spills_ = room->range->segment->spilled();
         target_ = heap_.take_unmapped(*room, plan.mapped);
         spare_ = heap_.take_record();
     }
@@ -57,7 +58,7 @@ CUresult Fill::ask(const PageDriver &driver) {
         driver.release(piece, refused_);
     }
     if (result == CUDA_SUCCESS) {
-        result = driver.create(sizes_, pieces_, refused_);
+        result = driver.create(sizes_, pieces_, refused_, spills_);
     }
     if (result == CUDA_SUCCESS) {
         moved_ = driver.unmap(moving_, moved_pieces_, result);
@@ -82,7 +83,7 @@ void Fill::settle(Holdings &holdings) {
     if (!target_) {
         return;
     }
-    holdings.add(mapped_);
+    holdings.add(mapped_, spills_);
     if (mapped_ > 0 && mapped_ < target_->size) {
         heap_.make_unmapped(*heap_.split(*target_, mapped_, *spare_));
     } else {
@@ -116,7 +117,7 @@ void Fill::hand_back(Holdings &holdings, const std::vector<Block *> &blocks, siz
     for (size_t i = 0; i < blocks.size(); i++) {
         Block &block = *blocks[i];
         if (i < taken_away) {
-            holdings.remove(block.size);
+            holdings.remove(block.size, block.segment->spilled());
             heap_.make_unmapped(block);
         } else {
             heap_.give(block, heap_.anyone);

@@ -37,6 +37,7 @@ private:
     const std::vector<CUmemAccessDesc> access_;
     Block *target_ = nullptr;
     Block *spare_ = nullptr;      // a record, in case that only a part of the target gets memory
+    bool spills_ = false;         // the target's memory is the host's
     size_t moved_ = 0, left_ = 0; // how many of them the driver has taken away
     uint64_t mapped_ = 0;         // bytes behind the target
 };

@@ -3,15 +3,21 @@
 #include <algorithm>
 
 namespace emm::pool {
-
-void Holdings::add(uint64_t bytes) {
+void Holdings::add(uint64_t bytes, bool spilled) {
     reserved_ += bytes;
+    spilled_ += spilled ? bytes : 0;
     peak_reserved_ = std::max(peak_reserved_, reserved_);
 }
 
-bool Holdings::has_room_for(uint64_t bytes, uint64_t leaving) const {
-    const uint64_t held = claimed() - std::min(claimed(), leaving);
-    const uint64_t max = options_.max;
+void Holdings::remove(uint64_t bytes, bool spilled) {
+    reserved_ -= bytes;
+    spilled_ -= spilled ? bytes : 0;
+}
+
+bool Holdings::has_room_for(uint64_t bytes, uint64_t leaving, bool spilled) const {
+    const uint64_t has = spilled ? spilled_ + spilling_ : claimed();
+    const uint64_t held = has - std::min(has, leaving);
+    const uint64_t max = spilled ? most_spilled_ : options_.max;
     return held <= max && bytes <= max - held;
 }
 
@@ -39,11 +45,16 @@ uint64_t Holdings::cached() const {
 uint64_t Holdings::idle_at_most() const {
     const uint64_t used = taken() + waiting_;
     const uint64_t max = options_.max;
-    const uint64_t limit = max == UINT64_MAX ? reserved_ : max;
+    const uint64_t limit =
+        max == UINT64_MAX ? reserved_ : max + std::min(spilled_, UINT64_MAX - max);
     return limit > used ? limit - used : 0;
 }
 
+// Idle host memory goes back first, so a device that has become too full keeps none of it.
 uint64_t Holdings::most_idle() const {
+    if (of_device() <= options_.max) {
+        return options_.release_threshold;
+    }
     const uint64_t idle = cached(), busy = reserved_ - std::min(idle, reserved_);
     return std::min(options_.release_threshold, options_.max - std::min(options_.max, busy));
 }
@@ -56,6 +67,14 @@ Allowance Holdings::allowance(uint64_t bytes) const {
             .limit = limit(),
             .slack = options_.slack,
             .pending = unordered};
+}
+
+// Host memory is dear to take, so all that is idle moves before any is added.
+Allowance Holdings::spill_allowance() const {
+    return {.claimed = spilled_ + spilling_,
+            .most = spilled_,
+            .limit = most_spilled_,
+            .slack = options_.slack};
 }
 
 bool Holdings::awaits_pending(const StreamPool &pool, uint64_t bytes) const {

@@ -1,5 +1,6 @@
-// The device memory that the pool holds, what the program needs of it, and how much more may be
-// held. The pool's lock is held.
+// The memory that the pool holds for device memory, what the program needs of it, and how much more
+// may be held. Some of it may be spilled: host memory, which `max` does not bound. The pool's lock
+// is held.
 #pragma once
 
 #include "backing/options.h"
@@ -20,21 +21,22 @@ public:
     // driver is asked, so that `max` holds whatever other threads do meanwhile.
     class Arrival {
     public:
-        Arrival(Holdings &holdings, uint64_t bytes) : holdings_(holdings), bytes_(bytes) {
-            holdings_.arriving_ += bytes_;
+        Arrival(Holdings &holdings, uint64_t bytes, bool spilled = false)
+            : arriving_(spilled ? holdings.spilling_ : holdings.arriving_), bytes_(bytes) {
+            arriving_ += bytes_;
         }
-        ~Arrival() { holdings_.arriving_ -= bytes_; }
+        ~Arrival() { arriving_ -= bytes_; }
         Arrival(const Arrival &) = delete;
         Arrival &operator=(const Arrival &) = delete;
 
     private:
-        Holdings &holdings_;
+        uint64_t &arriving_;
         const uint64_t bytes_;
     };
 
     // --- held ---
-    void add(uint64_t bytes); // which the driver has given
-    void remove(uint64_t bytes) { reserved_ -= bytes; }
+    void add(uint64_t bytes, bool spilled = false); // which the driver has given
+    void remove(uint64_t bytes, bool spilled = false);
     // With what is paused: its addresses, its rest and its place below `max` are kept.
     uint64_t reserved() const { return reserved_; }
     uint64_t held() const { return reserved_ - paused_; }
@@ -42,14 +44,20 @@ public:
     void resume(uint64_t bytes) { paused_ -= bytes; }
     uint64_t paused() const { return paused_; }
     uint64_t peak_reserved() const { return peak_reserved_; }
-    uint64_t claimed() const { return reserved_ + arriving_; }
-    // The most that may ever be held: `max`, or what the device has.
+    // Of the device, with what is on its way.
+    uint64_t claimed() const { return of_device() + arriving_; }
+    uint64_t of_device() const { return reserved_ - spilled_; } // with what is paused
+    uint64_t spilled() const { return spilled_; }
+    void allow_spill(uint64_t most) { most_spilled_ = most; } // without it none is
+    uint64_t most_spilled() const { return most_spilled_; }
+    // The most of the device that may ever be held: `max`, or what it has.
     uint64_t limit() const { return std::min(options_.max, device_bytes_); }
+    uint64_t largest_request() const { return std::max(limit(), most_spilled_); }
     bool is_limited_by_max() const {
         return options_.max != UINT64_MAX && options_.max <= device_bytes_;
     }
-    // Below `max`, once `leaving` bytes have gone.
-    bool has_room_for(uint64_t bytes, uint64_t leaving = 0) const;
+    // Below `max`, or the most that may be spilled, once `leaving` bytes have gone.
+    bool has_room_for(uint64_t bytes, uint64_t leaving = 0, bool spilled = false) const;
 
     // --- needed ---
     void count_request(uint64_t size) { requested_ += size; }
@@ -70,10 +78,11 @@ public:
     // How much may be idle: up to release_threshold, and no more than `max` leaves, which may have
     // become less than what is held.
     bool may_be_too_idle() const {
-        return options_.release_threshold != UINT64_MAX || reserved_ > options_.max;
+        return options_.release_threshold != UINT64_MAX || of_device() > options_.max;
     }
     uint64_t most_idle() const;
     Allowance allowance(uint64_t bytes) const;
+    Allowance spill_allowance() const;
     // Whether a request waits a while for memory that was freed with no stream: one that has none.
     bool awaits_pending(const StreamPool &pool, uint64_t bytes) const;
 
@@ -87,6 +96,9 @@ private:
     uint64_t reserved_ = 0;
     uint64_t paused_ = 0;   // of that, what the driver has back until a resume
     uint64_t arriving_ = 0; // what the driver is being asked for, beside that
+    uint64_t spilled_ = 0;  // of what is reserved
+    uint64_t spilling_ = 0; // as arriving_
+    uint64_t most_spilled_ = 0;
     uint64_t peak_reserved_ = 0;
     uint64_t waiting_ = 0;
     uint64_t requested_ = 0;

@@ -16,6 +16,10 @@ const emm_option option_list[] = {
      0},
     {"initial", "0", "Device memory to take at once, before the first request.", EMM_OPTION_SIZE,
      0},
+    {"spill", "0",
+     "With growth=vmm, the most host memory to take in place of device memory once the device, its "
+     "limit (EMM_LIMIT) or max has no more: at ordinary addresses, and slower.",
+     EMM_OPTION_SIZE, 0},
     {"release_threshold", nullptr,
      "Idle memory beyond this goes back to the driver as it is freed; unless given, only a trim or "
      "exhaustion returns it.",
@@ -106,6 +110,7 @@ Options::Options(const char *const *texts) {
     read_size(texts, "initial", initial);
     read_size(texts, "release_threshold", release_threshold);
     read_size(texts, "segment", segment);
+    read_size(texts, "spill", spill);
     read_growth(texts);
     read_ipc(texts);
     const char *paused = emm_option_text(option_list, texts, "when_paused");
@@ -113,6 +118,12 @@ Options::Options(const char *const *texts) {
     expect_at_least(texts, "max", least_limit, max);
     expect_at_least(texts, "host_max", least_limit, host_max);
     expect_at_most(texts, "initial", max, initial);
+    expect_at_least(texts, "spill", least_limit, spill > 0 ? spill : least_limit);
+    if (spill > 0 && growth == Growth::segments) {
+        throw PluginError(EMM_E_PLUGIN_SPEC, 0,
+                          "pool: option spill: expected growth=vmm, found growth=segment or "
+                          "ipc=dedicated, whose memory cuMemAlloc takes from the device");
+    }
     for (size_t i = 0; option_list[i].name; i++) {
         texts_.push_back(texts[i] ? std::optional<std::string>(texts[i]) : std::nullopt);
     }

@@ -21,6 +21,7 @@ struct Options {
     uint64_t max = UINT64_MAX;               // bytes taken from the driver, never exceeded
     uint64_t host_max = UINT64_MAX;          // bytes of pinned host memory, never exceeded
     uint64_t initial = 0;                    // bytes to take at once
+    uint64_t spill = 0;                      // bytes of host memory once the device has no more
     uint64_t release_threshold = UINT64_MAX; // idle bytes to keep
     Growth growth = Growth::automatic;
     double slack = 0.125;                 // part of the peak that may lie idle

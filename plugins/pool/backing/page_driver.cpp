@@ -9,15 +9,24 @@
 namespace emm::pool {
 namespace {
 
+// What older headers lack: CU_MEM_LOCATION_TYPE_HOST_NUMA, and of CU_DEVICE_ATTRIBUTE_ HOST_NUMA_ID
+// and HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED.
+constexpr auto host_numa = CUmemLocationType(3);
+constexpr auto host_numa_id = CUdevice_attribute(134), maps_host_numa = CUdevice_attribute(141);
+
 // A driver that does not tell is asked for no attribute and believed `unknown`.
-bool has_attribute(const ServedContext &context, CUdevice_attribute attribute, bool unknown) {
+int attribute_of(const ServedContext &context, CUdevice_attribute attribute, int unknown) {
     const Driver &driver = context.driver;
     int value = 0;
     if (!driver.cuDeviceGetAttribute ||
         driver.cuDeviceGetAttribute(&value, attribute, context.device) != CUDA_SUCCESS) {
         return unknown;
     }
-    return value != 0;
+    return value;
+}
+
+bool has_attribute(const ServedContext &context, CUdevice_attribute attribute, bool unknown) {
+    return attribute_of(context, attribute, unknown) != 0;
 }
 
 // Behind the blocks that lie side by side from the first on. They are sorted by address.
@@ -50,11 +59,29 @@ bool PageDriver::can_reach_cards(const ServedContext &context) {
                          false);
 }
 
+// A driver before CUDA 12.9 does not know the attribute.
+bool PageDriver::can_spill(const ServedContext &context) {
+    return has_attribute(context, maps_host_numa, true);
+}
+
+// Without NUMA the driver says -1, and wants 0.
+int PageDriver::nearest_node(const ServedContext &context) {
+    return std::max(0, attribute_of(context, host_numa_id, 0));
+}
+
+CUmemAccessDesc PageDriver::access_of_host() const {
+    return {{host_numa, host_node_}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+}
+
 // What libraries that exchange memory ask for: descriptors (NCCL), and network cards that reach it
-// (NCCL, UCX).
-CUmemAllocationProp PageDriver::properties() const {
+// (NCCL, UCX). Host memory has neither.
+CUmemAllocationProp PageDriver::properties(bool spilled) const {
     CUmemAllocationProp wanted = {};
     wanted.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    if (spilled) {
+        wanted.location = {host_numa, host_node_};
+        return wanted;
+    }
     wanted.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
     wanted.location.id = context_.device;
     if (shares_) {
@@ -96,6 +123,7 @@ size_t PageDriver::unmap(const std::vector<Block *> &blocks, std::vector<Piece> 
 
 void Refused::add(const Piece &piece) noexcept {
     bytes += piece.bytes;
+    spilled += piece.spilled ? piece.bytes : 0;
     try {
         pieces.push_back(piece);
     } catch (const std::bad_alloc &) {
@@ -112,7 +140,7 @@ void PageDriver::release(const Piece &piece, Refused &refused) const noexcept {
 // Whether the driver has that much: asked for as one piece, which goes back at once. Piece by piece
 // a request that fails would keep the memory from other programs until then.
 CUresult PageDriver::try_as_one(const std::vector<uint64_t> &sizes, Refused &refused) const {
-    const CUmemAllocationProp wanted = properties();
+    const CUmemAllocationProp wanted = properties(false);
     const uint64_t bytes = std::accumulate(sizes.begin(), sizes.end(), uint64_t(0));
     CUmemGenericAllocationHandle handle = 0;
     const CUresult result = driver_.cuMemCreate(&handle, bytes, &wanted, 0);
@@ -123,12 +151,13 @@ CUresult PageDriver::try_as_one(const std::vector<uint64_t> &sizes, Refused &ref
 }
 
 CUresult PageDriver::create(const std::vector<uint64_t> &sizes, std::vector<Piece> &ret_pieces,
-                            Refused &refused) const {
+                            Refused &refused, bool spilled) const {
     const Relaxed relaxed(driver_);
-    const CUmemAllocationProp wanted = properties();
+    const CUmemAllocationProp wanted = properties(spilled);
     const size_t before = ret_pieces.size();
-    const CUresult possible =
-        is_worth_a_trial(sizes.size()) ? try_as_one(sizes, refused) : CUDA_SUCCESS;
+    const bool tries =
+        !spilled && is_worth_a_trial(sizes.size()); // host memory is paid by the byte
+    const CUresult possible = tries ? try_as_one(sizes, refused) : CUDA_SUCCESS;
     if (possible != CUDA_SUCCESS) {
         return possible;
     }
@@ -142,7 +171,7 @@ CUresult PageDriver::create(const std::vector<uint64_t> &sizes, std::vector<Piec
             }
             return result;
         }
-        ret_pieces.push_back({0, bytes, handle});
+        ret_pieces.push_back({0, bytes, handle, 0, spilled});
     }
     return CUDA_SUCCESS;
 }

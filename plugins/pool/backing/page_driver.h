@@ -15,6 +15,7 @@ namespace emm::pool {
 struct Refused {
     std::vector<Piece> pieces;
     uint64_t bytes = 0;
+    uint64_t spilled = 0; // of those
 
     void add(const Piece &piece) noexcept;
 };
@@ -22,9 +23,11 @@ struct Refused {
 class PageDriver {
 public:
     // `wants_cards`: whether a network card may reach pieces by itself, where the device can.
-    PageDriver(const ServedContext &context, bool wants_cards)
+    // `spills`: whether host memory will be asked for.
+    PageDriver(const ServedContext &context, bool wants_cards, bool spills)
         : context_(context), shares_(can_share(context)),
-          reaches_cards_(wants_cards && can_reach_cards(context)) {}
+          reaches_cards_(wants_cards && can_reach_cards(context)),
+          host_node_(spills ? nearest_node(context) : 0) {}
 
     // Whether the driver and the device have virtual memory management.
     static bool is_served(const ServedContext &context);
@@ -33,6 +36,9 @@ public:
     // Whether a network card may have pieces by itself (GPUDirect RDMA).
     static bool can_reach_cards(const ServedContext &context);
     bool shares() const { return shares_; } // pieces are made so
+    // Whether the device uses host memory behind addresses, as far as the driver tells.
+    static bool can_spill(const ServedContext &context);
+    static int nearest_node(const ServedContext &context); // of the host, to the device
 
     CUdeviceptr reserve_addresses(uint64_t bytes, CUresult &result) const;
     void free_addresses(CUdeviceptr base, uint64_t bytes) const;
@@ -40,7 +46,9 @@ public:
     // All of them or none: pieces of these sizes, whose addresses are not known yet. There is room
     // for them in the vector.
     CUresult create(const std::vector<uint64_t> &sizes, std::vector<Piece> &ret_pieces,
-                    Refused &refused) const;
+                    Refused &refused, bool spilled = false) const;
+    // The access that host memory gets besides: programs may take it for what the CPU can read.
+    CUmemAccessDesc access_of_host() const;
     void release(const Piece &piece, Refused &refused) const noexcept;
     // Takes the memory away from behind blocks of one piece each. How many have been served: all,
     // or those before the one that the driver refused.
@@ -72,7 +80,7 @@ public:
     void await_device() const; // for all work of the context: cuMemUnmap waits for none
 
 private:
-    CUmemAllocationProp properties() const;
+    CUmemAllocationProp properties(bool spilled) const;
     CUresult try_as_one(const std::vector<uint64_t> &sizes, Refused &refused) const;
     CUresult map_piece(uint64_t at, const Piece &piece) const;
 
@@ -86,6 +94,7 @@ private:
     mutable std::mutex stuck_mutex_; // held while they end, so that no thread misses one
     mutable std::vector<Piece> stuck_;
     const bool shares_, reaches_cards_;
+    const int host_node_;
 };
 
 } // namespace emm::pool

@@ -42,12 +42,43 @@ private:
     std::vector<Heap::Ordered> pools_;
 };
 
-// What was taken at the beginning is for every size.
+// A container may refuse what the device could do, so it is tried once.
+void Pages::begin_spill() {
+    if (options_.spill == 0) {
+        return;
+    }
+    std::vector<Piece> tried;
+    Refused refused;
+    tried.reserve(1);
+    const CUresult result = PageDriver::can_spill(context_)
+                                ? driver_.create({page_bytes}, tried, refused, true)
+                                : CUDA_ERROR_NOT_SUPPORTED;
+    for (const Piece &piece : tried) {
+        driver_.release(piece, refused);
+    }
+    keep_refused(refused);
+    context_.note_error(result);
+    if (result == CUDA_SUCCESS) {
+        holdings_.allow_spill(options_.spill);
+        return;
+    }
+    char text[160];
+    snprintf(text, sizeof text,
+             "pool: no spill on device %d: the driver gives it no host memory behind addresses "
+             "(error %d)",
+             context_.device, int(result));
+    context_.host.log(EMM_LOG_WARN, text);
+}
+
 Block *Pages::take(StreamPool &pool, uint64_t bytes) {
+    return take_of(pool, bytes, zone_for(options_, bytes));
+}
+
+// What was taken at the beginning is for every size.
+Block *Pages::take_of(StreamPool &pool, uint64_t bytes, Zone zone) {
     heap_.reserve_record();
-    const Zone zone = zone_for(options_, bytes);
     Block *block = heap_.take(pool, bytes, zone);
-    if (block || zone == Zone::large) {
+    if (block || zone != Zone::small) {
         return block;
     }
     const bool only_initial = holdings_.reserved() <= options_.initial;
@@ -66,8 +97,14 @@ Block *Pages::grow(Lock &lock, StreamPool &pool, const Caller &caller, uint64_t 
         ordered.add(pool, UINT64_MAX);
         wait_for_others(lock, pool, caller, bytes, true, ordered);
     }
-    const Zone zone = zone_for(options_, bytes);
-    bool at_ease = true; // until the driver has no more: then what is free elsewhere has to do
+    return fill_up(lock, pool, caller, bytes, zone_for(options_, bytes), ordered, result);
+}
+
+// Until there is a block in that zone: what is missing is new memory, or moves.
+Block *Pages::fill_up(Lock &lock, StreamPool &pool, const Caller &caller, uint64_t bytes, Zone zone,
+                      OrderedPools &ordered, CUresult &result) {
+    // Until the driver has no more: then what is free elsewhere has to do.
+    bool at_ease = zone != Zone::spilled;
     for (int i = 1; i <= most_fills;) {
         access_.await(lock);
         const Heap::Room room =
@@ -81,7 +118,7 @@ Block *Pages::grow(Lock &lock, StreamPool &pool, const Caller &caller, uint64_t 
         }
         i++;
         result = room.missing > 0 ? fill(lock, pool, room, at_ease, ordered) : CUDA_SUCCESS;
-        Block *block = take(pool, bytes);
+        Block *block = take_of(pool, bytes, zone);
         const bool again = is_exhausted(result) && at_ease;
         if (block || (result != CUDA_SUCCESS && !again)) {
             return block;
@@ -100,19 +137,29 @@ Block *Pages::reclaim(Lock &lock, StreamPool &pool, const Caller &caller, uint64
                       CUresult &result) {
     return_refused(lock);
     Block *block = grow(lock, pool, caller, bytes, result);
-    if (block || !is_exhausted(result) || zone_for(options_, bytes) != Zone::large) {
+    const auto lacks_memory = [&] { return !block && is_exhausted(result); };
+    if (lacks_memory() && zone_for(options_, bytes) == Zone::large) {
+        access_.await(lock);
+        const Heap::Room room = heap_.room_for(pool, bytes, Zone::small);
+        if (room.beside) {
+            result = fill(lock, pool, room, false, OrderedPools(order_));
+            heap_.reserve_record();
+            block = heap_.take(pool, bytes, Zone::small);
+            result = block || result != CUDA_SUCCESS ? result : no_memory_of_pool;
+        }
+    }
+    return lacks_memory() && holdings_.most_spilled() > 0 ? spill(lock, pool, caller, bytes, result)
+                                                          : block;
+}
+
+// Host memory, of which one place is enough: what is idle of it first.
+Block *Pages::spill(Lock &lock, StreamPool &pool, const Caller &caller, uint64_t bytes,
+                    CUresult &result) {
+    if (Block *block = take_of(pool, bytes, Zone::spilled)) {
         return block;
     }
-    access_.await(lock);
-    const Heap::Room room = heap_.room_for(pool, bytes, Zone::small);
-    if (!room.beside) {
-        return nullptr;
-    }
-    result = fill(lock, pool, room, false, OrderedPools(order_));
-    heap_.reserve_record();
-    block = heap_.take(pool, bytes, Zone::small);
-    result = block || result != CUDA_SUCCESS ? result : no_memory_of_pool;
-    return block;
+    OrderedPools none(order_);
+    return fill_up(lock, pool, caller, bytes, Zone::spilled, none, result);
 }
 
 CUresult Pages::take_initial(Lock &lock, uint64_t bytes) {
@@ -177,12 +224,13 @@ bool Pages::has_enough_idle(const Heap::Room &room, bool may_grow,
 // for more.
 FillPlan Pages::plan_for(const Heap::Room &room, bool may_grow,
                          const std::vector<Heap::Ordered> &ordered) const {
-    Allowance allowed = holdings_.allowance(room.missing);
+    const bool spills = room.range && room.range->segment->spilled();
+    Allowance allowed = spills ? holdings_.spill_allowance() : holdings_.allowance(room.missing);
     allowed.fills = is_filling(holdings_.requested(), caches_.live_bytes());
     FillRequest request;
     request.missing = room.missing;
     request.room = room.range ? room.range->size : room.missing;
-    request.keeps = moves_.returns_are_deferred();
+    request.keeps = spills || moves_.returns_are_deferred();
     const auto fresh = [&](double part) {
         return may_grow ? new_bytes(room.missing, allowed, part) : 0;
     };
@@ -195,7 +243,7 @@ FillPlan Pages::plan_for(const Heap::Room &room, bool may_grow,
     try {
         std::vector<IdlePiece> idle;
         if (request.fresh < room.missing) {
-            idle = heap_.idle_pieces(room.beside, parts_to_move, ordered);
+            idle = heap_.idle_pieces(room.beside, parts_to_move, ordered, spills);
         }
         FillPlan plan = plan_fill(request, idle);
         if (may_use_slack(room.missing, allowed.most) && moved_ns_ + plan.cost() > allowance_ns()) {
@@ -216,7 +264,8 @@ uint64_t Pages::allowance_ns() const {
 CUresult Pages::fill(Lock &lock, StreamPool &pool, const Heap::Room &room, bool may_grow,
                      const OrderedPools &ordered) {
     const FillPlan plan = plan_for(room, may_grow, ordered.all());
-    if (!holdings_.has_room_for(plan.created, plan.released_bytes())) {
+    if (!holdings_.has_room_for(plan.created, plan.released_bytes(),
+                                room.range->segment->spilled())) {
         return no_memory_of_pool;
     }
     return carry_out(lock, pool, plan, &room);
@@ -228,12 +277,17 @@ CUresult Pages::carry_out(Lock &lock, StreamPool &pool, const FillPlan &plan,
     if (pending) {
         order_.mark_dirty(pool, 0, 0);
     }
-    Fill work(heap_, plan, room, pool, access_.granted());
+    const bool spills = room && room->range->segment->spilled();
+    std::vector<CUmemAccessDesc> access = access_.granted();
+    if (spills) {
+        access.push_back(driver_.access_of_host());
+    }
+    Fill work(heap_, plan, room, pool, access);
     if (may_use_slack(plan.mapped, holdings_.most_with(0))) {
         moved_ns_ += plan.cost();
     }
     const uint64_t more = plan.created - std::min(plan.created, plan.released_bytes());
-    const Holdings::Arrival arrival(holdings_, more);
+    const Holdings::Arrival arrival(holdings_, more, spills);
     const PageAccess::Use use(access_);
     const Moves::Move move(moves_);
     CUresult result = CUDA_SUCCESS;
@@ -260,25 +314,25 @@ CUresult Pages::add_addresses(Lock &lock, uint64_t bytes, Zone zone) {
     std::unique_ptr<Segment> segment;
     {
         const Unlocked unlocked(lock);
-        segment = reserve(size, result);
+        segment = reserve(size, zone, result);
     }
     context_.note_error(result);
     if (segment) {
-        segment->zone = zone;
         heap_.add_addresses(*segment.release());
     }
     return result;
 }
 
 // No lock is held.
-std::unique_ptr<Segment> Pages::reserve(uint64_t bytes, CUresult &result) {
+std::unique_ptr<Segment> Pages::reserve(uint64_t bytes, Zone zone, CUresult &result) {
     const CUdeviceptr base = driver_.reserve_addresses(bytes, result);
     if (result != CUDA_SUCCESS) {
         return nullptr;
     }
     try {
         auto segment = std::make_unique<Segment>(base, bytes, base, bytes);
-        segment->pieces = Pieces(base, bytes);
+        segment->zone = zone;
+        segment->pieces = Pieces(base, bytes, zone == Zone::spilled);
         const Lock lock(context_.mutex);
         heap_.prepare(*segment);
         return segment;
@@ -290,8 +344,8 @@ std::unique_ptr<Segment> Pages::reserve(uint64_t bytes, CUresult &result) {
 
 // --- back to the driver --------------------------------------------------------------------------
 
-// Pieces of the smallest parts of free memory go first; none of them is in use, complete or not.
-// They go whole, so a little less than `keep` may stay.
+// Spilled pieces go first, then those of the smallest parts of free memory; none of them is in use,
+// complete or not. They go whole, so a little less than `keep` may stay.
 uint64_t Pages::release_idle(Lock &lock, uint64_t keep, bool) {
     const uint64_t before = holdings_.reserved();
     CUresult result = CUDA_SUCCESS;
@@ -300,10 +354,13 @@ uint64_t Pages::release_idle(Lock &lock, uint64_t keep, bool) {
     while (!moves_.returns_are_deferred() && holdings_.cached() > keep && result == CUDA_SUCCESS) {
         FillPlan plan;
         uint64_t missing = holdings_.cached() - keep;
-        for (const IdlePiece &each : heap_.idle_pieces(nullptr, parts_to_release)) {
-            if (missing > 0) {
-                plan.released.push_back(each);
-                missing -= std::min(missing, each.piece.bytes);
+        for (const bool spilled : {true, false}) {
+            for (const IdlePiece &each :
+                 heap_.idle_pieces(nullptr, parts_to_release, {}, spilled)) {
+                if (missing > 0) {
+                    plan.released.push_back(each);
+                    missing -= std::min(missing, each.piece.bytes);
+                }
             }
         }
         if (plan.released.empty()) {
@@ -335,7 +392,7 @@ void Pages::give_back(List<Segment, &Segment::all> segments) {
         Refused refused;
         const uint64_t bytes = driver_.give_back(*segment, refused);
         const Lock lock(context_.mutex);
-        holdings_.remove(bytes);
+        holdings_.remove(bytes, segment->spilled());
         keep_refused(refused);
         if (segment->refused) {
             refused_.push_back(*segment);
@@ -353,14 +410,15 @@ void Pages::give_back(const std::vector<Piece> &pieces) {
     }
     const Lock lock(context_.mutex);
     for (const Piece &piece : pieces) {
-        holdings_.remove(piece.bytes);
+        holdings_.remove(piece.bytes, piece.spilled);
     }
     keep_refused(refused);
 }
 
 // They count as held. Without host memory for the list they are not tried again.
 void Pages::keep_refused(const Refused &refused) {
-    holdings_.add(refused.bytes);
+    holdings_.add(refused.bytes - refused.spilled);
+    holdings_.add(refused.spilled, true);
     try {
         refused_pieces_.insert(refused_pieces_.end(), refused.pieces.begin(), refused.pieces.end());
     } catch (const std::bad_alloc &) {

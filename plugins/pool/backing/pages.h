@@ -25,6 +25,7 @@ public:
           Moves &moves)
         : Backing(options, order, memory, caches, moves) {
         heap_.set_most_places(options.places);
+        begin_spill();
     }
 
     Block *take(StreamPool &pool, uint64_t bytes) override;
@@ -54,6 +55,12 @@ public:
 
 private:
     class OrderedPools;
+    void begin_spill();
+    Block *take_of(StreamPool &pool, uint64_t bytes, Zone zone);
+    Block *fill_up(Lock &lock, StreamPool &pool, const Caller &caller, uint64_t bytes, Zone zone,
+                   OrderedPools &ordered, CUresult &result);
+    Block *spill(Lock &lock, StreamPool &pool, const Caller &caller, uint64_t bytes,
+                 CUresult &result);
     void wait_for_others(Lock &lock, const StreamPool &pool, const Caller &caller, uint64_t bytes,
                          bool may_grow, OrderedPools &ordered);
     bool has_enough_idle(const Heap::Room &room, bool may_grow,
@@ -65,7 +72,7 @@ private:
                   const OrderedPools &ordered);
     CUresult carry_out(Lock &lock, StreamPool &pool, const FillPlan &plan, const Heap::Room *room);
     CUresult add_addresses(Lock &lock, uint64_t bytes, Zone zone);
-    std::unique_ptr<Segment> reserve(uint64_t bytes, CUresult &result);
+    std::unique_ptr<Segment> reserve(uint64_t bytes, Zone zone, CUresult &result);
     void give_back(const std::vector<Piece> &pieces);
     void keep_refused(const Refused &refused);
     void return_refused(Lock &lock);
@@ -78,7 +85,7 @@ private:
     CUresult put_behind(const std::vector<Piece> &pieces, const std::vector<Range> &content,
                         HostCopy &copy, Refused &refused);
 
-    const PageDriver driver_{context_, options_.rdma};
+    const PageDriver driver_{context_, options_.rdma, options_.spill > 0};
     PageAccess access_{context_, heap_};
     std::vector<Piece> refused_pieces_; // as refused_, and mapped nowhere
     uint64_t moved_ns_ = 0;             // what moving has cost, in the driver

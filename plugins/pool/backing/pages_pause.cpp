@@ -1,4 +1,4 @@
-// A pool that is paused: its pieces keep their addresses and have no handle.
+// A pool that is paused: its pieces keep their addresses and have no handle. Host memory stays.
 #include "pages.h"
 
 #include <algorithm>
@@ -69,7 +69,8 @@ CUresult Pages::pause(Lock &lock, const PauseRequest &request, HostCopy &copy) {
     const auto leaves = [&](const Piece &piece) {
         const Block *block = heap_.found_at(piece.address).block;
         const bool vacated = block && block->state == State::vacated;
-        return !vacated && piece.handle != 0 && !overlaps(piece, request.exported);
+        return !vacated && piece.handle != 0 && !piece.spilled &&
+               !overlaps(piece, request.exported);
     };
     const auto leaves_alone = [&](const Piece &piece) { // its former places have gone
         return leaves(piece) && piece.other == 0;

@@ -82,9 +82,10 @@ public:
     };
     // The pieces that lie in complete free memory, but for the block `spared`; of no more parts
     // than that, the smallest first. Then those of the pools in `ordered` that work may still use.
-    // Throws std::bad_alloc.
+    // Of host memory if `spilled`, or of device memory. Throws std::bad_alloc.
     std::vector<IdlePiece> idle_pieces(const Block *spared, size_t parts,
-                                       const std::vector<Ordered> &ordered = {}) const;
+                                       const std::vector<Ordered> &ordered = {},
+                                       bool spilled = false) const;
     // Takes some of those pieces, each as a block of its own, in the same order. A pending one is
     // vacated, and complete with the next event of `pool`, whose stream gets it. `chosen` is
     // ordered by the address. reserve_records() must have succeeded for two records a piece.
@@ -146,7 +147,7 @@ private:
     Place last_before(const Segment &segment, uint64_t address) const;
     Place covering(const Segment &segment, uint64_t mark, uint64_t address) const;
     Room room_in(Block &range, const FreePool &pool, uint64_t bytes) const;
-    const SizeNode *next_paged_part(const SizeNode &position) const;
+    const SizeNode *next_paged_part(const SizeNode &position, bool spilled) const;
     uint64_t next_place(uint64_t address) const; // of the piece that begins there; or itself
     void join_ring(uint64_t member, uint64_t place);
     void leave_ring(uint64_t place);

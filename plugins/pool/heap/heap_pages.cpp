@@ -88,11 +88,12 @@ Block *Heap::take_unmapped(Room room, uint64_t bytes) {
 }
 
 // The next larger complete part that may have whole pieces.
-const SizeNode *Heap::next_paged_part(const SizeNode &position) const {
+const SizeNode *Heap::next_paged_part(const SizeNode &position, bool spilled) const {
     const SizeNode *found = nullptr;
     for (const SizeTree &complete : complete_) {
         const SizeNode *part = complete.after(position);
-        while (part && !part->block()->segment->paged()) {
+        while (part &&
+               (!part->block()->segment->paged() || part->block()->segment->spilled() != spilled)) {
             part = complete.after(*part);
         }
         found = part && (!found || part->before(*found)) ? part : found;
@@ -101,11 +102,11 @@ const SizeNode *Heap::next_paged_part(const SizeNode &position) const {
 }
 
 std::vector<IdlePiece> Heap::idle_pieces(const Block *spared, size_t parts,
-                                         const std::vector<Ordered> &ordered) const {
+                                         const std::vector<Ordered> &ordered, bool spilled) const {
     std::vector<IdlePiece> found;
     SizeNode position;
     position.size = page_bytes - 1;
-    while (const SizeNode *part = parts > 0 ? next_paged_part(position) : nullptr) {
+    while (const SizeNode *part = parts > 0 ? next_paged_part(position, spilled) : nullptr) {
         position.size = part->size;
         position.address = part->address;
         const uint64_t end = part->address + part->size;

@@ -34,7 +34,7 @@ void Heap::add_pending_pieces(const Block *spared, size_t parts,
                               std::vector<IdlePiece> &found) const {
     const size_t before = found.size();
     const auto is_usable = [&](const Block &block) {
-        return block.state == State::free && &block != spared &&
+        return block.state == State::free && &block != spared && !block.segment->spilled() &&
                (!block.dirty() ||
                 std::any_of(ordered.begin(), ordered.end(), [&](const Ordered &each) {
                     return each.pool == block.pool && block.tag <= each.tag;

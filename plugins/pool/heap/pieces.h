@@ -12,9 +12,10 @@ constexpr uint64_t page_bytes = 2ull << 20; // what every piece is a multiple of
 
 struct Piece {
     uint64_t address = 0;
-    uint64_t bytes = 0;  // 0: there is none
-    uint64_t handle = 0; // 0: its pool is paused, and nothing is mapped
-    uint64_t other = 0;  // the next of its places, in a ring by address; 0: it has one place
+    uint64_t bytes = 0;   // 0: there is none
+    uint64_t handle = 0;  // 0: its pool is paused, and nothing is mapped
+    uint64_t other = 0;   // the next of its places, in a ring by address; 0: it has one place
+    bool spilled = false; // host memory
 
     uint64_t end() const { return address + bytes; }
     explicit operator bool() const { return bytes != 0; }
@@ -33,10 +34,12 @@ struct IdlePiece {
 class Pieces {
 public:
     Pieces() = default;
-    Pieces(uint64_t base, uint64_t bytes) : base_(base), pages_(bytes / page_bytes) {}
+    Pieces(uint64_t base, uint64_t bytes, bool spilled = false)
+        : base_(base), spilled_(spilled), pages_(bytes / page_bytes) {}
 
     bool has_range() const { return pages_.size() > 0; }
-    void add(const Piece &piece); // where nothing is
+    bool spilled() const { return spilled_; } // all of them, or none
+    void add(const Piece &piece);             // where nothing is
     void remove(const Piece &piece);
     void set_other(uint64_t address, uint64_t other);   // of the piece that begins there
     void set_handle(uint64_t address, uint64_t handle); // the same
@@ -64,10 +67,11 @@ private:
     uint64_t number(uint64_t address) const { return (address - base_) / page_bytes; }
     Piece piece_from(uint64_t first) const {
         return {base_ + first * page_bytes, uint64_t(pages_[first].extent) * page_bytes,
-                pages_[first].handle, pages_[first].other};
+                pages_[first].handle, pages_[first].other, spilled_};
     }
 
     uint64_t base_ = 0;
+    bool spilled_ = false;
     HostPages<Page> pages_;
 };
 

@@ -15,7 +15,9 @@ struct Block;
 struct Slab;
 
 // What a segment serves. What is small would pin large segments, so it is kept out of them.
-enum class Zone : uint8_t { large, small, dedicated }; // the last: one allocation at a time, uncut
+// The third is apart from both: dedicated (growth=segment), one allocation at a time, uncut;
+// spilled (growth=vmm), host memory.
+enum class Zone : uint8_t { large, small, dedicated, spilled = dedicated };
 constexpr unsigned zones = 3;
 
 constexpr uint64_t granule = 512;                // every size and address is a multiple
@@ -35,6 +37,7 @@ struct Segment {
           covers((first + bytes - 1) / cover_granule - first / cover_granule + 1) {}
 
     bool paged() const { return pieces.has_range(); }
+    bool spilled() const { return pieces.spilled(); }
     uint64_t end() const { return base + size; }
     uint64_t index(uint64_t address) const { return (address - base) / granule; }
     uintptr_t owner(uint64_t address) const { return owners.at(index(address)); }

@@ -157,6 +157,24 @@ TEST_CASE("memory that a program charges makes managers give back, and then is r
     CHECK(gpu.free(gpu.allocate(most), most) == EMM_OK);
 }
 
+// Of a pool that spills.
+TEST_CASE("host memory in place of the device's is pinned memory, which no bound counts",
+          "[.spill]") {
+    const Gpu gpu;
+    const DeviceBytes device;
+    const emm_deviceptr first = gpu.allocate(bound / 4 * 3), second = gpu.allocate(bound / 2);
+    const emm_device_account now = account();
+    CHECK(gpu.stats().spilled_bytes >= bound / 2);
+    CHECK(now.managers[EMM_MEMORY_PINNED].bytes == gpu.stats().spilled_bytes);
+    CHECK(now.used_bytes == device.taken());
+    CHECK(now.managers_bytes == device.taken());
+    CHECK(now.used_bytes <= bound);
+    CHECK(gpu.free(first, bound / 4 * 3) == EMM_OK);
+    CHECK(gpu.free(second, bound / 2) == EMM_OK);
+    CHECK(emm_trim(gpu.emm(), 0, nullptr) == EMM_OK);
+    CHECK(account().managers[EMM_MEMORY_PINNED].bytes == 0);
+}
+
 // At most one report in 10 s, so that this has a process of its own.
 TEST_CASE("the report at a full bound names the bound, each kind and holder", "[.report]") {
     const Gpu gpu;
