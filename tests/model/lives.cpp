@@ -305,7 +305,7 @@ void change_max(World &world) {
     if (world.done(status, "emm_context_set_option")) {
         say("    max of pool %zu of context %zu is %s", pool, number, text.c_str());
         const emm_stats stats = world.stats_of(number, pool);
-        const uint64_t held = stats.reserved_bytes + stats.paused_bytes;
+        const uint64_t held = stats.reserved_bytes + stats.paused_bytes - stats.spilled_bytes;
         world.model.bounded(account_of(number, pool), std::max<uint64_t>(mib << 20, held));
     }
 }

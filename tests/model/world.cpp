@@ -153,7 +153,7 @@ void World::judge() {
     }
 }
 
-// A paused pool holds nothing, and takes nothing until it is resumed.
+// A paused pool holds nothing but what is spilled, and takes nothing until it is resumed.
 void World::judge_pool(size_t place, size_t pool) {
     const emm_stats stats = stats_of(place, pool);
     model.judge(account_of(place, pool), stats);
@@ -161,7 +161,7 @@ void World::judge_pool(size_t place, size_t pool) {
     if (paused != Paused::yes && stats.paused_bytes) {
         throw Wrong("memory is paused of a pool that is not");
     }
-    if (paused == Paused::yes && stats.reserved_bytes && !settings.faults) {
+    if (paused == Paused::yes && stats.reserved_bytes > stats.spilled_bytes && !settings.faults) {
         throw Wrong("a paused pool holds " + std::to_string(stats.reserved_bytes) + " bytes");
     }
 }

@@ -119,6 +119,9 @@ def programs(folder):
                   times=5 if allocator == "cuda_async" else 1)
           for allocator in ("default", "platform", "cuda_async")),
         Program("cupy", script("cupy_memory.py"), plugins("pool", "async"), "cupy"),
+        Program("cupy spill", script("cupy_spill.py", "12"),
+                (*plugins("pool", "managed"), Way("pool:spill=8GiB, --limit 8GiB", "pool:spill=8GiB",
+                                                  options=("--limit", "8GiB"))), "cupy"),
         Program("tinygrad", script("tinygrad_training.py"), needs="tinygrad"),
         Program("limit", script("limit.py", "8"), (Way("pool:max=8GiB", "pool:max=8GiB"), *limited("pool")), "torch"),
         *(Program(f"{library} to the end of a limit", script("limited_libraries.py", "8", library),

@@ -273,4 +273,12 @@ void BareManager::free(emm_deviceptr ptr, size_t size, emm_stream stream) const 
     count_freed(size);
 }
 
+emm_stats BareManager::stats() const {
+    auto stats = sized<emm_stats>();
+    if (slots().get_stats) {
+        EMM_MUST(*this, get_stats, &stats);
+    }
+    return stats;
+}
+
 } // namespace emm::tool::check

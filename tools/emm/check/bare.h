@@ -98,6 +98,7 @@ public:
     // A status that must be a success.
     emm_deviceptr alloc(size_t size, emm_stream stream = EMM_STREAM_UNORDERED) const;
     void free(emm_deviceptr ptr, size_t size, emm_stream stream = EMM_STREAM_UNORDERED) const;
+    emm_stats stats() const; // zeros if the plugin has none
     void destroy();
 
 private:

@@ -3,14 +3,10 @@
 #include "check/gpu.h"
 #include "check/plan.h"
 
+#include <algorithm>
+
 namespace emm::tool::check {
 namespace {
-
-emm_stats stats_of(const BareManager &manager) {
-    auto stats = sized<emm_stats>();
-    EMM_MUST(manager, get_stats, &stats);
-    return stats;
-}
 
 void equal(const char *what, uint64_t found, uint64_t expected) {
     expect(found == expected, "{} is {}: expected {}", what, found, expected);
@@ -38,16 +34,16 @@ void statistics(const CheckedPlugin &plugin) {
     for (const size_t size : {1, 1000, 33333, 444444, 7654321}) {
         blocks.emplace_back(manager.alloc(size), size);
         bytes += size;
-        check_sums(stats_of(manager), bytes, blocks.size());
+        check_sums(manager.stats(), bytes, blocks.size());
     }
     emm_deviceptr ptr = 0;
     EMM_SLOT(manager, memalloc, size_t(1) << 50, EMM_STREAM_UNORDERED, &ptr);
-    equal("failures", stats_of(manager).failures, 1);
+    equal("failures", manager.stats().failures, 1);
     while (!blocks.empty()) {
         manager.free(blocks.back().first, blocks.back().second);
         bytes -= blocks.back().second;
         blocks.pop_back();
-        check_sums(stats_of(manager), bytes, blocks.size());
+        check_sums(manager.stats(), bytes, blocks.size());
     }
 }
 
@@ -62,7 +58,7 @@ public:
     // What is live, cached and pending are parts of what is reserved, and no two are the same
     // memory.
     uint64_t rest() const {
-        const emm_stats stats = stats_of(manager_);
+        const emm_stats stats = manager_.stats();
         uint64_t left = stats.reserved_bytes;
         for (const uint64_t part : {stats.live_bytes, stats.cached_bytes, stats.pending_bytes}) {
             expect(part <= left,
@@ -79,7 +75,7 @@ public:
 
     // With nothing live there is no other part, except the manager's own overhead.
     void nothing_is_live() const {
-        const emm_stats stats = stats_of(manager_);
+        const emm_stats stats = manager_.stats();
         const uint64_t left = rest(), allowed = idle_ + stats.reserved_bytes / 16;
         expect(left <= allowed,
                "nothing is live, and of {} reserved bytes only {} are cached and {} pending",
@@ -91,10 +87,15 @@ public:
         const simcuda_counters now = counters();
         const uint64_t taken = bytes_of(now) - bytes_of(before_);
         const uint64_t blocks = blocks_of(now) - blocks_of(before_), rounding = 2 * mib * blocks;
-        const uint64_t said = stats_of(manager_).reserved_bytes;
+        const emm_stats stats = manager_.stats();
+        const uint64_t said = stats.reserved_bytes;
         expect(said <= taken && taken - said <= rounding,
                "reserved_bytes is {}, and the driver has handed out {} in {} blocks", said, taken,
                blocks);
+        const uint64_t of_host = now.host_bytes - before_.host_bytes;
+        expect(stats.spilled_bytes <= std::min(said, of_host),
+               "spilled_bytes is {}, of {} bytes that are reserved and {} of the host",
+               stats.spilled_bytes, said, of_host);
     }
 
 private:
