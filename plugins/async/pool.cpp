@@ -58,6 +58,12 @@ void Pool::export_once() {
     close(descriptor);
 }
 
+void Pool::fail(CUresult result, size_t size) const {
+    char what[64];
+    snprintf(what, sizeof what, "cuMemAllocFromPoolAsync of %zu bytes", size);
+    driver_.fail(result, what);
+}
+
 void Pool::set_release_threshold(uint64_t bytes) const {
     cuuint64_t value = bytes;
     driver_.check(driver_.cuMemPoolSetAttribute(pool_, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &value),

@@ -9,6 +9,8 @@ namespace emm::async {
 // functions, down to asking for an attribute, invalidate captures unless the mode is relaxed.
 class Pool {
 public:
+    using Entries = Driver;
+
     // `max_bytes` 0: no limit. `shareable`: other processes can open it, by file descriptor.
     Pool(const Driver &driver, int32_t device, uint64_t max_bytes, bool shareable);
     ~Pool() {
@@ -21,6 +23,17 @@ public:
     CUresult allocate(size_t size, CUstream stream, CUdeviceptr *ret_ptr) const {
         return driver_.cuMemAllocFromPoolAsync(ret_ptr, size, pool_, stream);
     }
+    [[noreturn]] void fail(CUresult result, size_t size) const;
+    CUresult free(CUdeviceptr ptr, size_t, CUstream stream) const {
+        return driver_.cuMemFreeAsync(ptr, stream);
+    }
+    static constexpr const char *freeing = "cuMemFreeAsync";
+    // The pool and its addresses stay ours. Nothing uses them any more, and cuMemFree, which needs
+    // no context, does not wait for them.
+    void free_after_context(CUdeviceptr ptr, size_t) const noexcept { driver_.cuMemFree(ptr); }
+    // What the pool has taken for a request that failed in the end is of use to no other.
+    void return_unused() const noexcept { driver_.cuMemPoolTrimTo(pool_, 0); }
+
     // Free memory beyond this goes back to the driver whenever a stream is waited for.
     void set_release_threshold(uint64_t bytes) const;
     void set_access(int32_t peer_device, uint32_t flags) const;
@@ -28,8 +41,6 @@ public:
     uint64_t trim(uint64_t keep_bytes) const {
         return common::trim_pool(driver_, pool_, keep_bytes);
     }
-    // All that is free, if the driver is able to.
-    void try_trim() const noexcept { driver_.cuMemPoolTrimTo(pool_, 0); }
 
     uint64_t number() const { return reinterpret_cast<uintptr_t>(pool_); } // the driver's handle
     uint64_t reserved() const { return get(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT); }

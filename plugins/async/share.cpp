@@ -1,19 +1,9 @@
 // Memory that other processes have open: the pool goes to them by file descriptor, which emm
-// serves, and each allocation by a name in it. What is freed while it is exported is held back
-// until its last export ends: an importer has to let go before the exporter does.
+// serves, and each allocation by a name in it.
 #include "async/manager.h"
-
-#include <algorithm>
-#include <cstring>
-#include <utility>
 
 namespace emm::async {
 namespace {
-
-bool is_same(const emm_ipc_handle &a, const emm_ipc_handle &b) {
-    return a.offset == b.offset && a.size == b.size &&
-           std::memcmp(a.handle, b.handle, sizeof a.handle) == 0;
-}
 
 void check_size(const emm_block_info &info, emm_deviceptr ptr, size_t size) {
     const uint64_t left = info.base + info.size - ptr;
@@ -51,7 +41,7 @@ emm_status Manager::get_ipc_handle(emm_deviceptr ptr, size_t size, emm_ipc_handl
     check_size(info, ptr, size);
     check_importable(info);
     CUmemPoolPtrExportData name = {};
-    const emm_ipc_part part = {pool_.number(), 0};
+    const emm_ipc_part part = {source_.number(), 0};
     emm_ipc_source source = {};
     source.struct_size = sizeof source;
     source.kind = EMM_IPC_POOL;
@@ -65,7 +55,7 @@ emm_status Manager::get_ipc_handle(emm_deviceptr ptr, size_t size, emm_ipc_handl
     const emm_status status = host_.serve_ipc(context_, &source, &made);
     if (status == EMM_OK) {
         try {
-            note_export(info.base, made);
+            exports_.note(info.base, made);
         } catch (...) {
             host_.withdraw_ipc(context_, &made);
             throw;
@@ -75,76 +65,12 @@ emm_status Manager::get_ipc_handle(emm_deviceptr ptr, size_t size, emm_ipc_handl
     return status;
 }
 
-void Manager::note_export(emm_deviceptr base, const emm_ipc_handle &handle) {
-    std::lock_guard lock(shared_mutex_);
-    const auto [place, is_new] = shared_.try_emplace(base);
-    try {
-        place->second.exports.push_back(handle);
-    } catch (...) {
-        if (is_new) {
-            shared_.erase(place);
-        }
-        throw;
-    }
-    has_shared_ = true;
-}
-
 emm_status Manager::release_ipc_handle(const emm_ipc_handle *handle) {
     const emm_status status = host_.withdraw_ipc(context_, handle);
-    if (Entry entry = end_export(*handle); !entry.empty()) {
+    if (Entry entry = exports_.end(*handle); !entry.empty()) {
         postpone(entry);
     }
     return status;
-}
-
-// What had been freed meanwhile, if that was its last export.
-Manager::Entry Manager::end_export(const emm_ipc_handle &handle) {
-    std::lock_guard lock(shared_mutex_);
-    for (auto each = shared_.begin(); each != shared_.end(); ++each) {
-        auto &exports = each->second.exports;
-        const auto found = std::find_if(exports.begin(), exports.end(),
-                                        [&](const auto &one) { return is_same(one, handle); });
-        if (found == exports.end()) {
-            continue;
-        }
-        exports.erase(found);
-        if (!exports.empty()) {
-            return {};
-        }
-        Entry freed = std::move(each->second.freed);
-        shared_.erase(each);
-        has_shared_ = !shared_.empty();
-        return freed;
-    }
-    return {};
-}
-
-// True if the allocation is exported; `entry` is then kept until it is not.
-bool Manager::hold_back(Entry &entry) {
-    if (!has_shared_) {
-        return false;
-    }
-    std::lock_guard lock(shared_mutex_);
-    const auto found = shared_.find(entry.key());
-    if (found == shared_.end()) {
-        return false;
-    }
-    found->second.freed = std::move(entry);
-    entry = {};
-    return true;
-}
-
-// Of a reset: one after another, and with the last the exports are over.
-Manager::Entry Manager::take_held_back() noexcept {
-    std::lock_guard lock(shared_mutex_);
-    for (auto &[ptr, shared] : shared_) {
-        if (!shared.freed.empty()) {
-            return std::exchange(shared.freed, {});
-        }
-    }
-    shared_.clear();
-    has_shared_ = false;
-    return {};
 }
 
 } // namespace emm::async
