@@ -1,7 +1,10 @@
 #include "loader/options.h"
 
+#include "dl/trust.h"
 #include "loader/refusal.h"
+#include "observe/environment.h"
 #include "observe/error.h"
+#include "observe/log.h"
 #include "observe/running.h"
 #include "observe/suggest.h"
 #include "observe/text.h"
@@ -12,6 +15,7 @@
 #include <mutex>
 #include <set>
 #include <string_view>
+#include <unistd.h>
 
 namespace emm::loader {
 namespace {
@@ -59,6 +63,8 @@ bool is_valid(const emm_option &option, const std::string &value) {
         return value == "0" || value == "1";
     case EMM_OPTION_CHOICE:
         return is_choice(option.default_value, value);
+    case EMM_OPTION_LIBRARY:
+        return value[0] == '/';
     default:
         return true;
     }
@@ -76,6 +82,8 @@ std::string expected_value(const emm_option &option) {
         return "0 or 1";
     case EMM_OPTION_CHOICE:
         return "one of " + observe::listed(choices(option.default_value));
+    case EMM_OPTION_LIBRARY:
+        return "the absolute path of a library";
     default:
         return "a text";
     }
@@ -119,9 +127,9 @@ emm_status check_option(const Plugin &plugin, const emm_option &option) {
         return refuse_table(plugin.path, what + " is listed twice", "", "");
     }
     // A plugin with a newer minor may have kinds that only a newer host checks.
-    const bool known = option.kind >= EMM_OPTION_TEXT && option.kind <= EMM_OPTION_CHOICE;
+    const bool known = option.kind >= EMM_OPTION_TEXT && option.kind <= EMM_OPTION_LIBRARY;
     if (!known && plugin.abi_minor <= EMM_PLUGIN_ABI_MINOR) {
-        return refuse_table(plugin.path, what + " is of an unknown kind", "1 to 6 (EMM_OPTION_*)",
+        return refuse_table(plugin.path, what + " is of an unknown kind", "1 to 7 (EMM_OPTION_*)",
                             fmt::format("{}", option.kind));
     }
     if (option.kind == EMM_OPTION_CHOICE) {
@@ -218,9 +226,30 @@ emm_status refuse_value(const Plugin &plugin, const emm_option &option, const Se
                    .hint = hint_at_value(option, setting.value)});
 }
 
+// By the rule for plugins.
+emm_status check_library(const Plugin &plugin, const Setting &setting) {
+    std::string lifted;
+    const std::string why = dl::refusal_of(setting.value, geteuid(),
+                                           observe::setting("EMM_ALLOW_UNTRUSTED") == "1", lifted);
+    if (!lifted.empty()) {
+        observe::log(EMM_LOG_WARN, "library {}: {}; loaded because EMM_ALLOW_UNTRUSTED=1",
+                     setting.value, lifted);
+    }
+    return why.empty()
+               ? EMM_OK
+               : refuse({.code = EMM_E_PLUGIN_UNTRUSTED,
+                         .stage = "permission",
+                         .path = plugin.path,
+                         .problem = fmt::format("option '{}' of {} '{}': {}: {}", setting.key,
+                                                plugin.kind(), plugin.name, setting.value, why)});
+}
+
 emm_status check_value(const Plugin &plugin, size_t index, const Setting &setting) {
     const emm_option &option = plugin.options[index];
-    return is_valid(option, setting.value) ? EMM_OK : refuse_value(plugin, option, setting);
+    if (!is_valid(option, setting.value)) {
+        return refuse_value(plugin, option, setting);
+    }
+    return option.kind == EMM_OPTION_LIBRARY ? check_library(plugin, setting) : EMM_OK;
 }
 
 // One copy of each text, never freed.

@@ -250,7 +250,7 @@ emm_plugin table_below(const Plugin &plugin) {
 }
 
 uint64_t capabilities_with(uint64_t below, uint64_t layer) {
-    return (below & layer) | ((below | layer) & EMM_PLUGIN_NEEDS_CURRENT);
+    return (below & layer) | ((below | layer) & (EMM_PLUGIN_NEEDS_CURRENT | EMM_PLUGIN_OPAQUE));
 }
 
 void put_over(const Plugin &layer, uint8_t position, Plugin &ret) {

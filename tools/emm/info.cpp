@@ -39,6 +39,8 @@ const char *kind_name(uint32_t kind) {
         return "flag";
     case EMM_OPTION_CHOICE:
         return "choice";
+    case EMM_OPTION_LIBRARY:
+        return "library";
     default:
         return "unknown";
     }

@@ -1,5 +1,6 @@
 #include "support.h"
 
+#include <sys/stat.h>
 #include <tuple>
 
 namespace emm::loader {
@@ -157,8 +158,8 @@ TEST_CASE("an option's name, kind and choices are checked") {
                             std::string("an option has a name that cannot be written")},
                  std::tuple{emm_option{"", nullptr, "", EMM_OPTION_SIZE, 0},
                             std::string("an option has a name that cannot be written")},
-                 std::tuple{emm_option{"max", nullptr, "", 7, 0},
-                            std::string("option 'max' is of an unknown kind: expected 1 to 6")},
+                 std::tuple{emm_option{"max", nullptr, "", 8, 0},
+                            std::string("option 'max' is of an unknown kind: expected 1 to 7")},
                  std::tuple{emm_option{"max", "a||b", "", EMM_OPTION_CHOICE, 0},
                             std::string("option 'max' has an empty choice")},
                  std::tuple{emm_option{"max", nullptr, "", EMM_OPTION_CHOICE, 0},
@@ -182,11 +183,26 @@ TEST_CASE("a list of options without an end is not read for ever") {
 }
 
 TEST_CASE("a kind that only a newer minor knows is passed on unchecked") {
-    static const emm_option list[] = {{"future", "?", "", 7, 0}, {}};
+    static const emm_option list[] = {{"future", "?", "", 8, 0}, {}};
     const emm_plugin_entry newer = entry_with<3>(list);
     table_with_options.interface_minor = EMM_PLUGIN_ABI_MINOR + 1;
     const Selection selection = linked_in(newer, "future=whatever");
     CHECK(text(selection.option_texts[0]) == "whatever");
+}
+
+TEST_CASE("a library is named by its path, and its file is trusted as a plugin's") {
+    static const emm_option list[] = {{"lib", nullptr, "", EMM_OPTION_LIBRARY, 0}, {}};
+    const emm_plugin_entry entry = entry_with<4>(list);
+    Folder folder;
+    const std::string file = folder.copy("good", "libx.so");
+    CHECK(text(linked_in(entry, "lib=" + file).option_texts[0]) == file);
+    CHECK_THAT(refused_entry(entry, "lib=libx.so").text,
+               ContainsSubstring("expected the absolute path of a library, found 'libx.so'"));
+    REQUIRE(chmod(file.c_str(), 0666) == 0);
+    const observe::ErrorDetail error = refused_entry(entry, "lib=" + file);
+    CHECK(error.code == EMM_E_PLUGIN_UNTRUSTED);
+    CHECK_THAT(error.text, ContainsSubstring("option 'lib'") &&
+                               ContainsSubstring(file + ": it is writable by everybody"));
 }
 
 } // namespace

@@ -51,6 +51,13 @@ private:
 Bare on_device(const CheckedPlugin &plugin);
 
 // Skips the case, for this reason, where the plugin leaves a slot out.
+// Of another allocator's cache nothing is known.
+inline void expect_tells(const Bare &bare) {
+    if (bare.slots().capabilities & EMM_PLUGIN_OPAQUE) {
+        throw Skipped("it claims EMM_PLUGIN_OPAQUE: what it keeps is not known");
+    }
+}
+
 template <class Slot> void need(Slot slot, const char *why) {
     if (!slot) {
         throw Skipped(why);

@@ -113,6 +113,7 @@ private:
 void reserved(const CheckedPlugin &plugin) {
     const Bare bare = on_device(plugin);
     need(bare.slots().get_stats, "it leaves get_stats out");
+    expect_tells(bare);
     const simcuda_counters before = counters();
     const BareManager manager(bare);
     const Books books(manager, before);

@@ -96,6 +96,7 @@ void trim_in_part(const CheckedPlugin &plugin) {
     if (!bare.slots().trim || !bare.slots().get_stats) {
         throw Skipped("it leaves trim out, or get_stats, which tells what is cached");
     }
+    expect_tells(bare);
     const uint64_t idle = held_bytes();
     const BareManager manager(bare);
     const uint64_t own = held_bytes() - idle;
