@@ -123,8 +123,12 @@ emm_status refuse_without_entry(const Entry &wanted, void *handle, const std::st
     return refuse_file("symbol", path, fmt::format("it is no emm {}", loaded_kind()),
                        fmt::format("it to export {}", wanted.symbol), "no such symbol",
                        fmt::format("define it with {} of emm/plugin.h; in C++ it must be "
-                                   "extern \"C\" and visible",
-                                   wanted.macro));
+                                   "extern \"C\" and visible{}",
+                                   wanted.macro,
+                                   is_layer ? ""
+                                            : "; for PyTorch's pair of functions: "
+                                              "pluggable:lib=" +
+                                                  path + ",alloc=NAME,free=NAME"));
 }
 
 } // namespace

@@ -36,6 +36,8 @@ TEST_CASE("a library without the entry symbol is no plugin") {
                             ": it is no emm plugin: expected it to export emm_plugin_entry_v1, "
                             "found no such symbol; " +
                             error.hint);
+    CHECK_THAT(error.hint, ContainsSubstring("for PyTorch's pair of functions: pluggable:lib=" +
+                                             fixture("no-entry") + ",alloc=NAME,free=NAME"));
 }
 
 TEST_CASE("an entry symbol that only a dependency exports does not count") {
