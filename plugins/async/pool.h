@@ -28,6 +28,7 @@ public:
         return driver_.cuMemFreeAsync(ptr, stream);
     }
     static constexpr const char *freeing = "cuMemFreeAsync";
+    static constexpr bool keeps_freed = true;
     // The pool and its addresses stay ours. Nothing uses them any more, and cuMemFree, which needs
     // no context, does not wait for them.
     void free_after_context(CUdeviceptr ptr, size_t) const noexcept { driver_.cuMemFree(ptr); }

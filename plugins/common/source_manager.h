@@ -33,7 +33,8 @@ namespace emm::common {
 //   fail(result, size)               throws, and says which allocation failed
 //   free(ptr, size, stream)          the same two, and
 //   freeing                          what to call a free that failed
-//   free_after_context(ptr, size)    the context has died, and its streams with it
+//   keeps_freed                      whether a deferred section may free: nothing goes to the
+//   driver free_after_context(ptr, size)    the context has died, and its streams with it
 //   return_unused()                  a request has failed: what was taken for it may go
 //   trim(keep_bytes)                 how much of its cache went
 // The last class, whose constructor hands the source's arguments on, calls end() where it ends.
@@ -119,6 +120,9 @@ protected:
     // fails, is postponed again. Only for calls that may record an event on the context: it would
     // invalidate a capture that is not announced.
     void release_postponed() noexcept {
+        if (holds_frees()) {
+            return;
+        }
         if (has_postponed_ && !wait_.is_capturing()) {
             Allocations postponed = this->take_postponed();
             while (!postponed.empty()) {
@@ -140,6 +144,8 @@ private:
     using Base::returns_;
     using Base::supply_;
     using Base::wait_;
+
+    bool holds_frees() const { return !Source::keeps_freed && sections_ != 0; }
 
     CUresult allocate_or_reclaim(size_t size, emm_stream stream, CUdeviceptr *ret_ptr) {
         refuse_what_never_fits(size);
@@ -199,7 +205,7 @@ private:
         if (entry.empty() || exports_.hold_back(entry)) {
             return;
         }
-        if (capture.active) {
+        if (capture.active || holds_frees()) {
             this->postpone(entry);
             return;
         }

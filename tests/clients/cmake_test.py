@@ -142,7 +142,7 @@ def introspect(project, workshop, what):
 
 def configures_what_was_asked_for(project, workshop):
     names = {target["name"] for target in introspect(project, workshop, "--targets")}
-    wanted = {"emm", "emm-passthrough", "emm-pool", "emm-async", "emm-managed", "cuda"}
+    wanted = {"emm", "emm-passthrough", "emm-pool", "emm-async", "emm-managed", "emm-pluggable", "cuda"}
     expect(wanted <= names, f"not built in a CMake project: {wanted - names}")
     unasked = names & {"emm-tool", "emm-run", "emm-bridge", "catch2-main"}
     expect(not unasked, f"built in a CMake project unasked: {unasked}")

@@ -49,11 +49,11 @@ def refused(what, sentence):
 def has_what_programs_need_and_no_more(workshop, build):
     listing = json.loads(run(workshop.meson + ["introspect", "--targets", build]))
     names = {target["name"] for target in listing if target["build_by_default"]}
-    expect({"emm", "emm-pool", "emm-async", "emm-managed", "emm-passthrough", "carrier"} <= names, f"built by default: {names}")
+    expect({"emm", "emm-pool", "emm-async", "emm-managed", "emm-passthrough", "emm-pluggable", "carrier"} <= names, f"built by default: {names}")
     unasked = names & {"emm-tool", "emm-run", "emm-bridge", "cuda", "catch2-main"}
     expect(not unasked, f"built by default in a subproject: {unasked}")
     waits_for = run(["ninja", "-C", build, "-t", "inputs", "carrier"]).split()
-    for plugin in ("passthrough", "pool", "async", "managed"):
+    for plugin in ("passthrough", "pool", "async", "managed", "pluggable"):
         expect(PLUGIN.format(plugin) in waits_for, f"the program does not wait for the plugin {plugin}: {waits_for}")
 
 

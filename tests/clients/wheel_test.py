@@ -74,7 +74,7 @@ def the_command_finds_its_tree(installed):
     expect(said["plugin"]["path"] == str(installed.native / "lib/emm/libemm-pool.so"), f"emm info: {said['plugin']}")
     expect(said["driver"]["simulated"] is True, f"emm info: {said['driver']}")
     found = {plugin["name"] for plugin in said["plugins"]}
-    expect({"pool", "async", "managed", "passthrough"} <= found, f"emm info found the plugins {found}")
+    expect({"pool", "async", "managed", "passthrough", "pluggable"} <= found, f"emm info found the plugins {found}")
 
 
 def programs_run_on_a_plugin(installed, folder):

@@ -1,0 +1,133 @@
+#include "pluggable/library.h"
+
+#include <cstring>
+#include <cxxabi.h>
+#include <dlfcn.h>
+#include <mutex>
+#include <set>
+#include <string>
+
+namespace emm::pluggable {
+namespace {
+
+void expect_given(const char *option, const char *text, const char *what) {
+    if (!text || !*text) {
+        common::refuse(EMM_E_PLUGIN_SPEC,
+                       "pluggable: option %s: expected %s, found none; "
+                       "pluggable:lib=/the/path.so,alloc=NAME,free=NAME",
+                       option, what);
+    }
+}
+
+// A constructor that throws would leave the dynamic linker's lock taken: here it ends the process.
+void *load(const char *path) noexcept {
+    return dlopen(path, RTLD_NOW | RTLD_LOCAL);
+}
+
+// "/the/path.so: undefined symbol: x": the sentence names the path already.
+std::string reason(const char *path) {
+    const char *const error = dlerror();
+    const std::string text = error ? error : "no reason given", prefix = std::string(path) + ": ";
+    return text.compare(0, prefix.size(), prefix) == 0 ? text.substr(prefix.size()) : text;
+}
+
+void *open(const char *path) {
+    void *const handle = load(path);
+    if (!handle) {
+        common::refuse(EMM_E_PLUGIN_UNLOADABLE,
+                       "pluggable: library %s: the dynamic linker refused it: %s", path,
+                       reason(path).c_str());
+    }
+    return handle;
+}
+
+template <class Function>
+Function find(void *handle, const char *path, const char *option, const char *name) {
+    void *const symbol = name ? dlsym(handle, name) : nullptr;
+    if (name && !symbol) {
+        common::refuse(EMM_E_PLUGIN_UNLOADABLE,
+                       "pluggable: library %s: expected it to export %s, which option %s names, "
+                       "found no such symbol; in C++ it must be extern \"C\" and visible",
+                       path, name, option);
+    }
+    return reinterpret_cast<Function>(symbol);
+}
+
+// True for the first caller with that function.
+bool is_first(void *function) {
+    static std::mutex mutex;
+    static auto *const called = new std::set<void *>;
+    const std::lock_guard lock(mutex);
+    return called->insert(function).second;
+}
+
+} // namespace
+
+void check(const Names &names) {
+    expect_given("lib", names.library, "the absolute path of a library");
+    expect_given("alloc", names.alloc, "the name of its function that allocates");
+    expect_given("free", names.free, "the name of its function that frees");
+    // dlopen would put something else for $LIB or $ORIGIN.
+    if (names.library[0] != '/' || std::strchr(names.library, '$')) {
+        common::refuse(EMM_E_PLUGIN_SPEC,
+                       "pluggable: option lib: expected an absolute path without '$', found '%s'",
+                       names.library);
+    }
+}
+
+template <class Call> auto Library::call(const char *function, Call call) const {
+    const auto fail = [&](const char *what) {
+        common::refuse(EMM_E_PLUGIN_EXCEPTION,
+                       "pluggable: library %s: an exception left its %s: %s", names_.library,
+                       function, what);
+    };
+    try {
+        return call();
+    } catch (const abi::__forced_unwind &) { // the thread is cancelled
+        throw;
+    } catch (const std::exception &error) {
+        fail(error.what());
+    } catch (...) {
+        fail("no std::exception");
+    }
+    __builtin_unreachable();
+}
+
+Library::Library(const Names &names, int device_count) : names_(names) {
+    check(names);
+    const char *const path = names.library;
+    void *const handle = open(path);
+    alloc_ = find<decltype(alloc_)>(handle, path, "alloc", names.alloc);
+    free_ = find<decltype(free_)>(handle, path, "free", names.free);
+    empty_ = find<decltype(empty_)>(handle, path, "empty", names.empty);
+    const auto init = find<void (*)(int)>(handle, path, "init", names.init);
+    if (init && is_first(reinterpret_cast<void *>(init))) {
+        call(names_.init, [&] { init(device_count); });
+    }
+}
+
+void *Library::allocate(size_t size, int device, CUstream stream) const {
+    return call(names_.alloc, [&]() -> void * {
+        try {
+            return alloc_(static_cast<ssize_t>(size), device, stream);
+        } catch (const std::bad_alloc &) { // as RMM says that there is no memory left
+            return nullptr;
+        }
+    });
+}
+
+void Library::free(void *ptr, size_t size, int device, CUstream stream) const {
+    call(names_.free, [&] { free_(ptr, static_cast<ssize_t>(size), device, stream); });
+}
+
+void Library::empty() const {
+    if (empty_) {
+        call(names_.empty, [&] { empty_(); });
+    }
+}
+
+void Library::refuse(emm_status status, const char *problem) const {
+    common::refuse(status, "pluggable: library %s: %s %s", names_.library, names_.alloc, problem);
+}
+
+} // namespace emm::pluggable

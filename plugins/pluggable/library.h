@@ -1,0 +1,44 @@
+#pragma once
+
+#include "common/driver.h"
+
+namespace emm::pluggable {
+
+// What the options name.
+struct Names {
+    const char *library, *alloc, *free;
+    const char *empty, *init; // NULL: none
+};
+
+// Throws what is missing of what a library cannot do without.
+void check(const Names &names);
+
+// PyTorch's pair of functions in a library, and what goes with it. The library is loaded once in a
+// process and never unloaded. An exception that leaves a function becomes a PluginError that names
+// both.
+class Library {
+public:
+    // Throws if the library, or a function in it, is not there. `init` is called with
+    // `device_count`, once in a process.
+    Library(const Names &names, int device_count);
+
+    // NULL: the library has no memory left.
+    void *allocate(size_t size, int device, CUstream stream) const;
+    void free(void *ptr, size_t size, int device, CUstream stream) const;
+    bool can_empty() const { return empty_; }
+    void empty() const;
+    const char *name_of_free() const { return names_.free; }
+
+    // What was wrong with memory that it returned.
+    [[noreturn]] void refuse(emm_status status, const char *problem) const;
+
+private:
+    template <class Call> auto call(const char *function, Call call) const;
+
+    const Names names_;
+    void *(*alloc_)(ssize_t, int, CUstream);
+    void (*free_)(void *, ssize_t, int, CUstream);
+    void (*empty_)();
+};
+
+} // namespace emm::pluggable

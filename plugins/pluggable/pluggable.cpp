@@ -1,0 +1,272 @@
+// pluggable: a library that exports PyTorch's pair of functions
+// (torch.cuda.CUDAPluggableAllocator), by emm's rules. What the pair does not know is done in
+// common/source_manager.h: memory for any stream, frees with no stream, captures, late frees,
+// resets.
+//
+//   - The pair gets the request's own stream, or one of the manager's. A free gets the stream of
+//   the
+//     free: that of the allocation may have been destroyed by then.
+//   - The library may give memory straight back to the driver: in a deferred section it gets no
+//     frees.
+//   - It calls the driver by itself. What it returns is looked at: memory of emm's driver, on the
+//     manager's device. It is not called for a context that has died.
+#include "common/source_manager.h"
+#include "pluggable/library.h"
+
+#include <atomic>
+
+namespace emm::pluggable {
+namespace {
+
+using namespace common;
+
+struct Driver : StreamDriver {
+    explicit Driver(const emm_host &host) : StreamDriver(host) { expect_complete(); }
+
+    EMM_CUDA_REQUIRED(cuDeviceGetCount);
+    EMM_CUDA_REQUIRED(cuPointerGetAttributes);
+};
+
+int device_count(const Driver &driver) {
+    int count = 0;
+    driver.check(driver.cuDeviceGetCount(&count), "cuDeviceGetCount");
+    return count;
+}
+
+// The library, for one manager.
+class Source {
+public:
+    using Entries = Driver;
+
+    Source(const Driver &driver, const emm_context_info &info, const Names &names)
+        : driver_(driver), context_(info.cuda_context), context_id_(info.context_id),
+          device_(info.device), library_(names, device_count(driver)) {}
+
+    CUresult allocate(size_t size, CUstream stream, CUdeviceptr *ret_ptr);
+    [[noreturn]] void fail(CUresult result, size_t size) const;
+    CUresult free(CUdeviceptr ptr, size_t size, CUstream stream);
+    static constexpr const char *freeing = "a free";
+    static constexpr bool keeps_freed = false;
+    // Memory of the driver's pools belongs to the device, and stays. The driver has the rest back.
+    void free_after_context(CUdeviceptr ptr, size_t size) noexcept;
+    void return_unused() noexcept {}
+    size_t trim(size_t keep_bytes);
+    void empty() noexcept;
+
+    uint64_t cached() const;
+
+private:
+    struct Origin {
+        int device = CU_DEVICE_INVALID;
+        CUmemoryPool pool = nullptr;
+    };
+    CUresult ask(CUdeviceptr ptr, Origin &ret) const;
+    const char *problem_of(CUdeviceptr ptr, const Origin &origin) const;
+    size_t free_bytes() const;
+
+    const Driver &driver_;
+    const CUcontext context_;
+    const uint64_t context_id_;
+    const int32_t device_;
+    const Library library_;
+    std::atomic<bool> all_pooled_{true}; // all that was ever allocated is of the driver's pools
+    std::atomic<uint64_t> handed_out_{0};
+    std::atomic<uint64_t> most_{0}; // that was handed out since the library was emptied
+};
+
+CUresult Source::allocate(size_t size, CUstream stream, CUdeviceptr *ret_ptr) {
+    void *const memory = library_.allocate(size, device_, stream);
+    if (!memory) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    const auto ptr = reinterpret_cast<CUdeviceptr>(memory);
+    Origin origin;
+    const CUresult result = ask(ptr, origin);
+    const char *const problem = problem_of(ptr, origin);
+    if (result != CUDA_SUCCESS || problem) {
+        if (result != CUDA_SUCCESS || origin.device != CU_DEVICE_INVALID) {
+            library_.free(memory, size, device_, stream);
+        }
+        driver_.check(result, "cuPointerGetAttributes");
+        library_.refuse(EMM_E_NOT_SUPPORTED, problem);
+    }
+    if (!origin.pool) {
+        all_pooled_ = false;
+    }
+    const uint64_t now = handed_out_ += size;
+    uint64_t most = most_;
+    while (most < now && !most_.compare_exchange_weak(most, now)) {
+    }
+    *ret_ptr = ptr;
+    return CUDA_SUCCESS;
+}
+
+CUresult Source::ask(CUdeviceptr ptr, Origin &ret) const {
+    CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+                                        CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE};
+    void *answers[] = {&ret.device, &ret.pool};
+    return driver_.cuPointerGetAttributes(2, attributes, answers, ptr);
+}
+
+// NULL: none. An unknown address may also be one that the library has kept of a dead context.
+const char *Source::problem_of(CUdeviceptr ptr, const Origin &origin) const {
+    if (origin.device == CU_DEVICE_INVALID) {
+        return "returned an address that emm's driver does not know: EMM_DRIVER and the "
+               "libcuda.so.1 of the library have to be the same";
+    }
+    if (origin.device != device_) {
+        return "returned memory of another device";
+    }
+    return ptr % 256 == 0 ? nullptr
+                          : "returned an address that is no multiple of 256, as emm's are";
+}
+
+void Source::fail(CUresult result, size_t size) const {
+    if (result != CUDA_ERROR_OUT_OF_MEMORY) {
+        driver_.fail(result, "waiting for memory that any stream may use");
+    }
+    char problem[64];
+    snprintf(problem, sizeof problem, "has no memory for %zu bytes", size);
+    library_.refuse(EMM_E_OUT_OF_MEMORY, problem);
+}
+
+CUresult Source::free(CUdeviceptr ptr, size_t size, CUstream stream) {
+    if (!driver_.is_alive(context_, context_id_)) {
+        handed_out_ -= size;
+        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    }
+    library_.free(reinterpret_cast<void *>(ptr), size, device_, stream);
+    handed_out_ -= size;
+    return CUDA_SUCCESS;
+}
+
+void Source::free_after_context(CUdeviceptr ptr, size_t size) noexcept {
+    if (all_pooled_) {
+        driver_.cuMemFree(ptr);
+    }
+    handed_out_ -= size;
+}
+
+size_t Source::free_bytes() const {
+    size_t free = 0, total = 0;
+    driver_.check(driver_.cuMemGetInfo(&free, &total), "cuMemGetInfo");
+    return free;
+}
+
+// The library does not tell. It is taken to keep all that it was ever asked for.
+uint64_t Source::cached() const {
+    const uint64_t handed_out = handed_out_;
+    return library_.can_empty() ? std::max<uint64_t>(most_, handed_out) - handed_out : 0;
+}
+
+// All or nothing: the library has no function for less.
+size_t Source::trim(size_t keep_bytes) {
+    if (cached() <= keep_bytes) {
+        return 0;
+    }
+    const size_t before = free_bytes();
+    library_.empty();
+    most_ = handed_out_.load();
+    return std::max(before, free_bytes()) - before;
+}
+
+void Source::empty() noexcept {
+    try {
+        if (driver_.is_alive(context_, context_id_)) {
+            library_.empty();
+        }
+    } catch (...) { // there is no caller to tell
+    }
+}
+
+class Manager : public SourceManager<Source> {
+public:
+    Manager(const emm_host &host, const emm_context_info &info, const char *const *option_texts)
+        : SourceManager("pluggable", host, info, info, read_names(option_texts)) {}
+    ~Manager() {
+        end();
+        const RelaxedCapture relaxed(driver_);
+        source_.empty();
+    }
+
+    emm_status memfree(emm_deviceptr ptr, size_t size, emm_stream stream);
+    emm_status defer_cleanup(uint32_t enter);
+    emm_status get_ipc_handle(emm_deviceptr ptr, size_t size, emm_ipc_handle *ret_handle);
+    emm_status release_ipc_handle(const emm_ipc_handle *handle);
+    emm_status get_stats(emm_stats *ret_stats);
+    static emm_status check_options(const emm_host &host, const char *const *option_texts);
+
+    static const emm_option options[];
+
+private:
+    static Names read_names(const char *const *option_texts);
+};
+
+const emm_option Manager::options[] = {
+    {"lib", nullptr, "The library, by its absolute path.", EMM_OPTION_LIBRARY, 0},
+    {"alloc", nullptr, "Its function void *(ssize_t size, int device, cudaStream_t).",
+     EMM_OPTION_TEXT, 0},
+    {"free", nullptr, "Its function void (void *, ssize_t size, int device, cudaStream_t).",
+     EMM_OPTION_TEXT, 0},
+    {"empty", nullptr, "Its function void (void) that gives its cache back to the driver, if any.",
+     EMM_OPTION_TEXT, 0},
+    {"init", nullptr, "Its function void (int device_count), which is called once, if any.",
+     EMM_OPTION_TEXT, 0},
+    {}};
+
+Names Manager::read_names(const char *const *option_texts) {
+    const auto text = [&](const char *name) {
+        return emm_option_text(options, option_texts, name);
+    };
+    return {text("lib"), text("alloc"), text("free"), text("empty"), text("init")};
+}
+
+emm_status Manager::check_options(const emm_host &, const char *const *option_texts) {
+    const Names names = read_names(option_texts);
+    if (names.library || names.alloc || names.free) { // without any, `emm info` asks what there is
+        check(names);                                 // throws
+    }
+    return EMM_OK;
+}
+
+// The library could not say that it was a stream of another context.
+emm_status Manager::memfree(emm_deviceptr ptr, size_t size, emm_stream stream) {
+    driver_.expect_own(cuda_context_, stream);
+    return SourceManager::memfree(ptr, size, stream);
+}
+
+emm_status Manager::defer_cleanup(uint32_t enter) {
+    sections_ += enter ? 1 : -1;
+    return EMM_OK;
+}
+
+emm_status Manager::get_ipc_handle(emm_deviceptr, size_t, emm_ipc_handle *) {
+    refuse(EMM_E_NOT_SUPPORTED,
+           "pluggable: the library may cut its blocks from larger ones, and an export would share "
+           "their neighbours; pool, async:ipc=1 and passthrough have memory that emm shares");
+}
+
+emm_status Manager::release_ipc_handle(const emm_ipc_handle *) {
+    refuse(EMM_E_NOT_OWNED, "pluggable: no memory is exported");
+}
+
+emm_status Manager::get_stats(emm_stats *ret_stats) {
+    emm_stats stats;
+    allocations_.fill(stats);
+    stats.cached_bytes = source_.cached();
+    stats.reserved_bytes += stats.cached_bytes;
+    emm_copy_sized(ret_stats, &stats);
+    return EMM_OK;
+}
+
+} // namespace
+} // namespace emm::pluggable
+
+EMM_PLUGIN_ENTRY(const emm_host *) {
+    static const emm_plugin table = emm::make_plugin<emm::pluggable::Manager>(
+        "pluggable", EMM_VERSION,
+        "Serves by a library with PyTorch's pair of functions (CUDAPluggableAllocator)",
+        EMM_PLUGIN_NEEDS_CURRENT | EMM_PLUGIN_CACHES | EMM_PLUGIN_CAPTURE | EMM_PLUGIN_OPAQUE,
+        emm::pluggable::Manager::options);
+    return &table;
+}
