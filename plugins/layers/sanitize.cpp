@@ -18,6 +18,7 @@
 #include <emm/plugin_helpers.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <map>
 #include <mutex>
@@ -43,6 +44,7 @@ struct Range {
     unsigned long long id = 0;
 
     CUdeviceptr end() const { return begin + size; }
+    bool operator==(const Range &) const = default;
 };
 
 struct Heap {
@@ -53,6 +55,7 @@ struct Heap {
 struct Block {
     size_t size = 0;
     bool used_elsewhere = false; // record_use
+    bool is_told = false;        // else the driver or the memory for that has failed
 };
 
 class Manager {
@@ -73,12 +76,15 @@ private:
     using Blocks = std::map<emm_deviceptr, Block>;
 
     bool is_work_over(emm_stream stream, bool everywhere) noexcept;
-    Range range_at(emm_deviceptr ptr) const noexcept;
-    void add_block(Blocks::node_type block);
-    void tell_block(emm_deviceptr ptr, size_t size);
-    void tell_region(const Heap &heap, emm_deviceptr ptr, size_t size);
-    const Heap &heap_at(const Range &range);
-    void withdraw_block(emm_deviceptr ptr, size_t size) noexcept;
+    CUresult look_up(emm_deviceptr ptr, Range &ret) const noexcept;
+    void add_block(Blocks::node_type block) noexcept;
+    void add_heap(const Range &range);
+    bool add_heaps(emm_deviceptr ptr, size_t size) noexcept;
+    void tell_regions(emm_deviceptr ptr, const Block &block) noexcept;
+    void tell_region(const Heap &heap, emm_deviceptr ptr, size_t size) noexcept;
+    void withdraw_regions(emm_deviceptr ptr, const Block &block) noexcept;
+    template <class Visit>
+    void each_part(emm_deviceptr ptr, const Block &block, Visit visit) noexcept;
     void withdraw_region(emm_deviceptr begin) noexcept;
     void forget_lost_heaps() noexcept;
     void forget_everything() noexcept;
@@ -93,7 +99,7 @@ private:
     std::mutex mutex_; // around the rest, and what the tool is told
     std::map<CUdeviceptr, Heap> heaps_;
     Blocks live_, freed_; // freed_: told still
-    uint64_t told_ = 0;
+    unsigned long long told_ = 0;
 };
 
 Manager::Manager(const emm_host &host, const emm_context_info &info, const char *const *)
@@ -116,12 +122,7 @@ emm_status Manager::memalloc(size_t size, emm_stream stream, emm_deviceptr *ret_
     }
     Blocks::node_type block = made.extract(made.begin());
     block.key() = *ret_ptr;
-    try {
-        add_block(std::move(block));
-    } catch (...) {
-        EMM_BELOW(this, memfree, *ret_ptr, size, stream);
-        throw;
-    }
+    add_block(std::move(block));
     return status;
 }
 
@@ -143,7 +144,7 @@ emm_status Manager::memfree(emm_deviceptr ptr, size_t size, emm_stream stream) {
         const std::lock_guard lock(mutex_); // before another thread can have the address
         freed_.insert(std::move(block));
         if (is_over) {
-            withdraw_block(ptr, its.size);
+            withdraw_regions(ptr, its);
             block = freed_.extract(ptr);
         }
     }
@@ -152,7 +153,7 @@ emm_status Manager::memfree(emm_deviceptr ptr, size_t size, emm_stream stream) {
         const std::lock_guard lock(mutex_);
         live_.insert(is_over ? std::move(block) : freed_.extract(ptr));
         if (is_over) {
-            tell_block(ptr, its.size);
+            tell_regions(ptr, its);
         }
     }
     return status;
@@ -173,44 +174,77 @@ bool Manager::is_work_over(emm_stream stream, bool everywhere) noexcept {
     }
 }
 
-Range Manager::range_at(emm_deviceptr ptr) const noexcept {
+// Nothing, where the driver has nothing.
+CUresult Manager::look_up(emm_deviceptr ptr, Range &ret) const noexcept {
     Range range;
     CUpointer_attribute which[] = {CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
                                    CU_POINTER_ATTRIBUTE_RANGE_SIZE, CU_POINTER_ATTRIBUTE_BUFFER_ID};
     void *values[] = {&range.begin, &range.size, &range.id};
     const RelaxedCapture relaxed(driver_);
-    return driver_.cuPointerGetAttributes(3, which, values, ptr) == CUDA_SUCCESS && range.begin
-               ? range
-               : Range();
+    const CUresult result = driver_.cuPointerGetAttributes(3, which, values, ptr);
+    ret = result == CUDA_SUCCESS && range.begin ? range : Range();
+    return result == CUDA_ERROR_INVALID_VALUE ? CUDA_SUCCESS : result;
 }
 
 // What overlaps it was freed in a capture, and is over now.
-void Manager::add_block(Blocks::node_type block) {
+void Manager::add_block(Blocks::node_type block) noexcept {
     const emm_deviceptr ptr = block.key(), end = ptr + block.mapped().size;
     const std::lock_guard lock(mutex_);
     auto old = freed_.lower_bound(end);
     while (old != freed_.begin() && std::prev(old)->first + std::prev(old)->second.size > ptr) {
         old = std::prev(old);
-        withdraw_block(old->first, old->second.size);
+        withdraw_regions(old->first, old->second);
         old = freed_.erase(old);
     }
-    tell_block(ptr, block.mapped().size);
+    block.mapped().is_told = add_heaps(ptr, block.mapped().size);
+    tell_regions(ptr, block.mapped());
     live_.insert(std::move(block));
 }
 
-void Manager::tell_block(emm_deviceptr ptr, size_t size) {
-    for (size_t done = 0; done < size;) {
-        const Range range = range_at(ptr + done);
-        if (range.size == 0) {
-            return;
+// False: the tool is told nothing of a block there.
+bool Manager::add_heaps(emm_deviceptr ptr, size_t size) noexcept {
+    for (emm_deviceptr at = ptr; at < ptr + size;) {
+        Range range;
+        if (look_up(at, range) != CUDA_SUCCESS || range.size == 0) {
+            return false;
         }
-        const size_t part = std::min<size_t>(size - done, range.end() - (ptr + done));
-        tell_region(heap_at(range), ptr + done, part);
-        done += part;
+        try {
+            add_heap(range);
+        } catch (const std::bad_alloc &) {
+            return false;
+        }
+        at = range.end();
+    }
+    return true;
+}
+
+void Manager::tell_regions(emm_deviceptr ptr, const Block &block) noexcept {
+    each_part(ptr, block, [this](const Heap &heap, emm_deviceptr begin, emm_deviceptr end) {
+        tell_region(heap, begin, end - begin);
+    });
+}
+
+void Manager::withdraw_regions(emm_deviceptr ptr, const Block &block) noexcept {
+    each_part(ptr, block,
+              [this](const Heap &, emm_deviceptr begin, emm_deviceptr) { withdraw_region(begin); });
+}
+
+// The parts of a block in heaps; those that the driver has back took theirs along.
+template <class Visit>
+void Manager::each_part(emm_deviceptr ptr, const Block &block, Visit visit) noexcept {
+    const emm_deviceptr last = block.is_told ? ptr + block.size : ptr;
+    auto heap = heaps_.upper_bound(ptr);
+    heap = heap == heaps_.begin() ? heap : std::prev(heap);
+    for (; heap != heaps_.end() && heap->first < last; ++heap) {
+        const emm_deviceptr begin = std::max(ptr, heap->first);
+        const emm_deviceptr end = std::min(last, heap->second.range.end());
+        if (begin < end) {
+            visit(heap->second, begin, end);
+        }
     }
 }
 
-void Manager::tell_region(const Heap &heap, emm_deviceptr ptr, size_t size) {
+void Manager::tell_region(const Heap &heap, emm_deviceptr ptr, size_t size) noexcept {
     nvtxMemVirtualRangeDesc_t region = {};
     region.size = size;
     region.ptr = reinterpret_cast<const void *>(ptr);
@@ -224,12 +258,13 @@ void Manager::tell_region(const Heap &heap, emm_deviceptr ptr, size_t size) {
     batch.regionDescElements = &region;
     nvtxMemRegionsRegister(domain_, &batch);
 
-    const std::string text = name_ + " block " + std::to_string(++told_);
+    char text[128];
+    snprintf(text, sizeof text, "%s block %llu", name_.c_str(), ++told_);
     nvtxMemRegionNameDesc_t name = {};
     name.regionRefType = NVTX_MEM_REGION_REF_TYPE_POINTER;
     name.nameType = NVTX_MESSAGE_TYPE_ASCII;
     name.region.pointer = region.ptr;
-    name.name.ascii = text.c_str();
+    name.name.ascii = text;
     nvtxMemRegionsNameBatch_t names = {};
     names.extCompatID = NVTX_EXT_COMPATID_MEM;
     names.structSize = sizeof names;
@@ -239,13 +274,12 @@ void Manager::tell_region(const Heap &heap, emm_deviceptr ptr, size_t size) {
     nvtxMemRegionsName(domain_, &names);
 }
 
-// The heap of the range. If the tool does not know it yet, the blocks that live in it are told too:
-// those whose memory was given back and came again, in a pause.
-const Heap &Manager::heap_at(const Range &range) {
+// If the tool does not know the heap yet, the blocks that live in it are told too: those whose
+// memory was given back and came again, in a pause.
+void Manager::add_heap(const Range &range) {
     const auto known = heaps_.find(range.begin);
-    if (known != heaps_.end() && known->second.range.size == range.size &&
-        known->second.range.id == range.id) {
-        return known->second;
+    if (known != heaps_.end() && known->second.range == range) {
+        return;
     }
     auto old = heaps_.lower_bound(range.end());
     while (old != heaps_.begin() && std::prev(old)->second.range.end() > range.begin) {
@@ -273,21 +307,10 @@ const Heap &Manager::heap_at(const Range &range) {
             if (end <= begin) {
                 break;
             }
-            tell_region(heap, begin, end - begin);
+            if (block->second.is_told) {
+                tell_region(heap, begin, end - begin);
+            }
         }
-    }
-    return heap;
-}
-
-// Its regions begin where it does, and with each heap inside; those of a heap that the driver has
-// back went with it.
-void Manager::withdraw_block(emm_deviceptr ptr, size_t size) noexcept {
-    auto heap = heaps_.upper_bound(ptr);
-    if (heap != heaps_.begin() && std::prev(heap)->second.range.end() > ptr) {
-        withdraw_region(ptr);
-    }
-    for (; heap != heaps_.end() && heap->first < ptr + size; ++heap) {
-        withdraw_region(heap->first);
     }
 }
 
@@ -333,9 +356,8 @@ emm_status Manager::trim(size_t keep_bytes, size_t *ret_released) {
 void Manager::forget_lost_heaps() noexcept {
     const std::lock_guard lock(mutex_);
     std::erase_if(heaps_, [this](const auto &each) {
-        const Range &range = each.second.range;
-        const Range now = range_at(range.begin);
-        return now.begin != range.begin || now.size != range.size || now.id != range.id;
+        Range now;
+        return look_up(each.first, now) == CUDA_SUCCESS && !(now == each.second.range);
     });
 }
 
@@ -350,7 +372,7 @@ void Manager::forget_everything() noexcept {
     const std::lock_guard lock(mutex_);
     for (const Blocks *const blocks : {&live_, &freed_}) {
         for (const auto &[ptr, block] : *blocks) {
-            withdraw_block(ptr, block.size);
+            withdraw_regions(ptr, block);
         }
     }
     for (const auto &[begin, heap] : heaps_) {

@@ -88,7 +88,7 @@ TEST_CASE("a block that a capture frees is told as long as the graph may use it"
     REQUIRE(CU(cuStreamEndCapture)(stream, &graph) == CUDA_SUCCESS);
     CHECK(told_bytes(ptr, odd) == odd);
     CU(cuGraphDestroy)(graph);
-    std::vector<emm_deviceptr> blocks; // one of them has its address, or it is nobody's
+    std::vector<emm_deviceptr> blocks; // one of them has its address, or none has
     for (int i = 0; i < 100; i++) {
         blocks.push_back(gpu.allocate(odd / 2, stream));
         CHECK(told_bytes(blocks.back(), odd / 2) == odd / 2);
