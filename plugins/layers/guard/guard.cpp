@@ -233,7 +233,8 @@ void Manager::give_back_unordered() noexcept {
 void Manager::compare_pad(emm_deviceptr ptr, size_t size) noexcept {
     std::array<unsigned char, alignment> bytes = {};
     const size_t pad = layout_of(size, at_end_).padded - size;
-    if (pad == 0 || driver_.cuMemcpyDtoHAsync(bytes.data(), ptr + size, pad, stream_) ||
+    if (pad == 0 || !driver_.is_alive(cuda_context_, context_id_) ||
+        driver_.cuMemcpyDtoHAsync(bytes.data(), ptr + size, pad, stream_) ||
         (driver_.cuStreamSynchronize(stream_) && driver_.cuStreamSynchronize(stream_))) {
         return;
     }
@@ -378,6 +379,10 @@ emm_status Manager::reset() {
 // The memory is no context's: it goes back also if the context has died.
 void Manager::drop_all() noexcept {
     const int sections = sections_.exchange(0);
+    if (driver_.is_alive(cuda_context_, context_id_)) {
+        static_cast<void>(driver_.cuStreamSynchronize(stream_) &&
+                          driver_.cuStreamSynchronize(stream_));
+    }
     LiveAllocations::Allocations live = allocations_.take_all();
     while (!live.empty()) {
         give_back(live.extract(live.begin()));
@@ -389,6 +394,9 @@ void Manager::drop_all() noexcept {
         const std::lock_guard lock(mutex_);
         put_off_.merge(unordered_);
         has_more_ = true;
+        for (Mapping &each : broken_) {
+            each.written = false; // there is no later try
+        }
     }
     give_back_what_can_go();
     free_addresses(0);
