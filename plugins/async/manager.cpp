@@ -25,7 +25,7 @@ namespace {
 
 Options read_options(const char *const *option_texts) {
     Options options;
-    options.max_bytes = common::size_option(Manager::options, option_texts, "max", 0);
+    options.max_bytes = common::max_option("async", Manager::options, option_texts, 0);
     options.release_threshold =
         common::size_option(Manager::options, option_texts, "release_threshold", UINT64_MAX);
     const char *ipc = emm_option_text(Manager::options, option_texts, "ipc");
@@ -76,6 +76,11 @@ emm_status Manager::get_memory_info(size_t *ret_free, size_t *ret_total) {
 emm_status Manager::get_device_total(const emm_host &, int32_t, size_t device_bytes,
                                      const char *const *option_texts, size_t *ret_total) {
     return common::limited_total(device_bytes, read_options(option_texts).max_bytes, ret_total);
+}
+
+emm_status Manager::check_options(const emm_host &, const char *const *option_texts) {
+    read_options(option_texts); // throws
+    return EMM_OK;
 }
 
 emm_status Manager::set_access(int32_t peer_device, uint32_t flags) {

@@ -24,6 +24,7 @@ public:
     emm_status get_stats(emm_stats *ret_stats);
     static emm_status get_device_total(const emm_host &host, int32_t device, size_t device_bytes,
                                        const char *const *option_texts, size_t *ret_total);
+    static emm_status check_options(const emm_host &host, const char *const *option_texts);
 
     static const emm_option options[];
 

@@ -21,6 +21,16 @@ inline uint64_t size_option(const emm_option *options, const char *const *texts,
     return otherwise;
 }
 
+// The option `max`; `without` if it is not given. Throws if it allows nothing.
+inline uint64_t max_option(const char *plugin, const emm_option *options, const char *const *texts,
+                           uint64_t without) {
+    const uint64_t max_bytes = size_option(options, texts, "max", UINT64_MAX);
+    if (max_bytes == 0) {
+        refuse(EMM_E_PLUGIN_SPEC, "%s: option max: expected at least 1, found 0", plugin);
+    }
+    return max_bytes != UINT64_MAX ? max_bytes : without;
+}
+
 // get_device_total of a plugin with the option `max`; 0: no limit.
 inline emm_status limited_total(size_t device_bytes, uint64_t max_bytes, size_t *ret_total) {
     *ret_total = max_bytes == 0 ? device_bytes : std::min<uint64_t>(device_bytes, max_bytes);

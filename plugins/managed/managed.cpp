@@ -64,7 +64,6 @@ private:
     static std::pair<size_t, size_t> device_memory(const Driver &driver); // free, total
     static uint64_t most_bytes(const Driver &driver, const char *const *option_texts);
     static CUdevice find_device(const Driver &driver);
-    static uint64_t max_option(const char *const *option_texts);
     bool may_discard(emm_stream stream) const;
     bool discard(emm_deviceptr ptr, size_t size, emm_stream stream) const;
     Streams::node_type forget_stream(emm_deviceptr base) noexcept;
@@ -90,23 +89,13 @@ std::pair<size_t, size_t> Manager::device_memory(const Driver &driver) {
     return {free, total};
 }
 
-// UINT64_MAX: none is given.
-uint64_t Manager::max_option(const char *const *option_texts) {
-    const uint64_t max_bytes = size_option(options, option_texts, "max", UINT64_MAX);
-    if (max_bytes == 0) {
-        refuse(EMM_E_PLUGIN_SPEC, "managed: option max: expected at least 1, found 0");
-    }
-    return max_bytes;
-}
-
 emm_status Manager::check_options(const emm_host &, const char *const *option_texts) {
-    max_option(option_texts); // throws
+    max_option("managed", options, option_texts, 0); // throws
     return EMM_OK;
 }
 
 uint64_t Manager::most_bytes(const Driver &driver, const char *const *option_texts) {
-    const uint64_t max_bytes = max_option(option_texts);
-    return max_bytes != UINT64_MAX ? max_bytes : 2 * uint64_t(device_memory(driver).second);
+    return max_option("managed", options, option_texts, 2 * uint64_t(device_memory(driver).second));
 }
 
 // Without concurrent access no managed memory exceeds the device, and none moves.
@@ -207,8 +196,7 @@ emm_status Manager::get_memory_info(size_t *ret_free, size_t *ret_total) {
 
 emm_status Manager::get_device_total(const emm_host &, int32_t, size_t device_bytes,
                                      const char *const *option_texts, size_t *ret_total) {
-    *ret_total = std::min<uint64_t>(device_bytes, max_option(option_texts));
-    return EMM_OK;
+    return limited_total(device_bytes, max_option("managed", options, option_texts, 0), ret_total);
 }
 
 // No handle of CUDA's names managed memory.

@@ -104,9 +104,12 @@ TEST_CASE("an export of managed memory is refused, and says who has memory to sh
 TEST_CASE("a limit of nothing is refused where it is chosen") {
     emm_plugin_info info = {};
     info.struct_size = sizeof info;
-    CHECK(emm_probe_plugin("managed:max=0", &info) == EMM_E_PLUGIN_SPEC);
-    CHECK_THAT(emm_last_error()->text, ContainsSubstring("option max: expected at least 1"));
-    CHECK(emm_probe_plugin("managed:max=1", &info) == EMM_OK);
+    for (const std::string plugin : {"managed", "async"}) {
+        CHECK(emm_probe_plugin((plugin + ":max=0").c_str(), &info) == EMM_E_PLUGIN_SPEC);
+        CHECK_THAT(emm_last_error()->text,
+                   ContainsSubstring(plugin + ": option max: expected at least 1, found 0"));
+        CHECK(emm_probe_plugin((plugin + ":max=1").c_str(), &info) == EMM_OK);
+    }
 }
 
 // For EMM_PLUGIN=managed:max=1GiB.
