@@ -163,16 +163,18 @@ emm_status Manager::memfree(emm_deviceptr ptr, size_t size, emm_stream stream) {
 // Waits for it, except beside a capture.
 bool Manager::is_work_over(emm_stream stream, bool everywhere) noexcept {
     const RelaxedCapture relaxed(driver_);
+    try {
+        if (capture_of(driver_, stream).active) {
+            return false;
+        }
+    } catch (const PluginError &) {
+        return false;
+    }
     if (everywhere || stream == EMM_STREAM_UNORDERED) {
         return wait_.unless_capturing(waits_) == CUDA_SUCCESS &&
                driver_.cuStreamSynchronize(waits_) == CUDA_SUCCESS;
     }
-    try {
-        return !capture_of(driver_, stream).active &&
-               driver_.cuStreamSynchronize(stream) == CUDA_SUCCESS;
-    } catch (const PluginError &) {
-        return false;
-    }
+    return driver_.cuStreamSynchronize(stream) == CUDA_SUCCESS;
 }
 
 // Nothing, where the driver has nothing.

@@ -95,6 +95,18 @@ TEST_CASE("a block that a capture frees is told as long as the graph may use it"
     }
 }
 
+TEST_CASE("a free in a capture leaves it whole, whatever else has used the block") {
+    const Gpu gpu;
+    const CUstream stream = gpu.make_stream(), other = gpu.make_stream();
+    const emm_deviceptr ptr = gpu.allocate(odd, stream);
+    REQUIRE(emm_record_use(gpu.emm(), ptr, odd, other) == EMM_OK);
+    CUgraph graph = nullptr;
+    REQUIRE(CU(cuStreamBeginCapture)(stream, CU_STREAM_CAPTURE_MODE_GLOBAL) == CUDA_SUCCESS);
+    CHECK(gpu.free(ptr, odd, stream) == EMM_OK);
+    CHECK(CU(cuStreamEndCapture)(stream, &graph) == CUDA_SUCCESS);
+    CU(cuGraphDestroy)(graph);
+}
+
 TEST_CASE("what is given back and taken again is told again") {
     const Gpu gpu;
     for (int i = 0; i < 3; i++) {
