@@ -228,6 +228,7 @@ void own_pools_case() {
 // with their context.
 void ended_pools_case() {
     const Primary primary;
+    const uint64_t before = free_memory();
     std::atomic<bool> is_over{false};
     std::thread other([&] {
         NEED(cu.cuCtxSetCurrent(primary.context));
@@ -247,4 +248,5 @@ void ended_pools_case() {
     is_over = true;
     other.join();
     fact(true, "contexts end while another thread asks for free memory");
+    fact(free_memory() + 64 * mib > before, "and their memory is free again");
 }
