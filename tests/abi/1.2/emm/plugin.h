@@ -51,7 +51,8 @@
  *     slot means NULL.
  *   - A newer minor in a plugin is accepted: it tells that slots past the host's knowledge exist.
  *     Minor 1 added get_device_total, check_options and emm_stats.largest_free_block. Minor 2 added
- *     pause, resume, set_option, EMM_OPTION_CHANGES, emm_stats.paused_bytes and layers.
+ *     pause, resume, set_option, EMM_OPTION_CHANGES, EMM_OPTION_LIBRARY, EMM_PLUGIN_OPAQUE,
+ *     emm_stats.paused_bytes and spilled_bytes, and layers.
  *
  * Calls
  * Every slot may be called by many threads at once, also for the same manager, with any or no
@@ -146,7 +147,7 @@ typedef void (*emm_function)(void);       /* cast to the entry's own type before
 #define EMM_STREAM_UNORDERED EMM_STREAM_OF(UINTPTR_MAX)
 
 /* emm_plugin.capabilities: what is real about this plugin. Unknown bits are ignored. Of a layer:
- * which of those below it stay so; ~EMM_PLUGIN_NEEDS_CURRENT keeps all.
+ * which of those below it stay so; ~EMM_PLUGIN_NEEDS_CURRENT keeps all. OPAQUE stays in any case.
  *   NEEDS_CURRENT   make the manager's context current around each call that has a manager; 34 ns.
  *                   If the driver fails that, the call is not made, unless it is an end: destroy,
  *                   the end of a section or a capture, and the retirement of a stream
@@ -155,13 +156,16 @@ typedef void (*emm_function)(void);       /* cast to the entry's own type before
  *   CAPTURE         memalloc and memfree work on a capturing stream; without it they may answer
  *                   EMM_E_CAPTURING there
  *   PAUSE_KEEPS     pause takes EMM_PAUSE_KEEP
- *   PAUSE_SHARES    pause leaves exported memory where it is; without it an export is EMM_E_BUSY */
+ *   PAUSE_SHARES    pause leaves exported memory where it is; without it an export is EMM_E_BUSY
+ *   OPAQUE          another allocator serves, which does not tell what it keeps: reserved_bytes and
+ *                   cached_bytes are estimates, and trim gives back everything or nothing */
 #define EMM_PLUGIN_NEEDS_CURRENT (UINT64_C(1) << 0)
 #define EMM_PLUGIN_STREAM_ORDERED (UINT64_C(1) << 1)
 #define EMM_PLUGIN_CACHES (UINT64_C(1) << 2)
 #define EMM_PLUGIN_CAPTURE (UINT64_C(1) << 3)
 #define EMM_PLUGIN_PAUSE_KEEPS (UINT64_C(1) << 4)
 #define EMM_PLUGIN_PAUSE_SHARES (UINT64_C(1) << 5)
+#define EMM_PLUGIN_OPAQUE (UINT64_C(1) << 6)
 
 /* Log levels of emm_host.log, most severe first. */
 #define EMM_LOG_ERROR 1
@@ -358,7 +362,8 @@ typedef struct emm_context_info {
 
 /*
  * emm_option.kind: what the host checks about a value before `create`. A choice is one of the words
- * that default_value lists, "a|b|c"; the first one is the default.
+ * that default_value lists, "a|b|c"; the first one is the default. A library, which is of minor 2,
+ * has to be named by an absolute path, and its file to be trusted as a plugin's is.
  */
 #define EMM_OPTION_TEXT 1u   /* anything */
 #define EMM_OPTION_SIZE 2u   /* bytes: 4096, 64KiB, 8MiB, 1.5GiB */
@@ -366,6 +371,7 @@ typedef struct emm_context_info {
 #define EMM_OPTION_NUMBER 4u /* a decimal number, 0 or more: 0.5 */
 #define EMM_OPTION_FLAG 5u   /* 0 or 1 */
 #define EMM_OPTION_CHOICE 6u
+#define EMM_OPTION_LIBRARY 7u
 
 /* emm_option.reserved, since minor 2: set_option may change the option while its manager serves. */
 #define EMM_OPTION_CHANGES 1u
@@ -404,7 +410,8 @@ typedef struct emm_stats {
      * have at once. 0: there is none, or the plugin does not tell. Since minor 1.
      */
     uint64_t largest_free_block;
-    uint64_t paused_bytes; /* device memory that resume takes from the driver. Since minor 2 */
+    uint64_t paused_bytes;  /* device memory that resume takes from the driver. Since minor 2 */
+    uint64_t spilled_bytes; /* of reserved_bytes, host memory in its place. Since minor 2 */
 } emm_stats;
 
 /* What query fills, up to the struct_size that the caller has set. */
