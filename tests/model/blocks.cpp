@@ -154,11 +154,12 @@ emm_status World::give_back(const Block &block, size_t size, emm_stream stream) 
 }
 
 // All uses are ordered before what comes next on `stream`. What is registered is the program's
-// again at once, so it waits first.
+// again at once, and what is opened the exporter's: it may be opened again as the same memory, as
+// long as another part of the export is open. So both are waited for first.
 bool World::free(Block *block, emm_stream stream, size_t hand, const Graph *capture) {
     say("    thread %zu, stream %p: frees 0x%llx, %zu bytes of context %zu", hand,
         static_cast<void *>(stream), block->ptr, block->size, block->context);
-    if (block->kind == Kind::registered) {
+    if (block->kind == Kind::registered || block->kind == Kind::opened) {
         look(*block);
     }
     const size_t size = one_in(2) ? block->size : 0;
