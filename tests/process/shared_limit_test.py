@@ -110,7 +110,8 @@ class Shared(Budget):
     def test_emm_top_names_the_group(self):
         member, alone = self.member("alloc=1"), self.member("alloc=1", name=None)
         told = json.loads(emm_program.run("top", "--count", "1", "--json").stdout)
-        groups = {each["pid"]: each["contexts"][0]["account"]["group"] for each in told["processes"]}
+        groups = {each["pid"]: each["contexts"][0]["account"]["group"] for each in told["processes"]
+                  if each["contexts"]}
         self.assertEqual((groups[member.pid], groups[alone.pid]), ("job", None))
 
     def test_what_a_killed_program_held_is_the_others(self):
