@@ -227,15 +227,17 @@ void failures(const CheckedPlugin &plugin) {
     forget_said();
     const emm_status got =
         call("memalloc", layer.slots().memalloc, layer.self(), odd_size, EMM_STREAM_LEGACY, &ptr);
+    const std::string said = last_said().text;
+    layer.destroy();
     if (below().requests == 0) {
         throw Skipped("the layer asks for no memory below");
     }
     expect(got == EMM_E_OUT_OF_MEMORY, "memalloc answered {} where that below had answered {}", got,
            EMM_E_OUT_OF_MEMORY);
     expect(ptr == untouched, "it wrote an output though that below had failed");
-    expect(last_said().text == nothing_left,
-           "it says '{}' where that below had said '{}': the description is to stay",
-           last_said().text, nothing_left);
+    expect(said == nothing_left,
+           "it says '{}' where that below had said '{}': the description is to stay", said,
+           nothing_left);
 }
 
 void after_reset(const CheckedPlugin &plugin) {
