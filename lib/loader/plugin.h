@@ -75,6 +75,13 @@ struct Plugin {
     bool defaults(Slot slot) const { return (defaulted >> static_cast<unsigned>(slot) & 1) != 0; }
 };
 
+// Of a layer over what is below it. Most layers have all bits but NEEDS_CURRENT: they change
+// nothing.
+constexpr uint64_t capabilities_over(uint64_t below, uint64_t layer) {
+    return (below & layer) | ((below | layer) & EMM_PLUGIN_NEEDS_CURRENT) |
+           (below & EMM_PLUGIN_OPAQUE);
+}
+
 // emm calls these of the plugin and of each of its layers, by itself.
 constexpr bool is_called_of_each(Slot slot) {
     return slot == Slot::create || slot == Slot::destroy || slot == Slot::initialize ||

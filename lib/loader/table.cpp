@@ -249,10 +249,6 @@ emm_plugin table_below(const Plugin &plugin) {
     return table;
 }
 
-uint64_t capabilities_with(uint64_t below, uint64_t layer) {
-    return (below & layer) | ((below | layer) & (EMM_PLUGIN_NEEDS_CURRENT | EMM_PLUGIN_OPAQUE));
-}
-
 void put_over(const Plugin &layer, uint8_t position, Plugin &ret) {
     Slots slots = slots_of(ret.table);
     const Slots filled = slots_of(layer.table);
@@ -265,7 +261,7 @@ void put_over(const Plugin &layer, uint8_t position, Plugin &ret) {
         }
     }
     set_slots(ret.table, slots);
-    ret.table.capabilities = capabilities_with(ret.table.capabilities, layer.table.capabilities);
+    ret.table.capabilities = capabilities_over(ret.table.capabilities, layer.table.capabilities);
     ret.name = layer.name + "+" + ret.name;
 }
 

@@ -25,6 +25,15 @@ TEST_CASE("each slot of a stack is that of the outermost which fills it") {
     CHECK(stack.plugin().name == "good");
 }
 
+TEST_CASE("a layer adds no capability but NEEDS_CURRENT, and what is opaque below it stays so") {
+    constexpr uint64_t all = ~EMM_PLUGIN_NEEDS_CURRENT;
+    constexpr uint64_t below = EMM_PLUGIN_CACHES | EMM_PLUGIN_CAPTURE;
+    CHECK(capabilities_over(below, all) == below);
+    CHECK(capabilities_over(below, EMM_PLUGIN_NEEDS_CURRENT | EMM_PLUGIN_CACHES) ==
+          (EMM_PLUGIN_NEEDS_CURRENT | EMM_PLUGIN_CACHES));
+    CHECK(capabilities_over(EMM_PLUGIN_OPAQUE, 0) == EMM_PLUGIN_OPAQUE);
+}
+
 TEST_CASE("below a layer is what it covers, without what emm calls of each by itself") {
     const Selection selection = loaded("outer+inner+good", fixtures_alone());
     const Plugin &stack = *selection.plugin;

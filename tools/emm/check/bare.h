@@ -50,7 +50,6 @@ private:
 // The same, with a context of the device current.
 Bare on_device(const CheckedPlugin &plugin);
 
-// Skips the case, for this reason, where the plugin leaves a slot out.
 // Of another allocator's cache nothing is known.
 inline void expect_tells(const Bare &bare) {
     if (bare.slots().capabilities & EMM_PLUGIN_OPAQUE) {
@@ -58,6 +57,7 @@ inline void expect_tells(const Bare &bare) {
     }
 }
 
+// Skips the case, for this reason, where the plugin leaves a slot out.
 template <class Slot> void need(Slot slot, const char *why) {
     if (!slot) {
         throw Skipped(why);

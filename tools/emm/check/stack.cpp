@@ -190,8 +190,7 @@ void cover(emm_plugin &covered, const emm_plugin &layer) {
         slots[i] = is_taken ? filled[i] : slots[i];
     }
     set_slots(covered, slots);
-    covered.capabilities = (covered.capabilities & layer.capabilities) |
-                           ((covered.capabilities | layer.capabilities) & EMM_PLUGIN_NEEDS_CURRENT);
+    covered.capabilities = loader::capabilities_over(covered.capabilities, layer.capabilities);
 }
 
 // A slot stays NULL that no member has.
