@@ -32,7 +32,7 @@ public:
     // The pool and its addresses stay ours. Nothing uses them any more, and cuMemFree, which needs
     // no context, does not wait for them.
     void free_after_context(CUdeviceptr ptr, size_t) const noexcept { driver_.cuMemFree(ptr); }
-    // What the pool has taken for a request that failed in the end is of use to no other.
+    // A request that failed may have made the pool grow: that memory goes back.
     void return_unused() const noexcept { driver_.cuMemPoolTrimTo(pool_, 0); }
 
     // Free memory beyond this goes back to the driver whenever a stream is waited for.

@@ -9,8 +9,8 @@
 
 namespace emm::common {
 
-// Allocations that other processes have open. What is freed while it is exported is held back until
-// its last export ends: an importer has to let go before the exporter does.
+// Allocations that other processes have open. A free waits here until the
+// allocation's last export ends: an importer has to let go before the exporter does.
 class Exports {
 public:
     using Entry = LiveAllocations::Entry;

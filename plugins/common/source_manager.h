@@ -33,11 +33,11 @@ namespace emm::common {
 //   fail(result, size)               throws, and says which allocation failed
 //   free(ptr, size, stream)          the same two, and
 //   freeing                          what to call a free that failed
-//   keeps_freed                      whether a deferred section may free: nothing goes to the
-//   driver free_after_context(ptr, size)    the context has died, and its streams with it
+//   keeps_freed                      whether a deferred section may free: the driver gets nothing
+//   free_after_context(ptr, size)    the context has died, and its streams with it
 //   return_unused()                  a request has failed: what was taken for it may go
 //   trim(keep_bytes)                 how much of its cache went
-// The last class, whose constructor hands the source's arguments on, calls end() where it ends.
+// The most derived class calls end() in its destructor.
 template <class Source> class SourceManager : public StreamOrdered<typename Source::Entries> {
     using Base = StreamOrdered<typename Source::Entries>;
 
@@ -116,8 +116,8 @@ protected:
         }
     }
 
-    // Frees what the end of a capture, or of a graph, has made free. What has to wait once more, or
-    // fails, is postponed again. Only for calls that may record an event on the context: it would
+    // Frees memory whose capture or graph has ended. A free that must wait again, or fails, is
+    // postponed once more. Only for calls that may record an event on the context: it would
     // invalidate a capture that is not announced.
     void release_postponed() noexcept {
         if (holds_frees()) {

@@ -20,8 +20,8 @@ static const emm_option options[] = {
      EMM_OPTION_COUNT, 0},
     {NULL, NULL, NULL, 0, 0}};
 
-/* The request that has failed last on this thread, and how often it fails yet. emm trims before it
- * repeats one; without that the same size is another request. */
+/* The request that has failed last on this thread, and how often it still fails. emm trims before
+ * it repeats one; without that the same size is another request. */
 static __thread struct {
     const emm_manager *of;
     size_t size;

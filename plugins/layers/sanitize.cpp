@@ -38,7 +38,7 @@ struct SanitizeDriver : StreamDriver {
     EMM_CUDA_REQUIRED(cuPointerGetAttributes);
 };
 
-// What the driver has at an address. Ids are not used twice.
+// The driver's allocation or mapping around an address. The driver uses no id twice.
 struct Range {
     CUdeviceptr begin = 0;
     size_t size = 0; // 0: nothing

@@ -4,7 +4,7 @@
 
 namespace emm::pluggable {
 
-// What the options name.
+// The names that the options give.
 struct Names {
     const char *library, *alloc, *free;
     const char *empty, *init; // NULL: none
@@ -29,7 +29,7 @@ public:
     void empty() const;
     const char *name_of_free() const { return names_.free; }
 
-    // What was wrong with memory that it returned.
+    // Throws: the library has returned memory that cannot be served.
     [[noreturn]] void refuse(emm_status status, const char *problem) const;
 
 private:

@@ -1,15 +1,15 @@
 // pluggable: a library that exports PyTorch's pair of functions
-// (torch.cuda.CUDAPluggableAllocator), by emm's rules. What the pair does not know is done in
-// common/source_manager.h: memory for any stream, frees with no stream, captures, late frees,
-// resets.
+// (torch.cuda.CUDAPluggableAllocator), by emm's rules. common/source_manager.h
+// does the part that the pair does not know: memory for any stream, frees with no stream, captures,
+// late frees, resets.
 //
-//   - The pair gets the request's own stream, or one of the manager's. A free gets the stream of
-//   the
-//     free: that of the allocation may have been destroyed by then.
+//   - The pair gets the request's own stream, or one of the manager's. A free gets its own stream:
+//     that of the allocation may have been destroyed by then.
 //   - The library may give memory straight back to the driver: in a deferred section it gets no
 //     frees.
-//   - It calls the driver by itself. What it returns is looked at: memory of emm's driver, on the
-//     manager's device. It is not called for a context that has died.
+//   - It calls the driver by itself. emm checks the memory that it returns: it is of emm's driver,
+//   on
+//     the manager's device. It is not called for a context that has died.
 #include "common/source_manager.h"
 #include "pluggable/library.h"
 

@@ -369,7 +369,7 @@ void Manager::give_back_what_can_go() noexcept {
     }
 }
 
-// What the program resets it does not use any more.
+// The program has no more use for memory that it resets.
 emm_status Manager::reset() {
     const RelaxedCapture relaxed(driver_);
     drop_all();

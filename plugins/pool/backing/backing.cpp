@@ -17,7 +17,8 @@ void log_growth(const ServedContext &context, const char *growth, const char *re
 
 void log_spill(const ServedContext &context) {
     char text[160];
-    snprintf(text, sizeof text, "pool: no spill on device %d: it takes growth=vmm", context.device);
+    snprintf(text, sizeof text, "pool: no spill on device %d: spill needs growth=vmm",
+             context.device);
     context.host.log(EMM_LOG_WARN, text);
 }
 
