@@ -1,21 +1,20 @@
-"""A plugin of pytest's for RMM's own tests: it writes what each did, and puts emm below RMM's adaptors.
+"""A plugin of pytest's for RMM's own tests: pytest_outcomes.py, which puts emm below RMM's adaptors too.
 
-    RMM_SUITE_LOG=FILE RMM_SUITE_ON=emm python3 -m pytest -p rmm_on_emm python/rmm/rmm/tests
+    PYTEST_OUTCOMES=FILE RMM_SUITE_ON=emm python3 -m pytest -p rmm_on_emm python/rmm/rmm/tests
 
-FILE gets a line of JSON for each phase of each test. With RMM_SUITE_ON=native the tests run as RMM's authors run
-them. With emm, what is RMM's CudaMemoryResource in a test, and what rmm.reinitialize() begins with, is emm's.
+With RMM_SUITE_ON=native the tests run as RMM's authors run them. With emm, what is RMM's CudaMemoryResource in a test, and
+what rmm.reinitialize() begins with, is emm's.
 
 On the simulated driver NVIDIA's runtime does not start. RMM's tests ask it for the device in Python, and the driver
 answers here. What librmm itself asks of it fails there, so the tests of RMM's own resources do.
 """
 import functools
-import json
 import os
 
-import pytest
 import rmm
 import rmm.mr
 from cuda.bindings import driver, runtime
+from pytest_outcomes import *  # noqa: F403 # its hooks
 
 ON_EMM = os.environ["RMM_SUITE_ON"] == "emm"
 NATIVE_INITIALIZE = rmm.rmm._initialize
@@ -53,16 +52,6 @@ def initialize(pool_allocator=False, managed_memory=False, initial_pool_size=Non
         rmm.mr.set_per_device_resource(device, resource)
 
 
-def allocations():
-    """Those that emm has served in this process."""
-    return emm.stats(emm.context_for_device(0)).allocations if ON_EMM else 0
-
-
-def write(**line):
-    with open(os.environ["RMM_SUITE_LOG"], "a", encoding="utf-8") as log:
-        log.write(json.dumps(line) + "\n")
-
-
 def pytest_configure():
     if os.environ.get("EMM_DRIVER") == "sim":
         driver.cuInit(0)
@@ -72,34 +61,3 @@ def pytest_configure():
         rmm.mr.CudaMemoryResource = functools.partial(emm.rmm.resource)
         rmm.mr.CudaMemoryResource.__name__ = "CudaMemoryResource"  # of which tests are named
         emm.rmm.use()
-
-
-@pytest.hookimpl(hookwrapper=True)
-def pytest_runtest_protocol(item):
-    before = allocations()
-    yield
-    write(test=item.nodeid, phase="end", allocations=allocations() - before)
-
-
-def reason_of(report):
-    """The last line that says why, of what did not pass."""
-    if isinstance(report.longrepr, tuple):  # of a skip: file, line and reason
-        return report.longrepr[2]
-    crash = getattr(report.longrepr, "reprcrash", None)
-    text = crash.message if crash else str(report.longrepr or "")
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[0 if crash else -1][:200] if lines else ""
-
-
-def pytest_runtest_logreport(report):
-    write(test=report.nodeid, phase=report.when, outcome=report.outcome, reason=reason_of(report))
-
-
-def pytest_collectreport(report):
-    """A file that cannot be imported counts as one test."""
-    if report.failed:
-        write(test=report.nodeid, phase="import", outcome="failed", reason=reason_of(report))
-
-
-def pytest_sessionfinish(exitstatus):
-    write(test="", phase="finished", outcome=str(int(exitstatus)))

@@ -126,7 +126,17 @@ def programs(folder):
         Program("limit", script("limit.py", "8"), (Way("pool:max=8GiB", "pool:max=8GiB"), *limited("pool")), "torch"),
         *(Program(f"{library} to the end of a limit", script("limited_libraries.py", "8", library),
                   limited("passthrough", "pool", "async"), needs)
-          for library, needs in (("torch", "torch"), ("torch-expandable", "torch"), ("jax", "jax"), ("cupy", "cupy"))),
+          for library, needs in (("torch", "torch"), ("torch-expandable", "torch"), ("jax", "jax"), ("cupy", "cupy"),
+                                 ("rmm-async", "rmm"), ("cuda.core-pool", "cuda"), ("cuda.core-virtual", "cuda"))),
+        *(Program(f"{library} within a limit", command, (Way("natively", "", variables),
+                  *(dataclasses.replace(way, environment=variables) for way in limited("passthrough", "pool"))), needs, times=5)
+          for library, command, needs, variables in (
+              ("jax", script("jax_training.py"), "jax", ()),
+              ("torch", script("torch_training.py", "--steps", "60"), "torch", ()),
+              ("torch-expandable", script("torch_training.py", "--steps", "60"), "torch",
+               (("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"),)),
+              *((library, script("pools_computing.py", library), "cupy", ())
+                for library in ("rmm-async", "cuda.core-pool", "cuda.core-virtual")))),
         Program("out of memory", script("out_of_memory.py", str(folder / "report.log")),
                 (Way("pool, tracked", "pool", (("EMM_LOG", f"error:{folder / 'report.log'}"),),
                      ("--track", "module")),), "cupy"),

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""rmm_suite_test.py GPU: what rmm_suite.py in the folder GPU counts of the runs of RMM's own tests."""
+"""pytest_suite_test.py GPU: what pytest_suite.py in the folder GPU counts of the runs of other people's tests."""
+import contextlib
+import io
 import json
 import sys
 import unittest
 
 sys.path.insert(0, sys.argv.pop(1))
 
-import rmm_suite
+import pytest_suite
 
 
 def lines(*found):
@@ -21,12 +23,12 @@ def phases(test, outcome, reason=""):
     return [phase(test, "setup", "passed"), phase(test, "call", outcome, reason), phase(test, "teardown", "passed")]
 
 
-FINISHED = phase("", "finished", "1")
+FINISHED = {**phase("", "finished", "1"), "served": 3}
 
 
 class Suite(unittest.TestCase):
     def test_a_test_fails_if_its_setup_or_teardown_does(self):
-        found = rmm_suite.summary(lines(phase("a", "setup", "failed", "no memory"), *phases("b", "passed"),
+        found = pytest_suite.summary(lines(phase("a", "setup", "failed", "no memory"), *phases("b", "passed"),
                                         phase("c", "call", "passed"), phase("c", "teardown", "failed", "leaks"),
                                         *phases("d", "skipped", "no cupy"), FINISHED))
         self.assertEqual({"a": ("failed", "no memory"), "b": ("passed", ""), "c": ("failed", "leaks"),
@@ -34,30 +36,33 @@ class Suite(unittest.TestCase):
         self.assertTrue(found["finished"])
 
     def test_a_run_that_was_cut_off_fails_in_its_last_test(self):
-        begun = rmm_suite.summary(lines(*phases("a", "passed"), phase("b", "setup", "passed")))
+        begun = pytest_suite.summary(lines(*phases("a", "passed"), phase("b", "setup", "passed")))
         self.assertEqual((False, "passed", "failed"),
                          (begun["finished"], begun["tests"]["a"][0], begun["tests"]["b"][0]))
-        between = rmm_suite.summary(lines(*phases("a", "passed")))
+        between = pytest_suite.summary(lines(*phases("a", "passed")))
         self.assertEqual((False, "passed"), (between["finished"], between["tests"]["a"][0]))
 
-    def test_it_counts_the_tests_that_allocate_and_not_their_allocations(self):
-        found = rmm_suite.summary(lines({"test": "a", "phase": "end", "allocations": 3},
-                                        {"test": "b", "phase": "end", "allocations": 0}, FINISHED))
-        self.assertEqual(1, found["reached"])
+    def test_a_run_in_which_emm_served_nothing_is_not_good(self):
+        own = pytest_suite.summary(lines(*phases("a", "passed"), {**FINISHED, "served": 0}))
+        served = pytest_suite.summary(lines(*phases("a", "passed"), FINISHED))
+        with contextlib.redirect_stdout(io.StringIO()):
+            found = [pytest_suite.compare("suite", {"natively": {**own, "seconds": 1}, "pool": {**other, "seconds": 1}})
+                     for other in (served, own)]
+        self.assertEqual([True, False], found)
 
-    def test_a_difference_is_what_passes_with_rmms_own_and_not_with_emm(self):
-        own = rmm_suite.summary(lines(*phases("same", "passed"), *phases("both", "failed", "x"),
+    def test_a_difference_is_what_passes_without_emm_and_not_with_it(self):
+        own = pytest_suite.summary(lines(*phases("same", "passed"), *phases("both", "failed", "x"),
                                       *phases("fails", "passed"), *phases("skips", "passed"),
                                       *phases("missing", "passed"), *phases("mended", "failed"), FINISHED))
-        emm = rmm_suite.summary(lines(*phases("same", "passed"), *phases("both", "failed", "y"),
+        emm = pytest_suite.summary(lines(*phases("same", "passed"), *phases("both", "failed", "y"),
                                       *phases("fails", "failed", "why"), *phases("skips", "skipped", "not here"),
                                       *phases("mended", "passed"), FINISHED))
         self.assertEqual([("fails", "why"), ("skips", "not here"), ("missing", "it did not run")],
-                         rmm_suite.differences(own, emm))
+                         pytest_suite.differences(own, emm))
 
     def test_reasons_that_differ_in_numbers_are_told_once_and_counted(self):
         self.assertEqual(["t: asks for 7 bytes", "u (2 times): asks for 5 bytes"],
-                         rmm_suite.reasons([("u[a]", "asks for 5 bytes"), ("u[b]", "asks for 6 bytes"),
+                         pytest_suite.reasons([("u[a]", "asks for 5 bytes"), ("u[b]", "asks for 6 bytes"),
                                             ("t[a]", "asks for 7 bytes")]))
 
 
