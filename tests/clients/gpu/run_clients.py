@@ -128,12 +128,11 @@ def programs(folder):
                   limited("passthrough", "pool", "async"), needs)
           for library, needs in (("torch", "torch"), ("torch-expandable", "torch"), ("jax", "jax"), ("cupy", "cupy"),
                                  ("rmm-async", "rmm"), ("cuda.core-pool", "cuda"), ("cuda.core-virtual", "cuda"))),
-        *(Program(f"{library} within a limit", command, (Way("natively", "", variables),
-                  *(dataclasses.replace(way, environment=variables) for way in limited("passthrough", "pool"))), needs, times=5)
+        *(Program(f"{library} within a limit", command,
+                  (Way("natively", "", variables), dataclasses.replace(*limited("pool"), environment=variables)), needs, times=5)
           for library, command, needs, variables in (
               ("jax", script("jax_training.py"), "jax", ()),
-              ("torch", script("torch_training.py", "--steps", "60"), "torch", ()),
-              ("torch-expandable", script("torch_training.py", "--steps", "60"), "torch",
+              ("torch-expandable", script("torch_training.py"), "torch",
                (("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"),)),
               *((library, script("pools_computing.py", library), "cupy", ())
                 for library in ("rmm-async", "cuda.core-pool", "cuda.core-virtual")))),
