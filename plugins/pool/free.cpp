@@ -256,7 +256,7 @@ void Manager::look_after(Lock &lock, StreamPool &pool, const Caller *caller) {
         order_.record_and_query_all(lock, false);
         backing_->release_idle(lock, holdings_.most_idle(), true);
     }
-    caches_.set_limit(limit_of_caches(holdings_.reserved()));
+    caches_.set_limit(limit_of_caches(holdings_.of_device()));
 }
 
 } // namespace emm::pool

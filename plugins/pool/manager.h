@@ -105,7 +105,7 @@ private:
     emm_status refuse_paused(const char *slot);
 
     // --- set_option.cpp
-    uint64_t limit_of_caches(uint64_t reserved) const;
+    uint64_t limit_of_caches(uint64_t of_device) const;
 
     // --- report.cpp
     std::string fault() const;

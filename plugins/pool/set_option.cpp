@@ -8,10 +8,10 @@
 
 namespace emm::pool {
 
-// Threads keep no blocks where idle memory is to go back: beyond a threshold, or until what is
-// reserved fits a lower max.
-uint64_t Manager::limit_of_caches(uint64_t reserved) const {
-    return options_.release_threshold == UINT64_MAX && reserved <= options_.max
+// Threads keep no blocks where idle memory is to go back: beyond a threshold, or until the device
+// memory that is held fits a lower max.
+uint64_t Manager::limit_of_caches(uint64_t of_device) const {
+    return options_.release_threshold == UINT64_MAX && of_device <= options_.max
                ? std::min(options_.max, served_.device_bytes)
                : 0;
 }
@@ -23,7 +23,7 @@ emm_status Manager::set_option(const char *key, const char *text) {
         const SlowCall call(served_.driver, caches_);
         Lock lock(served_.mutex);
         options_.change_to(changed);
-        caches_.set_limit(limit_of_caches(holdings_.reserved()));
+        caches_.set_limit(limit_of_caches(holdings_.of_device()));
         if (pause_.is_open() && holdings_.may_be_too_idle()) {
             try {
                 release_idle(lock);

@@ -81,7 +81,7 @@ Block *Pages::take_of(StreamPool &pool, uint64_t bytes, Zone zone) {
     if (block || zone != Zone::small) {
         return block;
     }
-    const bool only_initial = holdings_.reserved() <= options_.initial;
+    const bool only_initial = holdings_.of_device() <= options_.initial;
     return heap_.take(pool, bytes, Zone::large,
                       only_initial ? UINT64_MAX : most_of_large_zone(options_.slack));
 }

@@ -209,6 +209,18 @@ TEST_CASE("spill: a lower max is reached though idle host memory goes first") {
     CHECK(sim.held() <= 36 * MiB);
 }
 
+TEST_CASE("spill: threads keep blocks while host memory is beyond max") {
+    Spilling spilling("max=64MiB,spill=64MiB");
+    Simulation &sim = spilling.sim;
+    const CUstream stream = sim.stream();
+    sim.alloc(48 * MiB, stream);
+    sim.alloc(40 * MiB, stream);
+    const CUdeviceptr lower = sim.alloc(2 * MiB, stream), upper = sim.alloc(2 * MiB, stream);
+    CHECK(sim.free(lower, stream) == EMM_OK);
+    CHECK(sim.free(upper, stream) == EMM_OK);
+    CHECK(sim.alloc(2 * MiB, stream) == upper); // the thread's latest; the heap's is the lowest
+}
+
 TEST_CASE("spill: where the driver gives no host memory, the pool is as without") {
     REQUIRE(cuda().fail("cuMemCreate@1:801") == 0);
     Spilling spilling("max=64MiB,spill=64MiB");
