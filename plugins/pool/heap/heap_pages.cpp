@@ -87,18 +87,14 @@ Block *Heap::take_unmapped(Room room, uint64_t bytes) {
     return taken;
 }
 
-// The next larger complete part that may have whole pieces.
+// The next larger complete part that may have whole pieces. Where segments have pages, all do.
 const SizeNode *Heap::next_paged_part(const SizeNode &position, bool spilled) const {
-    const SizeNode *found = nullptr;
-    for (const SizeTree &complete : complete_) {
-        const SizeNode *part = complete.after(position);
-        while (part &&
-               (!part->block()->segment->paged() || part->block()->segment->spilled() != spilled)) {
-            part = complete.after(*part);
-        }
-        found = part && (!found || part->before(*found)) ? part : found;
+    if (spilled) {
+        return complete_[unsigned(Zone::spilled)].after(position);
     }
-    return found;
+    const SizeNode *const large = complete_[unsigned(Zone::large)].after(position);
+    const SizeNode *const small = complete_[unsigned(Zone::small)].after(position);
+    return small && (!large || small->before(*large)) ? small : large;
 }
 
 std::vector<IdlePiece> Heap::idle_pieces(const Block *spared, size_t parts,
