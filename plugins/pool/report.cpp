@@ -64,7 +64,7 @@ emm_status Manager::get_memory_info(size_t *ret_free, size_t *ret_total) {
     const uint64_t left = free > paused ? free - paused : 0; // by a resume
     *ret_total = std::min<uint64_t>(total, options_.max);
     // What was free before the lock may be cached by now, and is not counted twice.
-    const uint64_t cached = pause_.is_paused() ? 0 : holdings_.cached();
+    const uint64_t cached = pause_.is_paused() ? 0 : holdings_.cached_of_device();
     *ret_free = std::min<uint64_t>(std::min(left, room) + cached, *ret_total);
     return EMM_OK;
 }

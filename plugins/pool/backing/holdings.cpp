@@ -42,6 +42,11 @@ uint64_t Holdings::cached() const {
     return reserved_ > busy ? reserved_ - busy : 0; // below: memory is on its way in
 }
 
+uint64_t Holdings::cached_of_device() const {
+    const uint64_t all = cached();
+    return all - std::min({all, spilled_, memory_.heap.idle_in(Zone::spilled)});
+}
+
 uint64_t Holdings::idle_at_most() const {
     const uint64_t used = taken() + waiting_;
     const uint64_t max = options_.max;
@@ -55,7 +60,7 @@ uint64_t Holdings::most_idle() const {
     if (of_device() <= options_.max) {
         return options_.release_threshold;
     }
-    const uint64_t idle = cached(), busy = reserved_ - std::min(idle, reserved_);
+    const uint64_t idle = cached_of_device(), busy = of_device() - std::min(idle, of_device());
     return std::min(options_.release_threshold, options_.max - std::min(options_.max, busy));
 }
 

@@ -10,6 +10,10 @@ bool is_quarantine(const FreePool &pool) {
     return pool.order == Order::unordered || pool.order == Order::capture;
 }
 
+uint64_t quarantine_of(const Block &block) {
+    return is_quarantine(*block.pool) ? block.dirty_end - block.dirty_begin : 0;
+}
+
 // It could serve as something larger: as a segment, or by its pages.
 bool is_idle(const Block &block) {
     return block.segment->whole.linked || block.segment->paged();
@@ -67,8 +71,9 @@ void Heap::index(Block &block) {
         if (serves_itself(pool)) {
             insert(own_like(block), block.own, block.size, block.begin);
         }
-        quarantined_ += is_quarantine(pool) ? block.dirty_end - block.dirty_begin : 0;
+        quarantined_ += quarantine_of(block);
     }
+    idle_bytes_[unsigned(block.zone)] += block.size - quarantine_of(block);
     if (spans_segment(block) && block.pool->order != Order::capture && !block.segment->paged()) {
         whole_.push_back(*block.segment);
         whole_bytes_ += block.size;
@@ -128,8 +133,9 @@ void Heap::unindex(Block &block) {
         if (serves_itself(pool)) {
             remove(own_like(block), block.own, block.size);
         }
-        quarantined_ -= is_quarantine(pool) ? block.dirty_end - block.dirty_begin : 0;
+        quarantined_ -= quarantine_of(block);
     }
+    idle_bytes_[unsigned(block.zone)] -= block.size - quarantine_of(block);
     if (spans_segment(block) && block.segment->whole.linked) {
         whole_.remove(*block.segment);
         whole_bytes_ -= block.segment->size;

@@ -116,6 +116,7 @@ public:
     uint64_t largest_complete() const { return largest_in(complete_); }
     static uint64_t largest_own(const FreePool &pool) { return largest_in(pool.own); }
     uint64_t bytes_in(Zone zone) const { return zone_bytes_[unsigned(zone)]; }
+    uint64_t idle_in(Zone zone) const { return idle_bytes_[unsigned(zone)]; } // free, no quarantine
     uint64_t whole_bytes() const { return whole_bytes_; }
     uint64_t quarantined() const { return quarantined_; } // bytes that no request may use yet
 
@@ -171,6 +172,7 @@ private:
     size_t vacated_places_ = 0;
     uint64_t most_places_ = 2; // of a piece
     uint64_t zone_bytes_[zones] = {};
+    uint64_t idle_bytes_[zones] = {};
     uint64_t whole_bytes_ = 0;
     uint64_t quarantined_ = 0;
     bool remnants_apart_ = false;

@@ -49,7 +49,7 @@ List<Segment, &Segment::all> Heap::forget_all() {
     whole_ = {};
     for (unsigned zone = 0; zone < zones; zone++) {
         complete_[zone] = unmapped_[zone] = {};
-        zone_bytes_[zone] = 0;
+        zone_bytes_[zone] = idle_bytes_[zone] = 0;
     }
     vacated_ = {};
     vacated_places_ = 0;

@@ -221,6 +221,38 @@ TEST_CASE("spill: threads keep blocks while host memory is beyond max") {
     CHECK(sim.alloc(2 * MiB, stream) == upper); // the thread's latest; the heap's is the lowest
 }
 
+TEST_CASE("spill: a lower max takes no more idle device memory than it has to") {
+    Spilling spilling("max=64MiB,spill=64MiB");
+    Simulation &sim = spilling.sim;
+    sim.alloc(20 * MiB, legacy);
+    std::vector<CUdeviceptr> blocks;
+    for (int i = 0; i < 11; i++) {
+        blocks.push_back(sim.alloc(4 * MiB, legacy));
+    }
+    sim.alloc(40 * MiB, legacy);
+    for (const CUdeviceptr ptr : blocks) {
+        CHECK(sim.free(ptr, legacy) == EMM_OK);
+    }
+    finish_work(sim);
+    REQUIRE(pool().set_option(sim.manager, "max", "36MiB") == EMM_OK);
+    CHECK(sim.held() <= 36 * MiB);
+    CHECK(sim.held() >= 32 * MiB);
+}
+
+TEST_CASE("spill: idle host memory does not count as free device memory") {
+    Spilling spilling("max=64MiB,spill=64MiB");
+    Simulation &sim = spilling.sim;
+    sim.alloc(60 * MiB, legacy);
+    const CUdeviceptr of_host = sim.alloc(40 * MiB, legacy);
+    CHECK(sim.free(of_host, legacy) == EMM_OK);
+    finish_work(sim);
+    CHECK(sim.stats().cached_bytes >= 40 * MiB);
+    size_t free = 0, total = 0;
+    REQUIRE(pool().get_memory_info(sim.manager, &free, &total) == EMM_OK);
+    CHECK(free == 4 * MiB);
+    CHECK(total == 64 * MiB);
+}
+
 TEST_CASE("spill: where the driver gives no host memory, the pool is as without") {
     REQUIRE(cuda().fail("cuMemCreate@1:801") == 0);
     Spilling spilling("max=64MiB,spill=64MiB");
