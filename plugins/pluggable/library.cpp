@@ -53,12 +53,21 @@ Function find(void *handle, const char *path, const char *option, const char *na
     return reinterpret_cast<Function>(symbol);
 }
 
-// True for the first caller with that function.
-bool is_first(void *function) {
-    static std::mutex mutex;
+// Calls `init` unless an earlier call has returned. A call in progress is waited for, but for one
+// of this thread's.
+template <class Call> void call_once(void *init, Call call) {
+    static auto *const mutex = new std::recursive_mutex;
     static auto *const called = new std::set<void *>;
-    const std::lock_guard lock(mutex);
-    return called->insert(function).second;
+    const std::lock_guard lock(*mutex);
+    if (!called->insert(init).second) {
+        return;
+    }
+    try {
+        call();
+    } catch (...) {
+        called->erase(init);
+        throw;
+    }
 }
 
 } // namespace
@@ -101,8 +110,9 @@ Library::Library(const Names &names, int device_count) : names_(names) {
     free_ = find<decltype(free_)>(handle, path, "free", names.free);
     empty_ = find<decltype(empty_)>(handle, path, "empty", names.empty);
     const auto init = find<void (*)(int)>(handle, path, "init", names.init);
-    if (init && is_first(reinterpret_cast<void *>(init))) {
-        call(names_.init, [&] { init(device_count); });
+    if (init) {
+        call_once(reinterpret_cast<void *>(init),
+                  [&] { call(names_.init, [&] { init(device_count); }); });
     }
 }
 

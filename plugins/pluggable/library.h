@@ -18,8 +18,9 @@ void check(const Names &names);
 // both.
 class Library {
 public:
-    // Throws if the library, or a function in it, is not there. `init` is called with
-    // `device_count`, once in a process.
+    // Throws if the library, or a function in it, is not there, or if `init` throws. `init` is
+    // called with `device_count`, once in a process, and again after it has thrown. No library is
+    // made before it has returned.
     Library(const Names &names, int device_count);
 
     // NULL: the library has no memory left.

@@ -2,6 +2,8 @@
 #include "../gpu.h"
 
 #include <string>
+#include <thread>
+#include <vector>
 
 namespace {
 
@@ -148,6 +150,34 @@ TEST_CASE("init is called with the number of devices, once for all contexts") {
         CHECK(answer.status == EMM_OK);
         CHECK(emm_memfree(context, answer.ptr, mib, EMM_STREAM_LEGACY) == EMM_OK);
     }
+}
+
+TEST_CASE("no thread allocates before init has returned") {
+    REQUIRE(emm_set_plugin(spec("alloc_after_slow_init", "my_free", ",init=slow_init").c_str()) >=
+            EMM_OK);
+    emm_status answers[2] = {};
+    std::vector<std::thread> threads;
+    for (int device = 0; device < 2; device++) {
+        threads.emplace_back([&answers, device] {
+            emm_context *context = nullptr;
+            answers[device] = emm_context_for_device(device, &context);
+            answers[device] =
+                answers[device] >= EMM_OK ? request(context).status : answers[device];
+        });
+    }
+    for (std::thread &thread : threads) {
+        thread.join();
+    }
+    CHECK(answers[0] == EMM_OK);
+    CHECK(answers[1] == EMM_OK);
+}
+
+TEST_CASE("an init that has thrown is called again") {
+    CHECK_THAT(refusal_of(spec("my_alloc", "my_free", ",init=init_that_throws_once")),
+               ContainsSubstring("an exception left its init_that_throws_once: not yet"));
+    emm_context *context = nullptr;
+    CHECK(emm_context_for_device(0, &context) == EMM_OK);
+    CHECK(request(context).status == EMM_OK);
 }
 
 TEST_CASE("a trim empties the library's cache, and a free in a deferred section comes later") {
