@@ -266,11 +266,12 @@ emm_status Manager::memfree(emm_deviceptr ptr, size_t size, emm_stream stream) {
     if (entry.empty()) {
         refuse_free(ptr, size);
     }
-    const bool everywhere = note_free(ptr, &caller) || stream == EMM_STREAM_UNORDERED;
+    const bool used_elsewhere = note_free(ptr, &caller);
+    const bool waits = used_elsewhere || stream == EMM_STREAM_UNORDERED || capture.active;
     try {
         if (capture.graph) {
             graphs_.hold(driver_, capture.graph, entry);
-        } else if (!everywhere) {
+        } else if (!waits) {
             driver_.check(driver_.cuStreamSynchronize(stream), "waiting for a block that is freed");
         }
     } catch (...) {
@@ -278,7 +279,7 @@ emm_status Manager::memfree(emm_deviceptr ptr, size_t size, emm_stream stream) {
         allocations_.put_back(std::move(entry));
         throw;
     }
-    if (capture.graph || !everywhere) {
+    if (!waits || entry.empty()) {
         give_back(std::move(entry));
         return EMM_OK;
     }
@@ -286,7 +287,9 @@ emm_status Manager::memfree(emm_deviceptr ptr, size_t size, emm_stream stream) {
         const std::lock_guard lock(mutex_);
         unordered_.insert(std::move(entry));
     }
-    give_back_unordered();
+    if (!capture.active) {
+        give_back_unordered();
+    }
     return EMM_OK;
 }
 

@@ -250,6 +250,21 @@ TEST_CASE(
     CHECK_THAT(log_text, ContainsSubstring("guard: byte 3 behind block"));
 }
 
+TEST_CASE("a free on the legacy stream beside a capture waits for the capture's end over guard") {
+    on("guard+passthrough");
+    const Gpu gpu;
+    const CUstream stream = gpu.make_stream(CU_STREAM_DEFAULT);
+    const emm_deviceptr ptr = gpu.allocate(1024, EMM_STREAM_LEGACY);
+    REQUIRE(CU(cuStreamBeginCapture)(stream, CU_STREAM_CAPTURE_MODE_RELAXED) == CUDA_SUCCESS);
+    CHECK(gpu.free(ptr, 1024, EMM_STREAM_LEGACY) == EMM_OK);
+    CHECK(is_mapped(ptr));
+    CUgraph graph = nullptr;
+    CHECK(CU(cuStreamEndCapture)(stream, &graph) == CUDA_SUCCESS);
+    CU(cuGraphDestroy)(graph);
+    REQUIRE(emm_trim(gpu.emm(), 0, nullptr) == EMM_OK);
+    CHECK_FALSE(is_mapped(ptr));
+}
+
 TEST_CASE("a second free is told with the first one also while the first one waits") {
     on("guard+passthrough");
     const Gpu gpu;
