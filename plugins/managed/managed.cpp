@@ -26,6 +26,7 @@ struct Driver : StreamDriver {
     EMM_CUDA_REQUIRED(cuMemAllocManaged);
     EMM_CUDA_REQUIRED(cuCtxGetDevice);
     EMM_CUDA_REQUIRED(cuDeviceGetAttribute);
+    EMM_CUDA_REQUIRED(cuStreamGetId);
     // Other signatures, or none, in some releases of cuda.h.
     using Prefetch = CUresult(CUDAAPI *)(CUdeviceptr, size_t, CUdevice, CUstream);
     using Discard = CUresult(CUDAAPI *)(CUdeviceptr *, size_t *, size_t, unsigned long long,
@@ -53,7 +54,7 @@ public:
     static const emm_option options[];
 
 private:
-    using Streams = std::map<emm_deviceptr, emm_stream>;
+    using Streams = std::map<emm_deviceptr, unsigned long long>; // ids: handles come back
 
     Manager(const emm_host &host, const emm_context_info &info, const Driver &driver,
             const char *const *option_texts)
@@ -64,7 +65,7 @@ private:
     static std::pair<size_t, size_t> device_memory(const Driver &driver); // free, total
     static uint64_t most_bytes(const Driver &driver, const char *const *option_texts);
     static CUdevice find_device(const Driver &driver);
-    bool may_discard(emm_stream stream) const;
+    bool may_discard(emm_stream stream, unsigned long long &ret_id) const;
     bool discard(emm_deviceptr ptr, size_t size, emm_stream stream) const;
     Streams::node_type forget_stream(emm_deviceptr base) noexcept;
 
@@ -120,8 +121,8 @@ emm_status Manager::memalloc(size_t size, emm_stream stream, emm_deviceptr *ret_
         return driver_.cuMemAllocManaged(ptr, size, CU_MEM_ATTACH_GLOBAL);
     };
     Streams in_order;
-    if (!on_own && may_discard(stream)) {
-        in_order[0] = stream; // before the memory, so that nothing can fail in between
+    if (unsigned long long id = 0; !on_own && may_discard(stream, id)) {
+        in_order[0] = id; // before the memory, so that nothing can fail in between
     }
     allocate(size, "cuMemAllocManaged", call, ret_ptr);
     if (!in_order.empty()) {
@@ -143,8 +144,9 @@ emm_status Manager::memfree(emm_deviceptr ptr, size_t size, emm_stream stream) {
     };
     try {
         Pending pending = take(ptr, size, stream);
-        const bool is_in_order = !in_order.empty() && in_order.mapped() == stream;
-        const bool is_whole = !pending || pending->beside_capture || !is_in_order ||
+        unsigned long long id = 0;
+        const bool is_whole = !pending || pending->beside_capture || in_order.empty() ||
+                              !may_discard(stream, id) || in_order.mapped() != id ||
                               !discard(ptr, pending->entry.mapped(), stream);
         const emm_status status = pending ? queue(std::move(pending), is_whole) : EMM_OK;
         if (status < EMM_OK) {
@@ -158,10 +160,11 @@ emm_status Manager::memfree(emm_deviceptr ptr, size_t size, emm_stream stream) {
 }
 
 // A discard may meet neither the prefetch nor a use. A thread's own stream has the same name on
-// each, and on the legacy stream CUDA discards nothing.
-bool Manager::may_discard(emm_stream stream) const {
+// each, and on the legacy stream CUDA discards nothing. The stream does not capture.
+bool Manager::may_discard(emm_stream stream, unsigned long long &ret_id) const {
     return driver_.discard && stream != EMM_STREAM_LEGACY && stream != EMM_STREAM_OF(1) &&
-           stream != EMM_STREAM_PER_THREAD;
+           stream != EMM_STREAM_PER_THREAD && stream != EMM_STREAM_UNORDERED &&
+           driver_.cuStreamGetId(stream, &ret_id) == CUDA_SUCCESS;
 }
 
 // Whether the driver will forget what the memory holds.

@@ -91,6 +91,18 @@ TEST_CASE("what is freed is discarded where the free's stream orders all its use
     CHECK(discards(EMM_STREAM_LEGACY, EMM_STREAM_LEGACY, false) == 0); // CUDA forbids it there
 }
 
+TEST_CASE("a new stream with the handle of a destroyed one does not order its uses", "[sim]") {
+    const Gpu gpu;
+    const CUstream stream = gpu.make_stream();
+    const emm_deviceptr ptr = gpu.allocate(mib, stream);
+    REQUIRE(CU(cuStreamDestroy)(stream) == CUDA_SUCCESS);
+    const CUstream another = gpu.make_stream();
+    REQUIRE(another == stream);
+    const Calls before;
+    CHECK(gpu.free(ptr, mib, another) == EMM_OK);
+    CHECK(Calls().discards == before.discards);
+}
+
 TEST_CASE("an export of managed memory is refused, and says who has memory to share") {
     const Gpu gpu;
     const emm_deviceptr ptr = gpu.allocate(mib);
