@@ -32,7 +32,7 @@ public:
 
 private:
     static bool is_forked_child_; // written by the only thread of a child
-    static constinit thread_local int depth_ __attribute__((tls_model("initial-exec")));
+    [[gnu::tls_model("initial-exec")]] static constinit thread_local int depth_;
     const bool outer_;
 };
 

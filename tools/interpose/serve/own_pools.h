@@ -92,7 +92,7 @@ private:
         emm_context *context = nullptr, *manager = nullptr;
         uint64_t epoch = 0; // none
     };
-    static constinit thread_local Latest latest_ __attribute__((tls_model("initial-exec")));
+    [[gnu::tls_model("initial-exec")]] static constinit thread_local Latest latest_;
 
     emm_context *find_manager(emm_context *context, CUmemoryPool pool);
     void trim(emm_context *manager) noexcept;

@@ -15,7 +15,7 @@ constexpr std::chrono::seconds longest_wait{5};
 constexpr std::chrono::seconds longest_wait_at_end{10};
 
 // This thread asks caches, so no cache can help it.
-thread_local bool is_asking __attribute__((tls_model("initial-exec"))) = false;
+[[gnu::tls_model("initial-exec")]] thread_local bool is_asking = false;
 
 void *find_in_process(const char *name) {
     return dlsym(RTLD_DEFAULT, name);

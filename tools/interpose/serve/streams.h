@@ -92,7 +92,7 @@ private:
         emm_context *context = nullptr;
         uint64_t epoch = 0; // none
     };
-    static constinit thread_local Latest latest_ __attribute__((tls_model("initial-exec")));
+    [[gnu::tls_model("initial-exec")]] static constinit thread_local Latest latest_;
 
     emm_context *current_for(CUstream &stream, emm_status &ret_status);
     emm_context *find_context_of(CUstream stream, emm_status &ret_status); // that is none of those
