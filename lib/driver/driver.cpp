@@ -278,8 +278,12 @@ emm_function entry(const char *name, int32_t cuda_version) noexcept {
 }
 
 emm_function metered_entry(const char *name, int32_t cuda_version) noexcept {
-    const Driver *driver = nullptr;
-    return load(driver) == EMM_OK ? metered(name, cuda_version) : nullptr;
+    try {
+        const Driver *driver = nullptr;
+        return load(driver) == EMM_OK ? metered(name, cuda_version) : nullptr;
+    } catch (const std::bad_alloc &) {
+        return nullptr;
+    }
 }
 
 EndedContext::EndedContext(CUcontext context) noexcept
