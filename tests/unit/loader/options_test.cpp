@@ -198,6 +198,8 @@ TEST_CASE("a library is named by its path, and its file is trusted as a plugin's
     CHECK(text(linked_in(entry, "lib=" + file).option_texts[0]) == file);
     CHECK_THAT(refused_entry(entry, "lib=libx.so").text,
                ContainsSubstring("expected the absolute path of a library, found 'libx.so'"));
+    CHECK_THAT(refused_entry(entry, "lib=/opt/$LIB/libx.so").text,
+               ContainsSubstring("option 'lib'") && ContainsSubstring("a path without '$'"));
     REQUIRE(chmod(file.c_str(), 0666) == 0);
     const observe::ErrorDetail error = refused_entry(entry, "lib=" + file);
     CHECK(error.code == EMM_E_PLUGIN_UNTRUSTED);
