@@ -401,8 +401,8 @@ EMM_API emm_status emm_context_reset(emm_context *context);
  */
 EMM_API emm_status emm_context_pause(emm_context *context, uint32_t flags, size_t *ret_released);
 
-/* A flag of emm_context_resume: resumes only pools whose latest pause came through the same
- * `context`, and leaves those that were paused by name. */
+/* A flag of emm_context_resume: undoes the latest pause through the same `context`. Pools that an
+ * earlier pause has paused, or one by name, stay paused. */
 #define EMM_RESUME_UNDO 2u
 
 /* Takes device memory behind the same addresses again. `flags`: 0, EMM_RESUME_KEEP_COPY,

@@ -36,6 +36,7 @@ emm_status pause_one(emm_context &pool, const emm_context &context, uint32_t fla
     const emm_status status = EMM_CALL(pool, pause, flags, &ret_released);
     if (status == EMM_OK) {
         pool.paused_by = &context;
+        pool.paused_in = context.pauses + 1;
         observe::log(EMM_LOG_INFO, "{} is paused: {} bytes went back to the driver", pool,
                      ret_released);
     }
@@ -52,7 +53,8 @@ emm_status resume_one(emm_context &pool, const emm_context &context, uint32_t fl
     const OwnerGuard guard(pool.manager_lock);
     EMM_TRY(guard.expect_owned("the plugin resumed the context that it serves"));
     EMM_TRY(admit_alive(pool));
-    if ((flags & EMM_RESUME_UNDO) != 0 && pool.paused_by != &context) {
+    const bool is_latest = pool.paused_by == &context && pool.paused_in == context.pauses;
+    if ((flags & EMM_RESUME_UNDO) != 0 && !is_latest) {
         return EMM_OK;
     }
     const auto ask = [&] { return EMM_CALL(pool, resume, flags & ~EMM_RESUME_UNDO); };
@@ -111,6 +113,7 @@ emm_status pause(emm_context &context, uint32_t flags, size_t *ret_released) {
     if (ret_released) {
         *ret_released = all;
     }
+    context.pauses += paused.empty() ? 0 : 1;
     return paused.empty() ? EMM_S_IGNORED : EMM_OK;
 }
 
@@ -127,6 +130,9 @@ emm_status resume(emm_context &context, uint32_t flags, const void *caller) {
             status = resume_one(pool, context, flags, caller);
         }
     });
+    if (status >= EMM_OK && context.pauses > 0) {
+        context.pauses = (flags & EMM_RESUME_UNDO) != 0 ? context.pauses - 1 : 0;
+    }
     return status < EMM_OK ? status : EMM_OK;
 }
 

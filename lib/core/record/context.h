@@ -87,6 +87,9 @@ struct emm_context {
     // pools, and for retiring them with it. A group's comes before those of its pools.
     emm::core::OwnerLock manager_lock;
     const emm_context *paused_by = nullptr; // whose pause was the latest for it; by the same lock
+    uint64_t paused_in = 0;                 // and which of its pauses
+    // Those through this record that have paused a pool and are not undone.
+    std::atomic<uint64_t> pauses{0};
     // Of a group's own record: what its pools are told alike. While one is told, none of them is
     // made, reset or given up. Behind every manager_lock.
     emm::core::OwnerLock announcing;

@@ -240,6 +240,24 @@ TEST_CASE("a guard resumes what it has paused itself, and no pool that was pause
     CHECK(paused_bytes(asleep) == 0);
 }
 
+TEST_CASE("a guard leaves what an earlier pause of the same context has paused") {
+    const Gpu gpu;
+    if (!pauses()) {
+        return;
+    }
+    gpu.allocate(whole_mib);
+    REQUIRE(pause(gpu.emm()) == EMM_OK);
+    {
+        emm_context *const later = make_pool(gpu, "later");
+        allocate_in(later, whole_mib);
+        { const emm::Pause again(gpu.emm()); }
+        CHECK(paused_bytes(later) == 0);
+        CHECK(paused_bytes(gpu.emm()) > 0);
+    }
+    REQUIRE(emm_context_resume(gpu.emm(), EMM_RESUME_UNDO) == EMM_OK);
+    CHECK(paused_bytes(gpu.emm()) == 0);
+}
+
 TEST_CASE("the log tells of a resume where there was something to resume, and else nothing") {
     const Gpu gpu;
     static std::vector<std::string> lines;
