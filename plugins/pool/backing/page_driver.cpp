@@ -252,19 +252,19 @@ bool PageDriver::end_stuck(uint64_t begin, uint64_t end) const noexcept {
 }
 
 // All work of the context. cuMemFree waits for it and leaves captures valid, which cuCtxSynchronize
-// does not.
-void PageDriver::await_device() const {
+// does not. In another context the wait would be for that one's work, and might end its captures.
+CUresult PageDriver::await_device() const {
     const Current current = context_.make_current();
     if (current.result() != CUDA_SUCCESS) {
-        return; // the wait would be for another context, and might end its captures
+        return current.result();
     }
     const Relaxed relaxed(driver_);
     CUdeviceptr any = 0;
-    if (driver_.cuMemAlloc(&any, 1) == CUDA_SUCCESS) {
-        driver_.cuMemFree(any);
-    } else {
-        driver_.cuCtxSynchronize();
+    if (driver_.cuMemAlloc(&any, 1) == CUDA_SUCCESS &&
+        (driver_.cuMemFree(any) == CUDA_SUCCESS || driver_.cuMemFree(any) == CUDA_SUCCESS)) {
+        return CUDA_SUCCESS;
     }
+    return driver_.cuCtxSynchronize();
 }
 
 uint64_t PageDriver::give_back(Segment &segment, Refused &refused) const {

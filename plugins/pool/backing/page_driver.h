@@ -77,7 +77,7 @@ public:
     void withdraw(const std::vector<Piece> &pieces, size_t mapped, bool in_use, const Heap &heap,
                   Refused &refused) const noexcept;
 
-    void await_device() const; // for all work of the context: cuMemUnmap waits for none
+    CUresult await_device() const; // for all work of the context: cuMemUnmap waits for none
 
 private:
     CUmemAllocationProp properties(bool spilled) const;

@@ -376,9 +376,6 @@ uint64_t Pages::release_idle(Lock &lock, uint64_t keep, bool) {
 // refuses is kept for another time: its addresses would soon be all there are where a tool such as
 // the thread sanitizer leaves a program few of them.
 void Pages::give_back(List<Segment, &Segment::all> segments) {
-    if (!segments.empty() && context_.lives()) {
-        driver_.await_device();
-    }
     std::vector<Piece> pieces;
     {
         const Lock lock(context_.mutex);
@@ -388,6 +385,12 @@ void Pages::give_back(List<Segment, &Segment::all> segments) {
         pieces.swap(refused_pieces_);
     }
     give_back(pieces);
+    if (!segments.empty() && !has_finished()) {
+        const Lock lock(context_.mutex);
+        while (Segment *segment = segments.pop_front()) {
+            refused_.push_back(*segment);
+        }
+    }
     while (Segment *segment = segments.pop_front()) {
         Refused refused;
         const uint64_t bytes = driver_.give_back(*segment, refused);
@@ -400,6 +403,18 @@ void Pages::give_back(List<Segment, &Segment::all> segments) {
             delete segment;
         }
     }
+}
+
+// False: work of the context may still use its memory. A context that was lost works no more.
+bool Pages::has_finished() {
+    for (int tries = 0; tries < 2 && context_.lives() && context_.serves(); tries++) {
+        const CUresult result = driver_.await_device();
+        if (result == CUDA_SUCCESS) {
+            return true;
+        }
+        context_.note_error(result);
+    }
+    return !context_.lives() || !context_.serves();
 }
 
 // The same for pieces that are mapped nowhere.

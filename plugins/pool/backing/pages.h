@@ -73,6 +73,7 @@ private:
     CUresult carry_out(Lock &lock, StreamPool &pool, const FillPlan &plan, const Heap::Room *room);
     CUresult add_addresses(Lock &lock, uint64_t bytes, Zone zone);
     std::unique_ptr<Segment> reserve(uint64_t bytes, Zone zone, CUresult &result);
+    bool has_finished();
     void give_back(const std::vector<Piece> &pieces);
     void keep_refused(const Refused &refused);
     void return_refused(Lock &lock);

@@ -238,6 +238,21 @@ TEST_CASE(
     }
 }
 
+TEST_CASE("a reset that cannot wait for the context leaves its memory until it can") {
+    Simulation sim("growth=vmm");
+    const CUstream stream = sim.stream();
+    sim.touch(sim.alloc(64 * MiB, stream), 64 * MiB, stream);
+    CUcontext popped = nullptr;
+    REQUIRE(cuda().cuCtxPopCurrent(&popped) == CUDA_SUCCESS);
+    REQUIRE(cuda().fail("cuCtxPushCurrent@1+") == 0);
+    CHECK(reset(sim) == EMM_OK);
+    REQUIRE(cuda().fail("") == 0);
+    REQUIRE(cuda().cuCtxPushCurrent(popped) == CUDA_SUCCESS);
+    CHECK(sim.held() == 64 * MiB);
+    CHECK(reset(sim) == EMM_OK);
+    CHECK(sim.held() == 0);
+}
+
 TEST_CASE("pinned memory that the driver refuses to take back stays counted until it does") {
     for (const auto give_back : {trim_all, reset}) {
         Simulation sim;
