@@ -93,6 +93,12 @@ def driver_client(specs):
 NO_CACHE = (("PYTORCH_NO_CUDA_MEMORY_CACHING", "1"),)
 
 
+def larger_than_its_device(**environment):
+    """For a program that needs 12 GiB: where it fits, and on a device of 8 GiB with host memory for the rest."""
+    return (*plugins("pool", "managed", **environment),
+            Way("pool:spill=8GiB, --limit 8GiB", "pool:spill=8GiB", tuple(environment.items()), ("--limit", "8GiB")))
+
+
 def programs(folder):
     every = ("pool", "pool:growth=segment", "async", "passthrough")
     return [
@@ -119,9 +125,9 @@ def programs(folder):
                   times=5 if allocator == "cuda_async" else 1)
           for allocator in ("default", "platform", "cuda_async")),
         Program("cupy", script("cupy_memory.py"), plugins("pool", "async"), "cupy"),
-        Program("cupy spill", script("cupy_spill.py", "12"),
-                (*plugins("pool", "managed"), Way("pool:spill=8GiB, --limit 8GiB", "pool:spill=8GiB",
-                                                  options=("--limit", "8GiB"))), "cupy"),
+        Program("cupy spill", script("cupy_spill.py", "12"), larger_than_its_device(), "cupy", times=5),
+        Program("torch spill", script("torch_spill.py", "12"), larger_than_its_device(), "torch", times=5),
+        Program("torch spill no cache", script("torch_spill.py", "12"), larger_than_its_device(**dict(NO_CACHE)), "torch"),
         Program("tinygrad", script("tinygrad_training.py"), needs="tinygrad"),
         Program("limit", script("limit.py", "8"), (Way("pool:max=8GiB", "pool:max=8GiB"), *limited("pool")), "torch"),
         *(Program(f"{library} to the end of a limit", script("limited_libraries.py", "8", library),
