@@ -1,0 +1,17 @@
+// PyTorch's pair of functions over cudaMalloc, as the documentation of CUDAPluggableAllocator has
+// it, but for what that prints.
+#include <cuda_runtime_api.h>
+#include <sys/types.h>
+
+extern "C" {
+
+void *my_malloc(ssize_t size, int, cudaStream_t) {
+    void *ptr = nullptr;
+    cudaMalloc(&ptr, size);
+    return ptr;
+}
+
+void my_free(void *ptr, ssize_t, int, cudaStream_t) {
+    cudaFree(ptr);
+}
+}
