@@ -134,7 +134,7 @@ def libraries(folder):
         try:
             yield make(folder)
         except Missing as lack:
-            print(f"| {name} | | skipped: {lack} | | |", flush=True)
+            print(f"skipped: {name}: {lack}", flush=True)
 
 
 def programs(found):
