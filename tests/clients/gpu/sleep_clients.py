@@ -7,7 +7,7 @@ Each way is a process of its own that holds so many GiB of tensors. One is awake
 each wakes, its tensors are compared with what was written (without a copy they are written anew), and it sleeps again.
 Prints seconds and GB/s of the first pause and of the others (median, and the slowest), the bus beside them, and what
 share of its memory the device got back. A way whose package is missing, or whose copy the host has no memory for, is
-skipped by name. Speed decides nothing; ends with 1 if bytes differ, or less than 97 % came back.
+skipped by name. Speed decides nothing; ends with 1 if bytes of emm's differ, or less than 97 % came back.
 """
 import argparse
 import dataclasses
@@ -177,9 +177,9 @@ class Asked:
         line = self.process.stdout.readline()
         watch.cancel()
         if not line.startswith("{"):
-            self.process.kill()
+            self.process.communicate()
             lines = self.errors.read_text(errors="replace").strip().splitlines()
-            raise Ended(f"ended with status {self.process.wait()}: {lines[-1] if lines else 'it said nothing'}")
+            raise Ended(f"ended with status {self.process.returncode}: {lines[-1] if lines else 'it said nothing'}")
         return json.loads(line)
 
     def ask(self, word):
@@ -273,10 +273,10 @@ def print_table(ways, found, size, bus):
         one = found[way.name]
         if isinstance(one, str):
             print(f"| {way.name} | {one} |" + " |" * 7)
-            good = False
+            good &= way.package != "emm"
             continue
         least = min(run["returned"] for run in one["pause"]) / size
-        good &= one["good"] and least >= SHARE
+        good &= way.package != "emm" or one["good"] and least >= SHARE
         cells = [figures(one[kind], size, bus.get(direction) if way.keeps else None)
                  for kind, direction in (("pause", "to_host"), ("resume", "to_device"))]
         words = ("equal" if way.keeps else "written anew") if one["good"] else "DIFFERENT"
