@@ -16,8 +16,9 @@ constexpr TemplateFile template_files[] = {
 
 constexpr size_t longest_name = 64;
 // They would hide the plugins that come with emm.
-constexpr const char *bundled[] = {"async",   "count",       "fault",     "guard",
-                                   "managed", "passthrough", "pluggable", "pool"};
+constexpr const char *bundled[] = {
+#include "bundled.inc"
+};
 // CMake keeps these names of targets for itself, Meson some of them.
 constexpr const char *reserved[] = {"all",           "benchmark",  "clean",   "dist",
                                     "edit_cache",    "help",       "install", "package",

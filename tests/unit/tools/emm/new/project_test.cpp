@@ -46,6 +46,9 @@ TEST_CASE("a plugin's name fits into file names and build files") {
           "expected a name of at most 64 characters, found 65");
     CHECK(plugin_name_problem("pool") ==
           "expected a name of its own, found that of emm's plugin 'pool'");
+    for (const char *const name : {"count", "guard", "managed", "pluggable", "rmm", "sanitize"}) {
+        CHECK(!plugin_name_problem(name).empty());
+    }
     CHECK(plugin_name_problem("test") ==
           "expected a name that CMake and Meson leave to projects, found 'test'");
 }
