@@ -137,6 +137,24 @@ protected:
         }
     }
 
+    // Frees what a deferred section has put off. It waits for the device, and invalidates no capture.
+    void release_after_section() noexcept {
+        if (holds_frees() || !has_postponed_ || !is_alive()) {
+            return;
+        }
+        const RelaxedCapture relaxed(driver_);
+        Allocations postponed = this->take_postponed();
+        const bool finished = wait_beside_captures() == CUDA_SUCCESS;
+        while (!postponed.empty()) {
+            Entry entry = postponed.extract(postponed.begin());
+            try {
+                finished ? give_back(entry, returns_) : this->postpone(entry);
+            } catch (...) {
+                this->postpone(entry);
+            }
+        }
+    }
+
     bool is_alive() const { return driver_.is_alive(this->cuda_context_, this->context_id_); }
 
 private:

@@ -153,16 +153,18 @@ TEST_CASE("init is called with the number of devices, once for all contexts") {
 }
 
 TEST_CASE("no thread allocates before init has returned") {
-    REQUIRE(emm_set_plugin(spec("alloc_after_slow_init", "my_free", ",init=slow_init").c_str()) >=
-            EMM_OK);
+    emm_context *contexts[2] = {served_by(spec()), nullptr};
+    REQUIRE(emm_context_for_device(1, &contexts[1]) == EMM_OK);
+    const std::string options =
+        "lib=" + file("plain") + ",alloc=alloc_if_initialized,free=my_free,init=slow_init";
     emm_status answers[2] = {};
     std::vector<std::thread> threads;
     for (int device = 0; device < 2; device++) {
-        threads.emplace_back([&answers, device] {
-            emm_context *context = nullptr;
-            answers[device] = emm_context_for_device(device, &context);
+        threads.emplace_back([&, device] {
+            emm_context *pool = nullptr;
             answers[device] =
-                answers[device] >= EMM_OK ? request(context).status : answers[device];
+                emm_context_named(contexts[device], "late", options.c_str(), &pool);
+            answers[device] = answers[device] >= EMM_OK ? request(pool).status : answers[device];
         });
     }
     for (std::thread &thread : threads) {
@@ -173,7 +175,7 @@ TEST_CASE("no thread allocates before init has returned") {
 }
 
 TEST_CASE("an init that has thrown is called again") {
-    CHECK_THAT(refusal_of(spec("my_alloc", "my_free", ",init=init_that_throws_once")),
+    CHECK_THAT(refusal_of(spec("alloc_if_initialized", "my_free", ",init=init_that_throws_once")),
                ContainsSubstring("an exception left its init_that_throws_once: not yet"));
     emm_context *context = nullptr;
     CHECK(emm_context_for_device(0, &context) == EMM_OK);
@@ -195,6 +197,17 @@ TEST_CASE("a trim empties the library's cache, and a free in a deferred section 
     CHECK(released == 10 * mib);
     CHECK(device_bytes() == idle);
     CHECK(stats_of(context).reserved_bytes == 0);
+}
+
+TEST_CASE("what is freed on a stream in a deferred section is the library's at its end") {
+    emm_context *const context = served_by(spec());
+    const uint64_t idle = device_bytes();
+    REQUIRE(emm_defer_cleanup_begin(context) == EMM_OK);
+    const Answer one = request(context);
+    CHECK(emm_memfree(context, one.ptr, mib, EMM_STREAM_LEGACY) == EMM_OK);
+    CHECK(device_bytes() > idle);
+    REQUIRE(emm_defer_cleanup_end(context) == EMM_OK);
+    CHECK(device_bytes() == idle);
 }
 
 TEST_CASE("a stack over it is opaque, whatever its layers claim") {
