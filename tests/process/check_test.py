@@ -293,6 +293,15 @@ class ConformanceSuite(unittest.TestCase):
             report, status = check(spec, "--filter", "accounts/device-total")
             self.assertEqual((failed(report), report["passed"], status), ([], 1, 0))
 
+    def test_cases_that_a_limit_has_no_room_for_are_skipped(self):
+        for spec in "pool:max=64MiB", "async:max=64MiB":
+            report, status = check(spec)
+            self.assertEqual((failed(report), status), ([], 0))
+            reasons = {case["name"]: case["message"] for case in report["cases"] if case["outcome"] == "skipped"}
+            self.assertIn("it needs more than the 64.00 MiB that a limit leaves the plugin", reasons["accounts/reserved"])
+        report, status = check("pool:spill=16GiB", EMM_LIMIT="64MiB")
+        self.assertEqual((failed(report), status), ([], 0))
+
     def test_a_crash_and_a_hang_are_failures_of_that_case_alone(self):
         report, status = check(fixture("crashing"), "--filter", "memory/alignment",
                                "--filter", "library/stack")

@@ -261,6 +261,11 @@ void BareManager::destroy() {
 emm_deviceptr BareManager::alloc(size_t size, emm_stream stream) const {
     emm_deviceptr ptr = 0;
     const emm_status got = EMM_SLOT(*this, memalloc, size, stream, &ptr);
+    size_t free = 0, total = 0;
+    if (got == EMM_E_OUT_OF_MEMORY && slots().get_memory_info &&
+        EMM_SLOT(*this, get_memory_info, &free, &total) >= EMM_OK) {
+        skip_below_limit(got, total);
+    }
     expect(got >= EMM_OK && ptr != 0, "memalloc of {} bytes failed: {}, {}{}", size, got, said.text,
            got == EMM_E_OUT_OF_MEMORY ? why_out_of_memory() : "");
     count_allocated(size);

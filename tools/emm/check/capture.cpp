@@ -144,6 +144,7 @@ void inside(const CheckedPlugin &plugin) {
         if (got == EMM_E_CAPTURING) {
             accept_refusal(hosted, capture, "an allocation");
         }
+        hosted.skip_if_limited(got);
         must(got, "memalloc in a capture");
         mark(owned.get(), first, mib, 1);
         hosted.free(first, mib, owned.get());
@@ -261,6 +262,7 @@ void ended_graphs(const CheckedPlugin &plugin) {
         if (got == EMM_E_CAPTURING) {
             accept_refusal(hosted, capture, "an allocation");
         }
+        hosted.skip_if_limited(got);
         must(got, "memalloc in a capture");
         mark(owned.get(), ptr, size, 1);
         hosted.free(ptr, size, owned.get());

@@ -35,11 +35,20 @@ emm_deviceptr Hosted::alloc(size_t size, emm_stream stream) const {
     emm_deviceptr ptr = 0;
     const InSlot inside("memalloc");
     const emm_status got = emm_memalloc(context_, size, stream, &ptr);
+    skip_if_limited(got);
     expect(got >= EMM_OK && ptr != 0, "memalloc of {} bytes failed: {} {}{}", size, got,
            got < EMM_OK ? emm_last_error()->text : "(address 0)",
            got == EMM_E_OUT_OF_MEMORY ? why_out_of_memory() : "");
     count_allocated(size);
     return ptr;
+}
+
+void Hosted::skip_if_limited(emm_status status) const {
+    size_t free = 0, total = 0;
+    if (status == EMM_E_OUT_OF_MEMORY &&
+        emm_get_memory_info(context_, &free, &total) >= EMM_OK) {
+        skip_below_limit(status, total);
+    }
 }
 
 void Hosted::free(emm_deviceptr ptr, size_t size, emm_stream stream) const {

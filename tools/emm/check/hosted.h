@@ -20,6 +20,8 @@ public:
     // Calls that must succeed.
     emm_deviceptr alloc(size_t size, emm_stream stream = EMM_STREAM_UNORDERED) const;
     void free(emm_deviceptr ptr, size_t size, emm_stream stream = EMM_STREAM_UNORDERED) const;
+    // After a request that does not count on alloc().
+    void skip_if_limited(emm_status status) const;
     void enlist(const OwnedStream &owned) const; // registers it
     void retire(OwnedStream &owned) const;       // unregisters and destroys it
     emm_stats stats() const;

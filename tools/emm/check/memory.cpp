@@ -73,6 +73,9 @@ void exhaustion(const CheckedPlugin &plugin) {
             blocks.push_back(ptr);
         }
     }
+    if (blocks.size() < 8) {
+        hosted.skip_if_limited(status);
+    }
     expect(status == EMM_E_OUT_OF_MEMORY,
            "with {} blocks of 32 MiB taken from a device of 512 MiB it answers {}: expected {} "
            "(EMM_E_OUT_OF_MEMORY)",

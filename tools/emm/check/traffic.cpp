@@ -1,7 +1,9 @@
 #include "check/traffic.h"
 
 #include "check/gpu.h"
+#include "observe/text.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <fmt/format.h>
@@ -34,6 +36,14 @@ std::string why_out_of_memory() {
     return fmt::format(" (the suite has freed {} bytes before and has {} live: does memfree give "
                        "memory back, or use it again?)",
                        gone, live);
+}
+
+void skip_below_limit(emm_status status, size_t total) {
+    constexpr size_t enough = 512 * mib;
+    if (status == EMM_E_OUT_OF_MEMORY && total < std::min<uint64_t>(enough, device_memory())) {
+        throw Skipped(fmt::format("it needs more than the {} that a limit leaves the plugin",
+                                  observe::bytes_text(total)));
+    }
 }
 
 void LiveSet::add(size_t size) {

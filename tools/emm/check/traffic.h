@@ -15,6 +15,10 @@ void count_freed(size_t size);
 // For a failure with out of memory: a hint, if the suite had freed most of the device by then.
 std::string why_out_of_memory();
 
+// Skips the case where a request has failed for want of memory, and a limit leaves the plugin fewer
+// bytes in all, `total`, than the cases ask for.
+void skip_below_limit(emm_status status, size_t total);
+
 // Live blocks, each with its own mark: no two may overlap, and no mark may change.
 class LiveSet {
 public:
