@@ -31,7 +31,8 @@ int run_alone(const char *name, const std::string &words) {
     const int descriptor = mkstemp(file);
     REQUIRE(descriptor >= 0);
     const std::string setting = std::string("EMM_LOG=warn:") + file;
-    std::vector<char *> environment = {const_cast<char *>(setting.c_str())};
+    char alone[] = "EMM_TEST_ALONE=1";
+    std::vector<char *> environment = {const_cast<char *>(setting.c_str()), alone};
     for (char **entry = environ; *entry; entry++) {
         if (strncmp(*entry, "EMM_LOG=", 8) != 0) {
             environment.push_back(*entry);
@@ -60,6 +61,11 @@ int run_alone(const char *name, const std::string &words) {
     return lines;
 }
 
+// A filter stays for good: a hidden test case does nothing where others follow in its process.
+bool is_alone() {
+    return std::getenv("EMM_TEST_ALONE") != nullptr;
+}
+
 // Which addresses are live, by their lower bits.
 class Lent {
 public:
@@ -76,6 +82,9 @@ private:
 } // namespace
 
 TEST_CASE("threads allocate on streams of their own after membarrier is gone", "[.alone]") {
+    if (!is_alone()) {
+        return;
+    }
     const Gpu gpu;
     static Lent lent;
     std::atomic<bool> over{false};
@@ -138,6 +147,9 @@ TEST_CASE("no address is live twice when membarrier fails later, and the log say
 }
 
 TEST_CASE("threads release handles beside resets after membarrier is gone", "[.alone]") {
+    if (!is_alone()) {
+        return;
+    }
     const Gpu gpu;
     std::atomic<bool> over{false};
     std::atomic<int> failed{0}, under_way{0};
