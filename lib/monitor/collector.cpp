@@ -153,17 +153,21 @@ Collected unasked(const char *why) {
     return found;
 }
 
-// As far as the plugin tells how much the context may have.
+// As far as the plugin tells how much of the device the context may have. What is spilled lies
+// elsewhere.
 std::string live_above(emm_context &context) {
     size_t free = 0, total = 0;
     auto stats = observe::sized<emm_stats>();
-    const bool is_above = core::get_memory_info(context, &free, &total) >= EMM_OK &&
-                          core::get_stats(context, &stats) >= EMM_OK && stats.live_bytes > total;
-    return is_above ? fmt::format("{} of {} are live, {} above its limit, which holds for new "
-                                  "requests",
-                                  observe::bytes_text(stats.live_bytes), context,
-                                  observe::bytes_text(stats.live_bytes - total))
-                    : "";
+    if (core::get_memory_info(context, &free, &total) < EMM_OK ||
+        core::get_stats(context, &stats) < EMM_OK) {
+        return "";
+    }
+    const uint64_t live = stats.live_bytes - std::min(stats.live_bytes, stats.spilled_bytes);
+    return live > total ? fmt::format("{} of {} are live, {} above its limit, which holds for new "
+                                      "requests",
+                                      observe::bytes_text(live), context,
+                                      observe::bytes_text(live - total))
+                        : "";
 }
 
 } // namespace

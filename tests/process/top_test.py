@@ -100,6 +100,10 @@ class OptionsThatChange(unittest.TestCase):
                                       r"above its limit, which holds for new requests\n$")
         self.assertIn("48.00 MiB above", emm_program.answer("set", holder.pid, "pool-1", "max=16MiB")["above"])
 
+    def test_live_memory_that_is_spilled_is_not_above_a_max(self):
+        holder = Holder(self, "alloc=60", plugin="pool:max=32MiB,spill=64MiB")
+        self.assertEqual(emm_program.answer("set", holder.pid, "slack=0")["above"], None)
+
     def test_a_named_pool_changes_alone(self):
         holder = Holder(self, "hold=32", "pool=1", "hold=32")
         done = emm_program.run("set", holder.pid, "pool-1", "release_threshold=0")
@@ -117,6 +121,8 @@ class OptionsThatChange(unittest.TestCase):
             self.assertIn(words, self.refused(holder.pid, setting))
         self.assertGreaterEqual(self.reserved(holder), 32 * MIB)
         self.assertIn("KEY=VALUE", self.refused(holder.pid, "max", status=2))
+        self.assertIn("expected one option at a time, found 'max=16MiB' and 'slack=0'",
+                      self.refused(holder.pid, "max=16MiB", "slack=0", status=2))
         other = Holder(self, "alloc=1", plugin="passthrough")
         self.assertIn("change options while it serves", self.refused(other.pid, "max=16MiB"))
         self.assertIn("expected a process of this user", self.refused(os.getpid(), "max=16MiB"))

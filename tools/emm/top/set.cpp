@@ -18,6 +18,10 @@ Failure failure(int64_t pid, const std::string &message) {
 
 int run_set(const SetOptions &options) {
     const std::string &setting = options.words.back();
+    if (options.words.size() == 2 && options.words.front().find('=') != std::string::npos) {
+        throw usage(fmt::format("set: expected one option at a time, found '{}' and '{}'",
+                                options.words.front(), setting));
+    }
     const std::string pool = options.words.size() == 2 ? options.words.front() : "";
     const size_t equals = setting.find('=');
     if (equals == std::string::npos || equals == 0) {
