@@ -31,12 +31,20 @@ std::string reason(const char *path) {
     return text.compare(0, prefix.size(), prefix) == 0 ? text.substr(prefix.size()) : text;
 }
 
+// A library finds emm's driver by that name, if the driver bears it: the simulated one does.
+const char *hint_at(const std::string &why) {
+    return why.find("libcuda.so.1") == std::string::npos
+               ? ""
+               : "; it needs the CUDA driver: without one, EMM_DRIVER=sim takes its place";
+}
+
 void *open(const char *path) {
     void *const handle = load(path);
     if (!handle) {
+        const std::string why = reason(path);
         common::refuse(EMM_E_PLUGIN_UNLOADABLE,
-                       "pluggable: library %s: the dynamic linker refused it: %s", path,
-                       reason(path).c_str());
+                       "pluggable: library %s: the dynamic linker refused it: %s%s", path,
+                       why.c_str(), hint_at(why));
     }
     return handle;
 }
@@ -102,17 +110,20 @@ template <class Call> auto Library::call(const char *function, Call call) const 
     __builtin_unreachable();
 }
 
-Library::Library(const Names &names, int device_count) : names_(names) {
+Library::Library(const Names &names) : names_(names) {
     check(names);
     const char *const path = names.library;
     void *const handle = open(path);
     alloc_ = find<decltype(alloc_)>(handle, path, "alloc", names.alloc);
     free_ = find<decltype(free_)>(handle, path, "free", names.free);
     empty_ = find<decltype(empty_)>(handle, path, "empty", names.empty);
-    const auto init = find<void (*)(int)>(handle, path, "init", names.init);
-    if (init) {
-        call_once(reinterpret_cast<void *>(init),
-                  [&] { call(names_.init, [&] { init(device_count); }); });
+    init_ = find<decltype(init_)>(handle, path, "init", names.init);
+}
+
+void Library::initialize(int device_count) const {
+    if (init_) {
+        call_once(reinterpret_cast<void *>(init_),
+                  [&] { call(names_.init, [&] { init_(device_count); }); });
     }
 }
 

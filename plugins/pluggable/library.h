@@ -18,10 +18,12 @@ void check(const Names &names);
 // both.
 class Library {
 public:
-    // Throws if the library, or a function in it, is not there, or if `init` throws. `init` is
-    // called with `device_count`, once in a process, and again after it has thrown. No library is
-    // made before it has returned.
-    Library(const Names &names, int device_count);
+    // Throws if the library, or a function in it, is not there.
+    explicit Library(const Names &names);
+
+    // Comes before the other calls. `init` is called once in a process, and again after it has
+    // thrown: this throws, too. Returns after `init` has.
+    void initialize(int device_count) const;
 
     // NULL: the library has no memory left.
     void *allocate(size_t size, int device, CUstream stream) const;
@@ -40,6 +42,7 @@ private:
     void *(*alloc_)(ssize_t, int, CUstream);
     void (*free_)(void *, ssize_t, int, CUstream);
     void (*empty_)();
+    void (*init_)(int);
 };
 
 } // namespace emm::pluggable

@@ -40,7 +40,9 @@ public:
 
     Source(const Driver &driver, const emm_context_info &info, const Names &names)
         : driver_(driver), context_(info.cuda_context), context_id_(info.context_id),
-          device_(info.device), library_(names, device_count(driver)) {}
+          device_(info.device), library_(names) {
+        library_.initialize(device_count(driver));
+    }
 
     CUresult allocate(size_t size, CUstream stream, CUdeviceptr *ret_ptr);
     [[noreturn]] void fail(CUresult result, size_t size) const;
@@ -221,10 +223,15 @@ Names Manager::read_names(const char *const *option_texts) {
     return {text("lib"), text("alloc"), text("free"), text("empty"), text("init")};
 }
 
-emm_status Manager::check_options(const emm_host &, const char *const *option_texts) {
+// Without any, `emm info` asks what there is. The library has to find emm's driver, not another
+// one: where there is none, its functions are looked for when there is.
+emm_status Manager::check_options(const emm_host &host, const char *const *option_texts) {
     const Names names = read_names(option_texts);
-    if (names.library || names.alloc || names.free) { // without any, `emm info` asks what there is
-        check(names);                                 // throws
+    if (names.library || names.alloc || names.free) {
+        check(names); // throws
+        if (host.driver("cuInit", 12000)) {
+            static_cast<void>(Library(names)); // likewise
+        }
     }
     return EMM_OK;
 }

@@ -95,6 +95,11 @@ TEST_CASE("a library that is not there, and a function that it lacks, are named"
     }
 }
 
+TEST_CASE("a function that the library lacks is told where the plugin is chosen") {
+    CHECK(emm_set_plugin(spec("no_such").c_str()) == EMM_E_PLUGIN_UNLOADABLE);
+    CHECK_THAT(emm_last_error()->text, ContainsSubstring("expected it to export no_such"));
+}
+
 TEST_CASE("NULL is out of memory, and the library and its function are named") {
     emm_context *const context = served_by(spec("no_memory"));
     const Answer answer = request(context);
@@ -162,8 +167,7 @@ TEST_CASE("no thread allocates before init has returned") {
     for (int device = 0; device < 2; device++) {
         threads.emplace_back([&, device] {
             emm_context *pool = nullptr;
-            answers[device] =
-                emm_context_named(contexts[device], "late", options.c_str(), &pool);
+            answers[device] = emm_context_named(contexts[device], "late", options.c_str(), &pool);
             answers[device] = answers[device] >= EMM_OK ? request(pool).status : answers[device];
         });
     }
