@@ -31,6 +31,11 @@ std::string error_text(const std::string &path) {
     return text.rfind(path + ": ", 0) == 0 ? text.substr(path.size() + 2) : text;
 }
 
+// For a file that may be none of emm's.
+std::string hint_at_pair(const std::string &path) {
+    return "; for PyTorch's pair of functions: pluggable:lib=" + path + ",alloc=NAME,free=NAME";
+}
+
 emm_status map(const std::string &path, void *&ret_handle) {
     // dlopen would put something else for $LIB or $ORIGIN and map another file than was checked.
     if (path.find('$') != std::string::npos) {
@@ -44,8 +49,11 @@ emm_status map(const std::string &path, void *&ret_handle) {
     if (ret_handle) {
         return EMM_OK;
     }
-    return refuse_file("dlopen", path, "the dynamic linker refused it", "", error_text(path),
-                       "ldd -r " + path + " shows what is missing");
+    const std::string error = error_text(path);
+    const bool needs_driver = error.find("libcuda") != std::string::npos; // emm's need none
+    return refuse_file("dlopen", path, "the dynamic linker refused it", "", error,
+                       "ldd -r " + path + " shows what is missing" +
+                           (needs_driver ? hint_at_pair(path) : ""));
 }
 
 struct Symbol {
@@ -124,11 +132,7 @@ emm_status refuse_without_entry(const Entry &wanted, void *handle, const std::st
                        fmt::format("it to export {}", wanted.symbol), "no such symbol",
                        fmt::format("define it with {} of emm/plugin.h; in C++ it must be "
                                    "extern \"C\" and visible{}",
-                                   wanted.macro,
-                                   is_layer ? ""
-                                            : "; for PyTorch's pair of functions: "
-                                              "pluggable:lib=" +
-                                                  path + ",alloc=NAME,free=NAME"));
+                                   wanted.macro, is_layer ? "" : hint_at_pair(path)));
 }
 
 } // namespace

@@ -141,7 +141,7 @@ emm_status refuse_unknown(const Search &search, const std::string &name,
     if (hint.empty()) {
         hint = names.empty()
                    ? "no plugin is installed where emm looks; EMM_PLUGIN_PATH adds folders"
-                   : "the plugins found are " + observe::listed(names);
+                   : "the plugins and layers found are " + observe::listed(names);
     }
     return refuse(
         {.code = EMM_E_PLUGIN_NOT_FOUND,

@@ -20,6 +20,12 @@ TEST_CASE("a dependency that is not there is named") {
     CHECK_THAT(error.text, ContainsSubstring("libfixture-not-there.so.7"));
 }
 
+TEST_CASE("a file whose CUDA library is not there may be one for pluggable") {
+    CHECK_THAT(refused(fixture("needs-cuda")).hint,
+               ContainsSubstring("pluggable:lib=" + fixture("needs-cuda") + ","));
+    CHECK_THAT(refused(fixture("needs-absent")).hint, !ContainsSubstring("pluggable"));
+}
+
 TEST_CASE("a path that the dynamic linker would rewrite is refused") {
     Folder folder;
     folder.folder("$LIB");
