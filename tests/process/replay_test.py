@@ -6,7 +6,7 @@ import tempfile
 import time
 import unittest
 
-from emm_program import ACROSS_THREADS, ERROR_KEYS, PAIR_OF_BLOCKS, Trace, answer, fixture, run
+from emm_program import ACROSS_THREADS, ERROR_KEYS, FIXTURES, PAIR_OF_BLOCKS, Trace, answer, fixture, run
 
 RESULT_KEYS = ["plugin", "events", "failed", "peak_live_bytes", "peak_reserved_bytes", "leaked",
                "early_handovers", "driver_calls", "driver_calls_second_half", "ns_per_event"]
@@ -30,6 +30,18 @@ class Replay(unittest.TestCase):
             self.assertEqual((result["leaked"], result["early_handovers"]), (0, 0))
             self.assertEqual(result["peak_live_bytes"], 5000)
             self.assertGreaterEqual(result["peak_reserved_bytes"], 5000)
+
+    def test_spilled_memory_is_reserved_too(self):
+        rows = [f"0,0,alloc,{i},{1 << 20}" for i in range(14)]
+        with Trace(rows) as trace:
+            result = answer("replay", trace, "--plugin", "pool:max=8MiB,spill=64MiB")["results"][0]
+        self.assertGreaterEqual(result["peak_reserved_bytes"], 14 << 20)
+
+    def test_what_a_library_of_others_reserves_is_not_known(self):
+        with Trace(PAIR_OF_BLOCKS) as trace:
+            spec = f"pluggable:lib={FIXTURES}/libplain-pair.so,alloc=my_alloc,free=my_free"
+            self.assertIsNone(answer("replay", trace, "--plugin", spec)["results"][0]["peak_reserved_bytes"])
+            self.assertRegex(run("replay", trace, "--plugin", spec).stdout, r"4\.88 KiB +- +- ")
 
     def test_driver_calls_are_those_of_the_plugin_and_not_of_the_tool(self):
         with Trace(PAIR_OF_BLOCKS) as trace:

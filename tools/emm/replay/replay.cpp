@@ -133,15 +133,16 @@ std::string figure(const Json &object, const char *key) {
 }
 
 std::string bytes(const Json &object, const char *key) {
-    return in_bytes(object.at(key).get<uint64_t>());
+    const Json &value = object.at(key);
+    return value.is_null() ? "-" : in_bytes(value.get<uint64_t>());
 }
 
-// None if an allocation failed: what is live is the trace's.
+// None if an allocation failed, as what is live is the trace's, or if the plugin does not tell.
 std::string ratio(const Json &result) {
-    const bool is_whole = result.at("failed").get<uint64_t>() == 0;
+    const Json &reserved = result.at("peak_reserved_bytes");
+    const bool is_whole = result.at("failed").get<uint64_t>() == 0 && !reserved.is_null();
     const auto live = result.at("peak_live_bytes").get<double>();
-    const auto reserved = result.at("peak_reserved_bytes").get<double>();
-    return is_whole && live > 0 ? fmt::format("{:.3f}", reserved / live) : "-";
+    return is_whole && live > 0 ? fmt::format("{:.3f}", reserved.get<double>() / live) : "-";
 }
 
 uint64_t all_calls(const Json &calls) {
