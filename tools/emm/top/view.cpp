@@ -24,6 +24,15 @@ std::string spilled_text(const Row &row) {
     return bytes == 0 ? "" : in_bytes(bytes);
 }
 
+bool is_paused(const Row &row) {
+    return figure_of<&emm_stats::paused_bytes>(row) > 0;
+}
+
+// Of a pool that is paused, the copy of what it held.
+std::string host_text(const Row &row) {
+    return is_paused(row) ? figure_text<&emm_stats::host_reserved_bytes>(row) : "";
+}
+
 Account account_of(const Row &row) {
     return row.context ? row.context->account : Account();
 }
@@ -104,9 +113,8 @@ std::string device_text(const Row &row) {
         return "-";
     }
     const std::string &pool = row.context->pool;
-    const bool is_paused = row.context->stats && row.context->stats->paused_bytes > 0;
     return fmt::format("{}{}{}{}", row.context->device, pool.empty() ? "" : " ", pool,
-                       is_paused ? " paused" : "");
+                       is_paused(row) ? " paused" : "");
 }
 
 std::string pid_text(const Row &row) {
@@ -163,6 +171,7 @@ constexpr Description descriptions[] = {
     figure<&emm_stats::reserved_bytes>("reserved", "RESERVED", 1),
     figure<&emm_stats::peak_reserved_bytes>("peak", "PEAK", 5),
     {"spilled", "SPILLED", 0, 13, spilled_text, from_largest<figure_of<&emm_stats::spilled_bytes>>},
+    {"host", "HOST", 0, 14, host_text, from_largest<figure_of<&emm_stats::host_reserved_bytes>>},
     {"limit", "LIMIT", 0, 10, limit_text, from_largest<limit_of>},
     {"free", "FREE", 0, 9, free_text, from_largest<free_of>},
     {"group", "GROUP", 8, 12, group_text, from_smallest<group_text>},

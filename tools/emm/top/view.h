@@ -19,6 +19,7 @@ enum class Column {
     reserved,
     peak,
     spilled,
+    host,
     limit,
     free,
     group,

@@ -91,9 +91,12 @@ TEST_CASE("a pool that is paused says so beside its name") {
     processes[0].contexts[0].stats->paused_bytes = 1;
     processes[1].contexts[0].pool = "kv-cache";
     processes[1].contexts[0].stats->paused_bytes = 2 << 20;
+    processes[1].contexts[0].stats->host_reserved_bytes = 7 << 20;
     const std::string text = table_text(processes, Column::pid, {}, false);
     CHECK(text.find(" 0 paused ") != std::string::npos);
     CHECK(text.find(" 0 kv-cache paused ") != std::string::npos);
+    CHECK(text.find("HOST") != std::string::npos);
+    CHECK(text.find(" 7.0 MiB ") != std::string::npos);
 }
 
 TEST_CASE("rows are sorted by any column, numbers from the largest on") {
@@ -120,7 +123,7 @@ TEST_CASE("rows are sorted by any column, numbers from the largest on") {
 
 TEST_CASE("the next column after the last is the first") {
     Column column = Column::pid;
-    for (int i = 0; i < 15; ++i) {
+    for (int i = 0; i < 16; ++i) {
         column = next_column(column);
     }
     CHECK(column == Column::pid);
