@@ -64,9 +64,10 @@ static int fails(emm_manager *self, size_t size) {
 }
 
 static emm_status check_options(const emm_host *host, const char *const *option_texts) {
-    return strtod(emm_option_text(options, option_texts, "share"), NULL) > 1
-               ? host->fail(EMM_E_PLUGIN_SPEC, 0, "option share: expected 0 to 1, found more")
-               : EMM_OK;
+    const char *const share = emm_option_text(options, option_texts, "share");
+    return strtod(share, NULL) > 1 ? emm_failf(host, EMM_E_PLUGIN_SPEC, 0,
+                                               "option share: expected 0 to 1, found %.40s", share)
+                                   : EMM_OK;
 }
 
 static emm_status create(const emm_host *host, const emm_context_info *info,

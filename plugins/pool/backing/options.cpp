@@ -17,8 +17,8 @@ const emm_option option_list[] = {
     {"initial", "0", "Device memory to take at once, before the first request.", EMM_OPTION_SIZE,
      0},
     {"spill", "0",
-     "With growth=vmm, the most host memory to take in place of device memory once the device, its "
-     "limit (EMM_LIMIT) or max has no more: at ordinary addresses, and slower.",
+     "With growth=vmm, the most host memory, at least 2MiB, to take in place of device memory once "
+     "the device, its limit (EMM_LIMIT) or max has no more: at ordinary addresses, and slower.",
      EMM_OPTION_SIZE, 0},
     {"release_threshold", nullptr,
      "Idle memory beyond this goes back to the driver as it is freed; unless given, only a trim or "
@@ -121,8 +121,11 @@ Options::Options(const char *const *texts) {
     expect_at_least(texts, "spill", least_limit, spill > 0 ? spill : least_limit);
     if (spill > 0 && growth == Growth::segments) {
         throw PluginError(EMM_E_PLUGIN_SPEC, 0,
-                          "pool: option spill: expected growth=vmm, found growth=segment or "
-                          "ipc=dedicated, whose memory cuMemAlloc takes from the device");
+                          dedicated
+                              ? "pool: option spill: expected growth=vmm, found ipc=dedicated, "
+                                "whose memory cuMemAlloc takes from the device"
+                              : "pool: option spill: expected growth=vmm, found "
+                                "growth=segment, whose memory cuMemAlloc takes from the device");
     }
     for (size_t i = 0; option_list[i].name; i++) {
         texts_.push_back(texts[i] ? std::optional<std::string>(texts[i]) : std::nullopt);

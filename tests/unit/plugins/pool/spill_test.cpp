@@ -280,7 +280,9 @@ TEST_CASE("spill: a request fails alone where a call for host memory fails") {
 TEST_CASE("spill: it needs growth=vmm and two MiB at least") {
     CHECK(check_options("spill=2MiB") == EMM_OK);
     CHECK(check_options("spill=8GiB,growth=segment") == EMM_E_PLUGIN_SPEC);
-    CHECK_THAT(last_failure().text, ContainsSubstring("expected growth=vmm"));
+    CHECK_THAT(last_failure().text,
+               ContainsSubstring("expected growth=vmm, found growth=segment,"));
     CHECK(check_options("spill=8GiB,ipc=dedicated") == EMM_E_PLUGIN_SPEC);
+    CHECK_THAT(last_failure().text, ContainsSubstring("expected growth=vmm, found ipc=dedicated,"));
     CHECK(check_options("spill=1MiB") == EMM_E_PLUGIN_SPEC);
 }
