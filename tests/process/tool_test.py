@@ -31,7 +31,7 @@ class Info(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             pathlib.Path(folder, "libemm-text.so").write_text("no library")
             info, told = answer("info", EMM_PLUGIN_PATH=folder), run("info", EMM_PLUGIN_PATH=folder)
-        text = {"name": "text", "path": folder + "/libemm-text.so", "description": None}
+        text = {"name": "text", "path": folder + "/libemm-text.so", "description": None, "layer": None}
         self.assertEqual((info["plugins"][0], told.stderr), (text, ""))
         self.assertRegex(told.stdout, r"(?m)^  text +-\n +/.*\n  async +\w.*\n +/")
 
@@ -67,6 +67,14 @@ class Info(unittest.TestCase):
     def test_a_layer_that_is_found_is_described_as_a_plugin_is(self):
         found = {plugin["name"]: plugin["description"] for plugin in answer("info")["plugins"]}
         self.assertEqual(found["count"], "Counts requests and frees of device memory")
+        layers = {plugin["name"] for plugin in answer("info")["plugins"] if plugin["layer"]}
+        self.assertEqual(layers - {"sanitize"}, {"count", "fault", "guard"})
+        self.assertRegex(run("info").stdout, r"(?m)^  count +layer: Counts requests")
+
+    def test_of_a_list_the_first_that_loads_is_described(self):
+        told = answer("info", "nosuch;count+async;pool")["plugin"]
+        self.assertEqual((told["name"], [layer["name"] for layer in told["layers"]], told["selected_by"]),
+                         ("async", ["count"], "argument"))
 
     def test_a_layer_in_a_plugins_place_is_told_so_in_one_sentence(self):
         self.assertIn("libemm-count.so: it is a layer: expected a plugin, found a layer;", run("info", "count").stderr)

@@ -90,7 +90,7 @@ class Help(unittest.TestCase):
                 (["top", "--dump", "x"], "top: --dump: expected a whole number from 1 to "),
                 (["check", "pool", "--jobs", "-1"], "check: --jobs: expected a whole number from 1 to 1024, found '-1'"),
                 (["report", "x.csv", "--compare", "pool"], "report: --compare: expected SPEC SPEC..., found 1"),
-                (["info", "pool;async"], "info: expected one plugin, found a list, 'pool;async'")):
+                (["check", "pool;async"], "check: expected one plugin, found a list, 'pool;async'")):
             done = run(*arguments)
             self.assertEqual((done.returncode, done.stdout), (2, ""), arguments)
             self.assertIn(said, done.stderr)

@@ -46,7 +46,6 @@ Command info_command(CLI::App &app) {
                  "driver is shown and is no "
                  "failure;\na plugin that does not load is one (exit status 1).");
     return {info, [options] {
-                expect_one_plugin("info", options->spec);
                 make_paths_absolute(options->spec);
                 return run_info(*options);
             }};

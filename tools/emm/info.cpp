@@ -66,8 +66,8 @@ Json describe_options(const emm_plugin_info &info) {
 
 emm_plugin_info find_plugin(const std::string &spec) {
     auto info = sized<emm_plugin_info>();
-    require(spec.empty() ? emm_get_plugin(&info) : emm_probe_plugin(spec.c_str(), &info),
-            "resolve");
+    const bool is_in_force = spec.empty() || is_list(spec); // ask_child() has seen to it
+    require(is_in_force ? emm_get_plugin(&info) : emm_probe_plugin(spec.c_str(), &info), "resolve");
     return info;
 }
 
@@ -96,14 +96,15 @@ Json describe_plugin(const std::string &spec, const emm_plugin_info &info) {
 }
 
 // A plugin's, or a layer's, which emm loads over a plugin only.
-std::string description_of(const std::string &name, const std::string &path) {
+Json describe_file(const std::string &name, const std::string &path) {
     auto info = sized<emm_plugin_info>();
     if (emm_probe_plugin(loader::encode(path).c_str(), &info) >= EMM_OK) {
-        return info.description;
+        return {{"description", or_null(info.description)}, {"layer", false}};
     }
     require(emm_probe_plugin((loader::encode(name) + "+passthrough").c_str(), &info), "resolve");
     const std::filesystem::path found = info.layers[0]->path;
-    return std::filesystem::equivalent(found, path) ? info.layers[0]->description : "";
+    const bool is_it = std::filesystem::equivalent(found, path);
+    return {{"description", or_null(is_it ? info.layers[0]->description : "")}, {"layer", true}};
 }
 
 Json find_plugins() {
@@ -281,7 +282,8 @@ std::string group_text(const Json &group) {
 std::string found_text(const Json &plugins) {
     std::string text = "plugins found\n";
     for (const Json &plugin : plugins) {
-        text += fmt::format("  {:<12} {}\n  {:<12} {}\n", text_at(plugin, "name"),
+        const char *const mark = plugin.at("layer") == true ? "layer: " : "";
+        text += fmt::format("  {:<12} {}{}\n  {:<12} {}\n", text_at(plugin, "name"), mark,
                             text_at(plugin, "description"), "", text_at(plugin, "path"));
     }
     return plugins.empty() ? "plugins found: none\n" : text;
@@ -310,7 +312,9 @@ Json ask_child(const InfoOptions &options) {
     const std::string name = options.spec.empty() ? "the plugin in force" : options.spec;
     Progress progress;
     progress.show("loading " + name);
-    Child child(name, {{"job", "info"}, {"spec", options.spec}}, {}, {options.limit});
+    const Changes chosen =
+        is_list(options.spec) ? Changes{{"EMM_PLUGIN", options.spec}} : Changes();
+    Child child(name, {{"job", "info"}, {"spec", options.spec}}, chosen, {options.limit});
     Json answer;
     try {
         answer = child.receive();
@@ -334,7 +338,7 @@ void describe_found(Json &plugins, double limit) {
                         {limit, nowhere ? fileno(nowhere.get()) : STDERR_FILENO});
             plugin.update(child.receive());
         } catch (const Failure &) {
-            plugin["description"] = Json(); // `emm info NAME` tells why
+            plugin["description"] = plugin["layer"] = Json(); // `emm info NAME` tells why
         }
     }
 }
@@ -342,8 +346,8 @@ void describe_found(Json &plugins, double limit) {
 } // namespace
 
 void run_describe_job(const Json &job, Parent &parent) {
-    parent.send({{"description", description_of(job.at("name").get<std::string>(),
-                                                job.at("path").get<std::string>())}});
+    parent.send(
+        describe_file(job.at("name").get<std::string>(), job.at("path").get<std::string>()));
 }
 
 void run_info_job(const Json &job, Parent &parent) {

@@ -45,8 +45,7 @@ emm_deviceptr Hosted::alloc(size_t size, emm_stream stream) const {
 
 void Hosted::skip_if_limited(emm_status status) const {
     size_t free = 0, total = 0;
-    if (status == EMM_E_OUT_OF_MEMORY &&
-        emm_get_memory_info(context_, &free, &total) >= EMM_OK) {
+    if (status == EMM_E_OUT_OF_MEMORY && emm_get_memory_info(context_, &free, &total) >= EMM_OK) {
         skip_below_limit(status, total);
     }
 }
