@@ -127,6 +127,7 @@ class Calls(unittest.TestCase):
         emm.check(emm.lib.emm_memalloc(context, 4096, emm.UNORDERED, ctypes.byref(ptr)))
         self.assertEqual(ptr.value % 256, 0)
         self.assertEqual(emm.stats(context).live_bytes, 4096)
+        self.assertRegex(repr(emm.stats(context)), r"^Stats\(live_bytes=4096, live_count=1, .*spilled_bytes=0\)$")
         emm.check(emm.lib.emm_memfree(context, ptr, 4096, emm.UNORDERED))
         free, total = emm.memory_info(context)
         self.assertLessEqual(free, total)

@@ -17,6 +17,11 @@ class Sized(Structure):
     def __init__(self, **values):
         super().__init__(struct_size=sizeof(self), **values)
 
+    def __repr__(self):
+        told = [f"{name}={getattr(self, name)!r}" for name, *_ in self._fields_
+                if name not in ("struct_size", "reserved")]
+        return f"{type(self).__name__}({', '.join(told)})"
+
 
 class LastError(Structure):
     _fields_ = [("struct_size", c_uint32), ("code", c_int32), ("driver_result", c_int32),
