@@ -163,11 +163,11 @@ std::string live_above(emm_context &context) {
         return "";
     }
     const uint64_t live = stats.live_bytes - std::min(stats.live_bytes, stats.spilled_bytes);
-    return live > total ? fmt::format("{} of {} are live, {} above its limit, which holds for new "
-                                      "requests",
-                                      observe::bytes_text(live), context,
-                                      observe::bytes_text(live - total))
-                        : "";
+    return live > total
+               ? fmt::format("{} of {} are live, {} above its limit, which holds for new "
+                             "requests",
+                             observe::bytes_text(live), context, observe::bytes_text(live - total))
+               : "";
 }
 
 } // namespace

@@ -137,7 +137,8 @@ protected:
         }
     }
 
-    // Frees what a deferred section has put off. It waits for the device, and invalidates no capture.
+    // Frees what a deferred section has put off. It waits for the device, and invalidates no
+    // capture.
     void release_after_section() noexcept {
         if (holds_frees() || !has_postponed_ || !is_alive()) {
             return;
