@@ -1,9 +1,11 @@
 // Steps with another process, which exports memory, opens what is exported to it, and dies.
 #include "world.h"
 
+#include <algorithm>
 #include <csignal>
 #include <cstring>
 #include <fcntl.h>
+#include <initializer_list>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -64,6 +66,7 @@ struct Peer {
         if (failed) {
             throw Wrong("no peer");
         }
+        close(std::exchange(answers.fds[1], -1)); // so that the peer's end is the answers' end
     }
     ~Peer() { kill(); }
     void kill() {
@@ -73,10 +76,11 @@ struct Peer {
         }
     }
     // Throws if it has ended, or fails otherwise than it may.
-    Answer ask(const Request &request, emm_status may_be = EMM_OK) const {
+    Answer ask(const Request &request, std::initializer_list<emm_status> may_be = {}) const {
         Answer answer;
         if (!send(requests.fds[1], request) || !receive(answers.fds[0], answer) ||
-            (answer.status < EMM_OK && answer.status != may_be)) {
+            (answer.status < EMM_OK &&
+             std::count(may_be.begin(), may_be.end(), answer.status) == 0)) {
             throw Wrong("the peer has failed: " + std::to_string(answer.status));
         }
         return answer;
@@ -98,11 +102,13 @@ int run_peer() {
             emm_memory *memory = nullptr; // kept
             emm_memory_info made = {};
             made.struct_size = sizeof made;
-            check(emm_memory_alloc(context, request.size, EMM_STREAM_LEGACY, &memory), "memory");
-            check(emm_memory_get_info(memory, &made), "emm_memory_get_info");
-            write_ends(driver, Ends(made.ptr, request.size), request.pattern, nullptr);
-            ::check(driver.cuCtxSynchronize(), "cuCtxSynchronize");
-            answer.status = emm_memory_export(memory, &answer.handle);
+            answer.status = emm_memory_alloc(context, request.size, EMM_STREAM_LEGACY, &memory);
+            if (answer.status >= EMM_OK) {
+                check(emm_memory_get_info(memory, &made), "emm_memory_get_info");
+                write_ends(driver, Ends(made.ptr, request.size), request.pattern, nullptr);
+                ::check(driver.cuCtxSynchronize(), "cuCtxSynchronize");
+                answer.status = emm_memory_export(memory, &answer.handle);
+            }
         } else if (request.what == Request::to_end_export) {
             answer.status = emm_release_ipc_handle(context, &request.handle);
         } else {
@@ -132,8 +138,9 @@ void ask_for_export(World &world) {
     auto offer = std::make_shared<Offer>();
     offer->size = world.chance.size();
     offer->pattern = world.next_pattern();
-    const Answer answer = peer_of(world).ask({Request::to_export, offer->size, offer->pattern, {}},
-                                             EMM_E_NOT_SUPPORTED);
+    const Answer answer = peer_of(world).ask(
+        {Request::to_export, offer->size, offer->pattern, {}},
+        {EMM_E_NOT_SUPPORTED, world.settings.tight ? EMM_E_OUT_OF_MEMORY : EMM_E_NOT_SUPPORTED});
     if (answer.status >= EMM_OK) {
         offer->handle = answer.handle;
         world.offers.push_back(offer);
