@@ -9,7 +9,7 @@
 
 namespace emm::run {
 
-constinit thread_local OwnPools::Latest OwnPools::latest_;
+[[gnu::tls_model("initial-exec")]] constinit thread_local OwnPools::Latest OwnPools::latest_;
 
 // --- what decides --------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ Server *the_server = nullptr;
 
 Entries driver_entries;
 
-constinit thread_local int Turn::depth_ = 0;
+[[gnu::tls_model("initial-exec")]] constinit thread_local int Turn::depth_ = 0;
 bool Turn::is_forked_child_ = false;
 
 void Turn::watch_forks() {

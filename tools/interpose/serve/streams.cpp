@@ -14,7 +14,7 @@ uint64_t thread_number() {
 
 } // namespace
 
-constinit thread_local Streams::Latest Streams::latest_;
+[[gnu::tls_model("initial-exec")]] constinit thread_local Streams::Latest Streams::latest_;
 
 // A stream that emm does not know is served too, at a higher cost.
 void Streams::made(CUstream stream, CUcontext in) {
