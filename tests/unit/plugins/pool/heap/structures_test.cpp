@@ -287,6 +287,11 @@ TEST_CASE("random traffic: the heap gives only what the naive model allows, and 
                 heap.complete(pool, tag);
             }
             REQUIRE(heap.fault() == "");
+            uint64_t taken = 0;
+            for (const Block *block : live) {
+                taken += block->size;
+            }
+            REQUIRE(heap.idle_in(Zone::large) + heap.quarantined() + taken == size);
         }
         for (Block *block : live) {
             heap.give(*block, a);
