@@ -72,10 +72,10 @@ public:
     uint64_t taken() const { return memory_.counts.taken(); }
 
     // --- idle ---
-    uint64_t pending() const;      // freed, and of no use to an ordinary request yet
-    uint64_t cached() const;       // neither taken nor pending
+    uint64_t pending() const;          // freed, and of no use to an ordinary request yet
+    uint64_t cached() const;           // neither taken nor pending
     uint64_t cached_of_device() const; // of that: with growth=vmm, spilled pages are left out
-    uint64_t idle_at_most() const; // if all that is not in use could be had as one
+    uint64_t idle_at_most() const;     // if all that is not in use could be had as one
     // How much may be idle: up to release_threshold, and no more than `max` leaves, which may have
     // become less than what is held.
     bool may_be_too_idle() const {
