@@ -173,7 +173,7 @@ class HostileNames(Files):
 
     def test_a_specification_with_control_characters_is_refused_in_one_line(self):
         alone = self.TEXT.replace(";", "")
-        self.assert_told(2, "info", self.TEXT)  # a list
+        self.assert_told(1, "info", self.TEXT)  # a list
         self.assert_told(1, "info", alone)
         self.assert_told(1, "info", "pool:max=" + alone)
 
