@@ -55,9 +55,9 @@ def plugins(*specs, **environment):
     return (Way("natively", "", more), *(Way(spec, spec, more) for spec in specs))
 
 
-def limited(*specs):
-    """On each of these plugins, on a device of 8 GiB."""
-    return tuple(Way(f"{spec}, --limit 8GiB", spec, options=("--limit", "8GiB")) for spec in specs)
+def limited(*specs, limit="8GiB"):
+    """On each of these plugins, on a device of that size."""
+    return tuple(Way(f"{spec}, --limit {limit}", spec, options=("--limit", limit)) for spec in specs)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,12 +135,13 @@ def programs(folder):
           for library, needs in (("torch", "torch"), ("torch-expandable", "torch"), ("jax", "jax"), ("cupy", "cupy"),
                                  ("rmm-async", "rmm"), ("cuda.core-pool", "cuda"), ("cuda.core-virtual", "cuda"))),
         *(Program(f"{library} within a limit", command,
-                  (Way("natively", "", variables), dataclasses.replace(*limited("pool"), environment=variables)), needs, times=5)
-          for library, command, needs, variables in (
-              ("jax", script("jax_training.py"), "jax", ()),
-              ("torch-expandable", script("torch_training.py"), "torch",
+                  (Way("natively", "", variables),
+                   dataclasses.replace(*limited("pool", limit=limit), environment=variables)), needs, times=5)
+          for library, command, needs, limit, variables in (
+              ("jax", script("jax_training.py", "4096", "300"), "jax", "8GiB", ()),
+              ("torch-expandable", script("torch_training.py"), "torch", "24GiB",
                (("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"),)),
-              *((library, script("pools_computing.py", library), "cupy", ())
+              *((library, script("pools_computing.py", library), "cupy", "8GiB", ())
                 for library in ("rmm-async", "cuda.core-pool", "cuda.core-virtual")))),
         Program("out of memory", script("out_of_memory.py", str(folder / "report.log")),
                 (Way("pool, tracked", "pool", (("EMM_LOG", f"error:{folder / 'report.log'}"),),

@@ -1,7 +1,8 @@
-"""jax_training.py: a training loop of JAX. Which allocator it has, XLA_PYTHON_CLIENT_ALLOCATOR says."""
+"""jax_training.py [WIDTH STEPS]: a training loop of JAX. Which allocator it has, XLA_PYTHON_CLIENT_ALLOCATOR says."""
 import ctypes
 import hashlib
 import os
+import sys
 import time
 
 os.environ.setdefault("XLA_FLAGS", "--xla_gpu_deterministic_ops=true --xla_gpu_autotune_level=0")
@@ -11,7 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-WARM, STEPS = 20, 2000
+WARM = 20
+WIDTH, STEPS = map(int, sys.argv[1:]) if len(sys.argv) == 3 else (1024, 2000)
 
 
 def loss_of(weights, inputs):
@@ -47,8 +49,8 @@ def print_calls():
 
 def main():
     rng = np.random.default_rng(0)
-    weights = [jnp.asarray(rng.standard_normal((1024, 1024), np.float32) * 0.03) for _ in range(8)]
-    batches = [rng.standard_normal((int(size), 1024), np.float32) for size in rng.choice([64, 128, 192, 256], 16)]
+    weights = [jnp.asarray(rng.standard_normal((WIDTH, WIDTH), np.float32) * 0.03) for _ in range(8)]
+    batches = [rng.standard_normal((int(size), WIDTH), np.float32) for size in rng.choice([64, 128, 192, 256], 16)]
     losses, begin = [], 0.0
     for number in range(WARM + STEPS):
         if number == WARM:

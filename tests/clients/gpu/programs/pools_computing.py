@@ -9,7 +9,8 @@ import time
 
 import cupy
 
-WARM, ROUNDS, LIVE = 50, 2000, 32
+WARM, ROUNDS, LIVE = 50, 4000, 16
+MIB = 1 << 18  # numbers of 4 bytes
 
 
 def maker(library):
@@ -34,7 +35,7 @@ def main():
         if number == WARM:
             cupy.cuda.Device().synchronize()
             begin = time.perf_counter()
-        count = chance.randrange(1 << 10, 1 << 20)
+        count = chance.randrange(64 * MIB, 256 * MIB)
         buffer = make(count * 4)
         memory = cupy.cuda.UnownedMemory(address(buffer), count * 4, buffer)
         array = cupy.ndarray(count, cupy.float32, cupy.cuda.MemoryPointer(memory, 0))
