@@ -136,7 +136,7 @@ class Options(Programs):
             with self.subTest(options=options):
                 done = self.end(self.start_case("torch", options))
                 self.assertEqual((done.returncode, json.loads(done.stdout)["result"]), (0, LIBRARY_FAILED))
-                self.assertEqual(done.stderr, "emm run: EMM_RUN: expected sync-free, zero, no-children and "
+                self.assertEqual(done.stderr, "emm run: EMM_RUN: expected sync-free, zero, pausable, no-children and "
                                               "release=torch+cupy, separated by commas, found "
                                               f"'{found}'\n")
 

@@ -230,6 +230,8 @@ Command run_command(CLI::App &app, const std::vector<std::string> &program,
     option(run, "--track SPEC", options->track,
            "keep who asked for each live allocation, as EMM_TRACK does: module or\n"
            "stack, with :sample=1/N for one of N; told when memory runs out");
+    run->add_flag("--pausable", options->pausable,
+                  "emm pause and emm resume take the program's memory and bring it back");
     run->add_flag("--audit", options->audit,
                   "also for a program that opens the driver by its absolute path");
     run->add_flag("--no-children", options->no_children,

@@ -77,6 +77,7 @@ struct RunOptions {
     std::optional<std::string> release; // whose caches give back, separated by commas
     bool sync_free = false;
     bool zero = false;
+    bool pausable = false;
     bool no_children = false;
     bool audit = false;
     bool print_env = false;

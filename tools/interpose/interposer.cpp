@@ -5,6 +5,8 @@
 #include "binding.h"
 #include "bypass.h"
 #include "environment.h"
+#include "held.h"
+#include "hold.h"
 #include "library_file.h"
 #include "proc_address.h"
 #include "say.h"
@@ -73,10 +75,48 @@ size_t index_of(const char *name) {
     return index;
 }
 
+// --- what is held while the process is paused
+// -----------------------------------------------------
+
+bool is_pausable = false;  // as the process was started
+Entry *exported = nullptr; // the driver's own of those that are held, by their places; then only
+
+// Before the program has a thread of its own.
+__attribute__((constructor)) void start_hold() {
+    if (has_option(getenv("EMM_RUN"), "pausable") && hold::start()) {
+        exported = static_cast<Entry *>(calloc(held_count(), sizeof *exported));
+        is_pausable = exported != nullptr;
+    }
+}
+
+size_t held_if_pausable(const char *symbol) {
+    return is_pausable ? held_by_symbol(symbol) : held_count();
+}
+
+// The entry's target, or what is behind the wrapper that is its target.
+void set_entry(size_t index, Entry entry) {
+    const size_t held = held_if_pausable(names[index]);
+    if (held != held_count()) {
+        set_behind(held, entry);
+        entry = wrapper_of(held);
+    }
+    __atomic_store_n(&emm_run_targets[index], entry, __ATOMIC_RELEASE);
+}
+
+// The wrapper of what the driver has found, if that is held. It gives what it exports.
+void *wrapped(void *found) {
+    for (size_t held = 0; is_pausable && held < held_count(); held++) {
+        if (reinterpret_cast<void *>(exported[held]) == found) {
+            return reinterpret_cast<void *>(wrapper_of(held));
+        }
+    }
+    return found;
+}
+
 void set_target(Served served, Entry entry) {
     const size_t index = index_of(symbol_of(served));
     if (index < entry_count && entry) {
-        __atomic_store_n(&emm_run_targets[index], entry, __ATOMIC_RELEASE);
+        set_entry(index, entry);
     }
 }
 
@@ -175,8 +215,10 @@ bool open_driver() {
 // What the driver has found, or the entry that is served in its place.
 void replace(const char *name, void **found, int version, uint64_t flags) {
     const Served served = served_by_name(name, version, (flags & per_thread_flag) != 0);
-    if (served != served_count && found && *found) {
-        *found = reinterpret_cast<void *>(emm_run_entries[index_of(symbol_of(served))]);
+    if (found && *found) {
+        *found = served != served_count
+                     ? reinterpret_cast<void *>(emm_run_entries[index_of(symbol_of(served))])
+                     : wrapped(*found);
     }
 }
 
@@ -209,7 +251,8 @@ TellFigures tell_figures = nullptr; // once a plugin serves
 bool start_serving() {
     const auto serve = reinterpret_cast<Serve>(find_in_serving(serve_name));
     Entries entries = {};
-    if (!serve || !serve(&driver, &entries, problem, sizeof problem)) {
+    if (!serve ||
+        !serve(&driver, &entries, is_pausable ? &hold::calls : nullptr, problem, sizeof problem)) {
         return false;
     }
     __atomic_store_n(&tell_figures, reinterpret_cast<TellFigures>(find_in_serving(figures_name)),
@@ -272,7 +315,11 @@ void bind_all() {
     for (size_t i = 0; i < entry_count; i++) {
         const auto found = opened ? reinterpret_cast<Entry>(dlsym(library, names[i])) : nullptr;
         const auto missing = reinterpret_cast<Entry>(opened ? &have_no_such_entry : &have_none);
-        __atomic_store_n(&emm_run_targets[i], found ? found : missing, __ATOMIC_RELEASE);
+        const size_t held = held_if_pausable(names[i]);
+        if (held != held_count()) {
+            exported[held] = found;
+        }
+        set_entry(i, found ? found : missing);
         const Served served = served_by_symbol(names[i]);
         if (served != served_count) {
             driver.at[served] = found;

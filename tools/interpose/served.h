@@ -4,6 +4,7 @@
 #pragma once
 
 #include <stddef.h>
+#include <stdint.h>
 
 namespace emm::run {
 
@@ -23,10 +24,22 @@ struct Entries {
     Entry at[served_count];
 };
 
+// How the program's calls of the entries in held.txt are held (hold.h).
+struct HoldCalls {
+    bool (*begin_own)();            // the calling thread's own calls are not, until end_own; false:
+    void (*end_own)();              //   no memory
+    bool (*close)(int64_t timeout); // nanoseconds; within begin_own. False: a call goes on after
+                                    //   that time, and none is held
+    void (*open)();
+    void (*end)(); // the process ends: calls that are held fail
+};
+
 // What libemm-run exports as `emm_run_serve`: loads the plugin, takes the driver's own entries and
-// gives those that take their place; NULL leaves an entry to the driver. False: `ret_problem` has
-// one sentence, cut to `size` bytes.
-using Serve = bool (*)(const Entries *driver, Entries *ret_serving, char *ret_problem, size_t size);
+// gives those that take their place; NULL leaves an entry to the driver. `hold` is NULL in a
+// process that was not started with --pausable. False: `ret_problem` has one sentence, cut to
+// `size` bytes.
+using Serve = bool (*)(const Entries *driver, Entries *ret_serving, const HoldCalls *hold,
+                       char *ret_problem, size_t size);
 constexpr const char serve_name[] = "emm_run_serve";
 
 // libemm-run exports this as `emm_run_check_driver`. It says whether the driver at the absolute

@@ -33,6 +33,7 @@ std::optional<std::string> interposer_options(const RunOptions &options) {
     std::vector<std::string> names;
     for (const auto &[name, is_set] : {std::pair("sync-free", options.sync_free),
                                        {"zero", options.zero},
+                                       {"pausable", options.pausable},
                                        {"no-children", options.no_children}}) {
         if (is_set) {
             names.push_back(name);

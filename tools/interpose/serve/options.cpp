@@ -34,7 +34,7 @@ bool read_option(std::string_view item, Options &options) {
     } else if (item.substr(0, release.size()) == release) {
         return read_caches(item.substr(release.size()), options.release);
     } else {
-        return item == "no-children"; // the interposer's
+        return item == "no-children" || item == "pausable"; // the interposer's
     }
     return true;
 }
@@ -46,8 +46,8 @@ bool read_options(const char *text, Options &ret_options, std::string &ret_probl
     for (size_t begin = list.empty() ? list.npos : 0; begin != list.npos;) {
         const std::string_view item = take_item(list, ',', begin);
         if (!read_option(item, ret_options)) {
-            ret_problem = "EMM_RUN: expected sync-free, zero, no-children and release=torch+cupy, "
-                          "separated by commas, found '" +
+            ret_problem = "EMM_RUN: expected sync-free, zero, pausable, no-children and "
+                          "release=torch+cupy, separated by commas, found '" +
                           std::string(item.substr(0, 100)) + "'";
             return false;
         }

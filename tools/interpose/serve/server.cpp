@@ -25,7 +25,8 @@ bool fail(char *ret_problem, size_t size) {
     return false;
 }
 
-bool start(const Entries *driver, Entries *ret_serving, char *ret_problem, size_t size) {
+bool start(const Entries *driver, Entries *ret_serving, const HoldCalls *hold, char *ret_problem,
+           size_t size) {
     driver_entries = *driver;
     Options options;
     std::string problem;
@@ -164,10 +165,10 @@ bool Server::end_context(CUcontext context) {
 } // namespace emm::run
 
 extern "C" __attribute__((visibility("default"))) bool
-emm_run_serve(const emm::run::Entries *driver, emm::run::Entries *ret_serving, char *ret_problem,
-              size_t size) {
+emm_run_serve(const emm::run::Entries *driver, emm::run::Entries *ret_serving,
+              const emm::run::HoldCalls *hold, char *ret_problem, size_t size) {
     try {
-        return emm::run::start(driver, ret_serving, ret_problem, size);
+        return emm::run::start(driver, ret_serving, hold, ret_problem, size);
     } catch (const std::bad_alloc &) {
         std::snprintf(ret_problem, size, "no host memory to serve the program with");
         return false;

@@ -76,8 +76,8 @@ TEST_CASE("EMM_RUN has the options of this run, and is unset without any") {
     options.zero = true;
     CHECK(environment_after({{"EMM_RUN", "sync-free"}}, options).at("EMM_RUN") == "zero");
     CHECK(environment_after({{"EMM_RUN", "sync-free"}}).count("EMM_RUN") == 0);
-    options.sync_free = options.no_children = true;
-    CHECK(environment_after({}, options).at("EMM_RUN") == "sync-free,zero,no-children");
+    options.sync_free = options.pausable = options.no_children = true;
+    CHECK(environment_after({}, options).at("EMM_RUN") == "sync-free,zero,pausable,no-children");
 }
 
 TEST_CASE("caches that give back are one option of EMM_RUN") {

@@ -22,7 +22,8 @@ std::string problem_of(const char *text) {
 }
 
 std::string found(const std::string &item) {
-    return "EMM_RUN: expected sync-free, zero, no-children and release=torch+cupy, separated by "
+    return "EMM_RUN: expected sync-free, zero, pausable, no-children and release=torch+cupy, "
+           "separated by "
            "commas, found '" +
            item + "'";
 }
@@ -30,7 +31,7 @@ std::string found(const std::string &item) {
 } // namespace
 
 TEST_CASE("without options nothing is asked for") {
-    for (const char *text : {static_cast<const char *>(nullptr), "", "no-children"}) {
+    for (const char *text : {static_cast<const char *>(nullptr), "", "no-children", "pausable"}) {
         const Options options = options_of(text);
         CHECK_FALSE(options.sync_free);
         CHECK_FALSE(options.zero);

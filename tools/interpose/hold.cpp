@@ -1,0 +1,162 @@
+#include "hold.h"
+
+#include "fence/asymmetric_fence.h"
+
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+namespace emm::run::hold {
+
+constinit std::atomic<State> state{State::open};
+constinit thread_local Place *own_place __attribute__((tls_model("initial-exec"))) = nullptr;
+
+namespace {
+
+constexpr int out_of_memory = 2, deinitialized = 4; // CUresult
+
+constinit std::atomic<Place *> places{nullptr};
+pthread_key_t key;
+
+// A thread that ends within a call, cancelled, has left that call.
+void give_place(void *place) {
+    own_place = nullptr;
+    unmark(*static_cast<Place *>(place));
+    static_cast<Place *>(place)->is_taken.store(false, std::memory_order_release);
+}
+
+Place *find_left_place() {
+    for (Place *place = places.load(std::memory_order_acquire); place; place = place->next) {
+        if (!place->is_taken.load(std::memory_order_relaxed) &&
+            !place->is_taken.exchange(true, std::memory_order_acquire)) {
+            return place;
+        }
+    }
+    return nullptr;
+}
+
+// One page at a time, whose other places are free to take.
+Place *make_places() {
+    constexpr size_t bytes = 4096, count = bytes / sizeof(Place);
+    void *const page =
+        mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED) {
+        return nullptr;
+    }
+    Place *const made = static_cast<Place *>(page);
+    for (size_t i = 0; i < count; i++) {
+        Place *const place = new (made + i) Place;
+        place->is_taken.store(i == 0, std::memory_order_relaxed);
+        place->next = i + 1 < count ? made + i + 1 : nullptr;
+    }
+    Place *&last_next = made[count - 1].next;
+    last_next = places.load(std::memory_order_relaxed);
+    while (!places.compare_exchange_weak(last_next, made, std::memory_order_release,
+                                         std::memory_order_relaxed)) {
+    }
+    return made;
+}
+
+void change_state(State to) {
+    state.store(to, std::memory_order_release);
+    syscall(SYS_futex, &state, FUTEX_WAKE_PRIVATE, INT32_MAX, nullptr, nullptr, 0);
+}
+
+int64_t now() {
+    timespec time = {};
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec * INT64_C(1'000'000'000) + time.tv_nsec;
+}
+
+Place *take_place() {
+    Place *const left = find_left_place();
+    Place *const place = left ? left : make_places();
+    if (place) {
+        own_place = place;
+        pthread_setspecific(key, place);
+    }
+    return place;
+}
+
+bool begin_own() {
+    Place *const place = own_place ? own_place : take_place();
+    if (place) {
+        mark(*place);
+    }
+    return place != nullptr;
+}
+
+void end_own() {
+    unmark(*own_place);
+}
+
+void fence() {
+    if (asymmetric_fence() != 0) {
+        slow_asymmetric_fence();
+    }
+}
+
+void open() {
+    if (state.load() != State::ended) {
+        change_state(State::open);
+    }
+}
+
+// False: calls that had begun go on at `until`; nothing is held then.
+bool close(int64_t timeout) {
+    const int64_t until = now() + timeout;
+    state.store(State::closed, std::memory_order_seq_cst);
+    fence();
+    for (Place *place = places.load(std::memory_order_acquire); place; place = place->next) {
+        while (place != own_place && place->is_inside.load(std::memory_order_acquire)) {
+            if (now() >= until) {
+                open();
+                return false;
+            }
+            usleep(50);
+        }
+    }
+    return true;
+}
+
+void end() {
+    if (state.load() == State::closed) {
+        change_state(State::ended);
+    }
+}
+
+} // namespace
+
+const HoldCalls calls = {&begin_own, &end_own, &close, &open, &end};
+
+// A forked child has no thread that would open; CUDA works no more there.
+bool start() {
+    register_asymmetric_fence();
+    return pthread_key_create(&key, &give_place) == 0 &&
+           pthread_atfork(nullptr, nullptr, [] { state.store(State::open); }) == 0;
+}
+
+Call enter_otherwise() {
+    if (own_place && own_place->is_inside.load(std::memory_order_relaxed)) {
+        return {};
+    }
+    Place *const place = own_place ? own_place : take_place();
+    if (!place) {
+        return {nullptr, out_of_memory};
+    }
+    mark(*place);
+    for (State found = state.load(); found != State::open; found = state.load()) {
+        unmark(*place);
+        if (found == State::ended) {
+            return {nullptr, deinitialized};
+        }
+        syscall(SYS_futex, &state, FUTEX_WAIT_PRIVATE, found, nullptr, nullptr, 0);
+        mark(*place);
+    }
+    return {place, 0};
+}
+
+} // namespace emm::run::hold
