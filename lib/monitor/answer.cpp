@@ -1,6 +1,7 @@
 #include "monitor/answer.h"
 
 #include "driver/limit.h"
+#include "monitor/outside.h"
 #include "observe/descriptors.h"
 #include "observe/process.h"
 #include "observe/text.h"
@@ -107,15 +108,15 @@ std::string report_json(const Collected &collected, size_t most) {
 
 std::string body(Wish wish, const Program &program, const loader::Plugin *plugin,
                  const Collected &collected, const Limits &limits) {
-    return fmt::format(R"({{"emm":{},"pid":{},"program":{},"command":{},"plugin":{},)"
-                       R"("plugin_version":{},"stuck_ns":{},{}}})",
-                       in_quotes(EMM_VERSION), program.pid,
-                       in_quotes(shortened(program.name, longest_name)),
-                       in_quotes(shortened(program.command, longest_command)),
-                       text_or_null(plugin ? &plugin->name : nullptr),
-                       text_or_null(plugin ? &plugin->version : nullptr), collected.stuck,
-                       wish == Wish::report ? report_json(collected, limits.report)
-                                            : contexts_json(collected, limits.contexts));
+    return fmt::format(
+        R"({{"emm":{},"pid":{},"program":{},"command":{},"plugin":{},)"
+        R"("plugin_version":{},"stuck_ns":{},"held":{},{}}})",
+        in_quotes(EMM_VERSION), program.pid, in_quotes(shortened(program.name, longest_name)),
+        in_quotes(shortened(program.command, longest_command)),
+        text_or_null(plugin ? &plugin->name : nullptr),
+        text_or_null(plugin ? &plugin->version : nullptr), collected.stuck, is_held(),
+        wish == Wish::report ? report_json(collected, limits.report)
+                             : contexts_json(collected, limits.contexts));
 }
 
 std::string message(const std::string &text) {
@@ -148,6 +149,21 @@ std::string answer_to_set(const Collected &collected) {
         R"({{"emm":{},"pid":{},"set_problem":{},"set_pools":{},"set_above":{}}})",
         in_quotes(EMM_VERSION), getpid(), in_quotes(shortened(problem, longest_problem)),
         collected.set_pools, in_quotes(collected.set_above)));
+}
+
+std::string answer_to_outside(const OutsideDone &done) {
+    std::string pools;
+    for (size_t i = 0; i < std::min(done.pools.size(), most_contexts); ++i) {
+        const PausedPool &pool = done.pools[i];
+        pools += fmt::format(R"({}{{"device":{},"context":{},"pool":{},"bytes":{},"stays":{}}})",
+                             i == 0 ? "" : ",", pool.device, pool.context,
+                             in_quotes(shortened(pool.pool, longest_name)), pool.bytes,
+                             in_quotes(shortened(pool.stays, longest_problem)));
+    }
+    return message(
+        fmt::format(R"({{"emm":{},"pid":{},"pause_problem":{},"pause_ns":{},"pause_pools":[{}]}})",
+                    in_quotes(EMM_VERSION), getpid(),
+                    in_quotes(shortened(done.problem, longest_name * 2)), done.nanoseconds, pools));
 }
 
 std::string answer_to_limit(const std::string &problem, const std::string &above) {

@@ -24,6 +24,21 @@ std::string answer(Wish wish, const Program &program, const loader::Plugin *plug
 // The same for Wish::set: what was collected for it.
 std::string answer_to_set(const Collected &collected);
 
+// What came of Wish::pause or Wish::resume.
+struct PausedPool {
+    int32_t device = 0;
+    uint64_t context = 0;
+    std::string pool;
+    uint64_t bytes = 0;
+    std::string stays;
+};
+struct OutsideDone {
+    std::string problem; // "": all is done
+    int64_t nanoseconds = 0;
+    std::vector<PausedPool> pools;
+};
+std::string answer_to_outside(const OutsideDone &done);
+
 // The same for Wish::limit. `above`: of what more is in use than the new bound allows, or "".
 std::string answer_to_limit(const std::string &problem, const std::string &above);
 

@@ -45,12 +45,18 @@ enum class Wish : uint32_t {
     trim = 3,    // memory that no allocation has goes back to the driver; then as figures
     limit = 4,   // a text like EMM_LIMIT's behind the request is the bound from now on
     set = 5,     // key=value, a zero byte and a pool's name behind the request: its new option
+    pause = 6,  // "keep" or "discard", a space, milliseconds that work may take to end, a zero byte
+                //   and a pool's name ("": all) behind the request: its memory goes back
+    resume = 7, // a zero byte and a pool's name behind the request: it comes back
 };
 
 // How long a process waits for its plugin before it answers, in nanoseconds. A new option may give
 // much back.
+// A pause and a resume are answered when they are done, whatever is copied.
 constexpr int64_t plugin_timeout(Wish wish) {
-    return wish == Wish::set ? 800'000'000 : 300'000'000;
+    return wish == Wish::pause || wish == Wish::resume ? INT64_C(3'600'000'000'000)
+           : wish == Wish::set                         ? 800'000'000
+                                                       : 300'000'000;
 }
 
 struct Request {
@@ -65,7 +71,9 @@ inline constexpr size_t longest_rest = 200; // bytes behind a request
 // To `limit` the object has `limit_problem`, "" if the bound has changed, and `limit_above`, a
 // sentence if more than that is in use. To `set` it has `set_problem`, "" if the option has
 // changed, `set_pools`, in how many it has, and `set_above`, a sentence if more is live than the
-// new value allows.
+// new value allows. To `pause` and `resume` it has `pause_problem`, "" if all is done, `pause_ns`,
+// how long that took, and `pause_pools`, with the bytes of each and, if some stay, why. All others
+// have `held`: whether the program's calls are held from outside.
 struct AnswerHeader {
     uint32_t magic;
     uint32_t version;

@@ -14,6 +14,7 @@
 #include "driver/driver.h"
 #include "monitor/answer.h"
 #include "monitor/collector.h"
+#include "monitor/outside.h"
 #include "monitor/protocol.h"
 #include "observe/environment.h"
 #include "observe/error.h"
@@ -102,11 +103,16 @@ void answer_request(int socket, const void *message, long size) noexcept {
     const auto wish = static_cast<Wish>(request.wish);
     const std::string_view rest(static_cast<const char *>(message) + sizeof request,
                                 bytes - sizeof request);
-    const bool has_rest = wish == Wish::limit || wish == Wish::set;
+    const bool is_outside = wish == Wish::pause || wish == Wish::resume;
+    const bool has_rest = wish == Wish::limit || wish == Wish::set || is_outside;
     if (rest.empty() == has_rest || rest.size() > longest_rest) {
         return;
     }
     try {
+        if (is_outside) {
+            answer_outside(socket, wish == Wish::pause, rest);
+            return;
+        }
         const std::string text = answer_to(wish, rest);
         const int room = 2 * longest_answer;
         setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &room, sizeof room);
@@ -127,6 +133,7 @@ bool is_wanted() noexcept {
 void end_with_process() {
     if (!observe::is_forked_child()) {
         collector().end(exit_timeout);
+        end_outside(exit_timeout);
     }
 }
 

@@ -432,6 +432,48 @@ Command set_command(CLI::App &app) {
     return {command, [options] { return run_set(*options); }};
 }
 
+// What pause and resume have in common.
+CLI::App *outside_command(CLI::App &app, const char *name, const char *help,
+                          PauseOptions &options) {
+    CLI::App *command = app.add_subcommand(name, help);
+    option(command, "PID", options.pid, "a process that was started by emm run --pausable")
+        ->required()
+        ->check(whole_number(1, most_processes));
+    option(command, "NAME", options.pool, "a named pool (default: all memory of the process)");
+    json_flag(command, options.json);
+    return command;
+}
+
+Command pause_command(CLI::App &app) {
+    const auto options = std::make_shared<PauseOptions>();
+    CLI::App *command = outside_command(
+        app, "pause", "Put a program to sleep: its device memory goes back, its addresses stay",
+        *options);
+    command->add_flag("--discard", options->discard,
+                      "copy nothing: after emm resume the content is undefined");
+    option(command, "--limit SECONDS", options->limit,
+           "seconds that work on the device may take to end (default 10)")
+        ->check(number_from(0.001, 86400));
+    command->footer(
+        "  emm run --pausable --plugin pool -- python serve.py\n"
+        "  emm pause 7810\n"
+        "  emm resume 7810\n\n"
+        "Calls that put work on a device, or take memory, wait until all is resumed. What is on "
+        "the\ndevice ends first; if it does not in time, nothing has changed. The content is kept "
+        "in host\nmemory, also that of cuMemCreate. What other processes have open stays.");
+    return {command, [options] { return run_pause(*options); }};
+}
+
+Command resume_command(CLI::App &app) {
+    const auto options = std::make_shared<PauseOptions>();
+    CLI::App *command =
+        outside_command(app, "resume", "Wake a program that emm pause has put to sleep", *options);
+    command->footer("  emm resume 7810\n\n"
+                    "If the device has too little memory, the program goes on sleeping, and it may "
+                    "be tried again;\nwhat has been resumed by then stays so.");
+    return {command, [options] { return run_resume(*options); }};
+}
+
 Command report_command(CLI::App &app) {
     const auto options = std::make_shared<ReportOptions>();
     CLI::App *command = app.add_subcommand(
@@ -475,7 +517,7 @@ std::vector<Command> make_commands(CLI::App &app, const std::vector<std::string>
             events_command(app), check_command(app),  run_command(app, program, signals),
             export_command(app), import_command(app), new_command(app),
             top_command(app),    limit_command(app),  set_command(app),
-            report_command(app)};
+            pause_command(app),  resume_command(app), report_command(app)};
 }
 
 } // namespace emm::tool

@@ -135,6 +135,16 @@ struct SetOptions {
 };
 int run_set(const SetOptions &options);
 
+struct PauseOptions {
+    int64_t pid = 0;
+    std::string pool; // its name; empty: all
+    bool discard = false;
+    double limit = 10; // seconds that work on the device may take to end
+    bool json = false;
+};
+int run_pause(const PauseOptions &options);
+int run_resume(const PauseOptions &options);
+
 struct ReportOptions {
     std::string input; // an event log or trace; - for standard input
     // The page; - for standard output. None: report.html, or with `json` no page.

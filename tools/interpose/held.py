@@ -1,7 +1,6 @@
-#!/ usr / bin / env python3
-""
-    "held.py OUTPUT LIST CUDA_INCLUDE: writes HELD(symbol, type) for each exported form of an entry in LIST (held.txt)
-    that cuda.h declares; `type` is the declared function that has its signature.
+#!/usr/bin/env python3
+"""held.py OUTPUT LIST CUDA_INCLUDE: writes HELD(symbol, type) for each exported form of an entry in LIST (held.txt)
+that cuda.h declares; `type` is the declared function that has its signature.
 
 held.py --unlisted LIST CUDA_INCLUDE: prints the entries of cuda.h that by their names or arguments may put work on a
 device or take a handle of physical memory, and that LIST does not have. Exit status 1: there are some."""
@@ -31,8 +30,7 @@ def read_list(path):
     listed = {}
     for line in path.read_text(encoding='utf-8').splitlines():
         if line.startswith(' '):
-            listed.update({
-name: is_held for name in line.split()})
+            listed.update({name: is_held for name in line.split()})
         elif line in ('held', 'passed'):
             is_held = line == 'held'
     return listed
@@ -49,9 +47,8 @@ def held_in(listed, header):
     newest = header.split(INTERNAL)[0]
     renamed = dict(re.findall(r'^\s*#\s*define\s+(cu[A-Z]\w*)\s+(?:__CUDA_API_PT\w+\()?(cu[A-Z]\w*)', newest, re.MULTILINE))
     declared = {symbol for symbol, _ in DECLARED.findall(header[len(newest):])}
-#In the newest forms' part the macros give a prototype its version.
-    declared |= {renamed.get(symbol, symbol) for symbol, _ in DECLARED.findall(newest)
-}
+    # In the newest forms' part the macros give a prototype its version.
+    declared |= {renamed.get(symbol, symbol) for symbol, _ in DECLARED.findall(newest)}
     return sorted(symbol for symbol in symbols if without_variant(symbol) in declared)
 
 

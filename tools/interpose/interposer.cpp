@@ -246,7 +246,8 @@ int get_proc_address_v2(const char *name, void **found, int version, uint64_t fl
 pthread_mutex_t serving_lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 enum class Serving { not_yet, starting, on, failed } serving = Serving::not_yet;
 
-TellFigures tell_figures = nullptr; // once a plugin serves
+TellFigures tell_figures = nullptr;        // once a plugin serves
+monitor::AskOutside ask_outside = nullptr; // likewise
 
 bool start_serving() {
     const auto serve = reinterpret_cast<Serve>(find_in_serving(serve_name));
@@ -256,6 +257,9 @@ bool start_serving() {
         return false;
     }
     __atomic_store_n(&tell_figures, reinterpret_cast<TellFigures>(find_in_serving(figures_name)),
+                     __ATOMIC_RELEASE);
+    __atomic_store_n(&ask_outside,
+                     reinterpret_cast<monitor::AskOutside>(find_in_serving(monitor::outside_name)),
                      __ATOMIC_RELEASE);
     for (int i = 0; i < served_count; i++) {
         if (driver.at[i]) {
@@ -401,6 +405,18 @@ extern "C" __attribute__((visibility("default"))) bool emm_run_figures(const uns
                                                                        Figures *ret_figures) {
     const TellFigures tell = __atomic_load_n(&tell_figures, __ATOMIC_ACQUIRE);
     return tell && tell(uuid, ret_figures);
+}
+
+// libemm asks.
+extern "C" __attribute__((visibility("default"))) bool emm_run_outside(monitor::Outside *outside) {
+    const monitor::AskOutside ask = __atomic_load_n(&ask_outside, __ATOMIC_ACQUIRE);
+    if (is_pausable && ask) {
+        return ask(outside);
+    }
+    snprintf(outside->problem, sizeof outside->problem,
+             "its calls cannot be held: expected a program that was started by emm run --pausable, "
+             "found one that was started without --pausable");
+    return false;
 }
 
 } // namespace emm::run

@@ -3,6 +3,8 @@
 // the interposer for NVML.
 #pragma once
 
+#include "monitor/outside.h"
+
 #include <stddef.h>
 #include <stdint.h>
 

@@ -123,6 +123,20 @@ Context context_from(const Json &json) {
     return context;
 }
 
+std::vector<PausedPool> pools_at(const Json &object) {
+    std::vector<PausedPool> pools;
+    const Json *const list = member(object, "pause_pools");
+    for (size_t i = 0; list && list->is_array() && i < list->size(); ++i) {
+        const Json &each = (*list)[i];
+        if (each.is_object()) {
+            pools.push_back({signed_at(each, "device"), number_at(each, "context"),
+                             text_at(each, "pool"), number_at(each, "bytes"),
+                             text_at(each, "stays")});
+        }
+    }
+    return pools;
+}
+
 void take_over(const Json &json, Process &ret_process) {
     if (ret_process.pid == 0) { // of another process namespace
         ret_process.pid = signed_at(json, "pid");
@@ -145,6 +159,12 @@ void take_over(const Json &json, Process &ret_process) {
     if (member(json, "limit_problem")) {
         ret_process.limit_problem = text_at(json, "limit_problem");
         ret_process.limit_above = text_at(json, "limit_above");
+    }
+    ret_process.is_held = json.value("held", Json()) == true;
+    if (member(json, "pause_problem")) {
+        ret_process.pause_problem = text_at(json, "pause_problem");
+        ret_process.pause_nanoseconds = signed_at(json, "pause_ns");
+        ret_process.pause_pools = pools_at(json);
     }
     const Json *const contexts = member(json, "contexts");
     for (size_t i = 0; contexts && contexts->is_array() && i < contexts->size(); ++i) {

@@ -43,6 +43,15 @@ struct Context {
     std::vector<OldAllocation> oldest;
 };
 
+// What emm pause has given back, or emm resume brought back.
+struct PausedPool {
+    int64_t device = 0;
+    uint64_t context = 0; // its id; 0: of none
+    std::string pool;     // its name; empty: the context's own
+    uint64_t bytes = 0;
+    std::string stays; // what of it, and why; empty: nothing
+};
+
 struct Process {
     std::string name; // of its socket: no other process has it
     int64_t pid = 0;
@@ -58,6 +67,10 @@ struct Process {
     std::string set_above;                  // a sentence if more is live than the new value allows
     std::optional<std::string> limit_problem; // of a limit that it was told; none: it said nothing
     std::string limit_above;                  // a sentence if more is in use than the new limit
+    bool is_held = false;                     // its calls, by emm pause
+    std::optional<std::string> pause_problem; // of a pause or resume; none: it said nothing
+    int64_t pause_nanoseconds = 0;
+    std::vector<PausedPool> pause_pools;
 };
 
 // What /proc tells of a process: its name, "" if there is none; whether this user has started it;

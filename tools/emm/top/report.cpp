@@ -79,6 +79,7 @@ Json process_json(const Process &process) {
             {"plugin_version", text_or_null(process.plugin_version)},
             {"problem", text_or_null(process.problem)},
             {"stuck_ns", process.stuck},
+            {"held", process.is_held},
             {"contexts", contexts},
             {"contexts_left_out", process.contexts_left_out}};
 }

@@ -114,7 +114,7 @@ std::string device_text(const Row &row) {
     }
     const std::string &pool = row.context->pool;
     return fmt::format("{}{}{}{}", row.context->device, pool.empty() ? "" : " ", pool,
-                       is_paused(row) ? " paused" : "");
+                       row.process->is_held || is_paused(row) ? " paused" : "");
 }
 
 std::string pid_text(const Row &row) {

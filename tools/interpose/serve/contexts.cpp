@@ -5,6 +5,7 @@
 #include "second_driver.h"
 
 #include <algorithm>
+#include <set>
 
 namespace emm::run {
 namespace {
@@ -180,6 +181,21 @@ bool Contexts::count_release(CUdevice device) {
     }
     retained_.erase(found);
     return true;
+}
+
+std::vector<CUcontext> Contexts::all_cuda() {
+    const std::lock_guard lock(mutex_);
+    std::set<CUcontext> found;
+    for (const auto &[context, record] : known_) {
+        found.insert(context);
+    }
+    for (const auto &[device, retained] : retained_) {
+        found.insert(retained.context);
+    }
+    for (const auto &[handle, green] : greens_) {
+        found.insert(green.context);
+    }
+    return {found.begin(), found.end()};
 }
 
 void Contexts::green_made(CUgreenCtx_st *handle, const Green &green) {

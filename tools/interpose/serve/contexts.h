@@ -27,6 +27,7 @@ struct Driver : cuda::Entries {
     EMM_CUDA_REQUIRED(cuDeviceGetUuid);
     EMM_CUDA_REQUIRED(cuEventCreate);
     EMM_CUDA_REQUIRED(cuEventDestroy);
+    EMM_CUDA_REQUIRED(cuEventQuery);
     EMM_CUDA_REQUIRED(cuEventRecord);
     EMM_CUDA_REQUIRED(cuEventSynchronize);
     EMM_CUDA_REQUIRED(cuStreamIsCapturing);
@@ -80,11 +81,13 @@ public:
     // retained it, else any that is served. NULL: no context is served there.
     emm_context *lasting_on(CUdevice device);
     std::vector<emm_context *> all();
+    std::vector<CUcontext> all_cuda(); // green ones, and those that have no record, too
 
     // While it is held no context ends: for what is asked of a context that may be another
     // thread's.
     using Kept = std::shared_lock<std::shared_mutex>;
     Kept keep() { return Kept(ending_); }
+    Kept keep_later() { return Kept(ending_, std::defer_lock); } // its lock is to be taken
 
     // The context is about to end: its work is waited for, emm gives up what it holds there. The
     // one that was its record, or NULL.

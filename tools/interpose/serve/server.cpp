@@ -39,7 +39,7 @@ bool start(const Entries *driver, Entries *ret_serving, const HoldCalls *hold, c
     if (emm_get_driver(&info) < 0 || emm_get_plugin(&plugin) < 0) {
         return fail(ret_problem, size);
     }
-    the_server = new Server(options);
+    the_server = new Server(options, hold);
     if (const char *missing = the_server->driver.missing()) {
         std::snprintf(ret_problem, size,
                       "the driver %s has no %s; expected one for CUDA 12.0 or later", info.path,

@@ -6,6 +6,7 @@
 #include "contexts.h"
 #include "graph_memory.h"
 #include "options.h"
+#include "outside.h"
 #include "own_pools.h"
 #include "passed_on.h"
 #include "peer_access.h"
@@ -21,7 +22,8 @@
 namespace emm::run {
 
 struct Server {
-    explicit Server(const Options &its_options) : options(its_options) {}
+    Server(const Options &its_options, const HoldCalls *hold)
+        : options(its_options), outside(hold) {}
 
     const Options options;
     const Driver driver;
@@ -35,6 +37,7 @@ struct Server {
     GraphMemory graph_memory{driver, allocations};
     Sharing sharing{allocations};
     Release release{driver, streams, options.release};
+    Outside outside;
 
     // The allocation of emm's that has `address` within it, device memory only; `address` 0 in the
     // answer: there is none, and `freed`: one that began there was freed. The program's own, and

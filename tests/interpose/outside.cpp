@@ -1,0 +1,186 @@
+// A program that knows nothing of emm, for outside_test.py: threads that fill, copy and check
+// memory of different kinds all the time. It obeys the words on its standard input, each answered
+// by a line.
+#include "driver.h"
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+#include <vector>
+
+namespace {
+
+constexpr size_t block_bytes = 4 << 20, piece_bytes = 2 << 20;
+
+void require(CUresult result, const char *what) {
+    while (result == CUDA_ERROR_DEINITIALIZED) {
+        pause(); // the process ends
+    }
+    if (result != CUDA_SUCCESS) {
+        std::printf("%s: %d\n", what, int(result));
+        std::fflush(stdout);
+        std::_Exit(3);
+    }
+}
+#define REQUIRE(call) require(call, #call)
+
+std::atomic<long> rounds{0}, wrong{0};
+std::atomic<bool> blocks{false};
+
+CUmemAllocationProp properties() {
+    CUmemAllocationProp made = {};
+    made.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    made.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+    made.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    return made;
+}
+
+// Two pieces in one range: of the first the handle goes at once, and the second is mapped twice.
+struct Mapped {
+    CUdeviceptr address = 0;
+    CUmemGenericAllocationHandle second = 0;
+
+    Mapped() {
+        const CUmemAllocationProp wanted = properties();
+        CUmemAccessDesc access = {wanted.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+        CUmemGenericAllocationHandle first = 0;
+        REQUIRE(cu.cuMemAddressReserve(&address, 3 * piece_bytes, 0, 0, 0));
+        REQUIRE(cu.cuMemCreate(&first, piece_bytes, &wanted, 0));
+        REQUIRE(cu.cuMemCreate(&second, piece_bytes, &wanted, 0));
+        REQUIRE(cu.cuMemMap(address, piece_bytes, 0, first, 0));
+        REQUIRE(cu.cuMemMap(address + piece_bytes, piece_bytes, 0, second, 0));
+        REQUIRE(cu.cuMemMap(address + 2 * piece_bytes, piece_bytes, 0, second, 0));
+        REQUIRE(cu.cuMemRelease(first));
+        REQUIRE(cu.cuMemSetAccess(address, 3 * piece_bytes, &access, 1));
+    }
+};
+
+CUdeviceptr of_own_pool(CUstream stream) {
+    CUmemPoolProps wanted = {};
+    wanted.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+    wanted.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+    CUmemoryPool pool = nullptr;
+    cuuint64_t most = ~cuuint64_t(0);
+    CUdeviceptr address = 0;
+    REQUIRE(cu.cuMemPoolCreate(&pool, &wanted));
+    REQUIRE(cu.cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &most));
+    REQUIRE(cu.cuMemAllocFromPoolAsync(&address, block_bytes, pool, stream));
+    return address;
+}
+
+struct Worker {
+    std::string kind;
+    CUcontext context;
+
+    CUdeviceptr memory(CUstream stream) const {
+        CUdeviceptr address = 0;
+        if (kind == "mapped") {
+            static const Mapped mapped;
+            return mapped.address;
+        }
+        if (kind == "pool") {
+            return of_own_pool(stream);
+        }
+        REQUIRE(kind == "async" ? cu.cuMemAllocAsync(&address, block_bytes, stream)
+                                : cu.cuMemAlloc(&address, block_bytes));
+        return address;
+    }
+
+    // The first half keeps what was there from the beginning, the second one changes.
+    void work() const {
+        CUstream stream = nullptr;
+        REQUIRE(cu.cuCtxSetCurrent(context));
+        REQUIRE(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+        const CUdeviceptr address = memory(stream);
+        const size_t half = kind == "mapped" ? piece_bytes : block_bytes / 2;
+        std::vector<unsigned char> bytes(2 * half);
+        REQUIRE(cu.cuMemsetD8Async(address, 0xa5, half, stream));
+        for (unsigned char round = 0;; round++) {
+            CUdeviceptr other = 0;
+            REQUIRE(cu.cuMemsetD8Async(address + half, round, half, stream));
+            REQUIRE(cu.cuMemcpyDtoHAsync(bytes.data(), address, bytes.size(), stream));
+            REQUIRE(cu.cuMemAllocAsync(&other, 1 << 16, stream));
+            REQUIRE(cu.cuMemFreeAsync(other, stream));
+            REQUIRE(cu.cuStreamSynchronize(stream));
+            wrong += bytes.front() != 0xa5 || bytes[half - 1] != 0xa5 || bytes[half] != round ||
+                     bytes.back() != round;
+            rounds++;
+        }
+    }
+};
+
+void CUDA_CB wait_in_host_function(void *) {
+    while (blocks) {
+        usleep(1000);
+    }
+}
+
+// What a word of the test's does; its answer.
+struct Obey {
+    CUcontext context;
+    CUstream stream = nullptr;
+    CUgraph graph = nullptr;
+
+    std::string fork_child() const {
+        const pid_t child = fork();
+        if (child == 0) {
+            CUdeviceptr address = 0;
+            _exit(cu.cuMemAlloc(&address, 1 << 20) == CUDA_SUCCESS ? 1 : 0);
+        }
+        int status = -1;
+        waitpid(child, &status, 0);
+        return status == 0 ? "child ended" : "child failed";
+    }
+
+    std::string answer(const std::string &word) {
+        if (word == "count") {
+            return std::to_string(rounds) + " " + std::to_string(wrong);
+        } else if (word == "block") {
+            blocks = true;
+            REQUIRE(cu.cuLaunchHostFunc(stream, &wait_in_host_function, nullptr));
+        } else if (word == "unblock") {
+            blocks = false;
+            REQUIRE(cu.cuStreamSynchronize(stream));
+        } else if (word == "capture") {
+            REQUIRE(cu.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+        } else if (word == "end-capture") {
+            REQUIRE(cu.cuStreamEndCapture(stream, &graph));
+        } else if (word == "fork") {
+            return fork_child();
+        }
+        return word;
+    }
+};
+
+} // namespace
+
+// KIND...: a thread for each.
+int main(int count, char **words) {
+    const std::string problem = find_driver("dlsym");
+    if (!problem.empty()) {
+        std::printf("%s\n", problem.c_str());
+        return 3;
+    }
+    CUdevice device = 0;
+    CUcontext context = nullptr;
+    REQUIRE(cu.cuInit(0));
+    REQUIRE(cu.cuDeviceGet(&device, 0));
+    REQUIRE(cu.cuDevicePrimaryCtxRetain(&context, device));
+    REQUIRE(cu.cuCtxSetCurrent(context));
+    Obey obey = {context};
+    REQUIRE(cu.cuStreamCreate(&obey.stream, CU_STREAM_NON_BLOCKING));
+    for (int i = 1; i < count; i++) {
+        std::thread([worker = Worker{words[i], context}] { worker.work(); }).detach();
+    }
+    for (std::string word; std::getline(std::cin, word) && word != "exit";) {
+        std::cout << obey.answer(word) << std::endl;
+    }
+    std::exit(0);
+}

@@ -1,0 +1,199 @@
+#!/usr/bin/env python3
+"""outside_test.py PROGRAM: a program that is paused and resumed from outside, by emm pause and emm resume."""
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+import unittest
+
+PROGRAM = sys.argv.pop(1)
+EMM = os.environ["EMM_TEST_PROGRAM"]
+MIB = 1 << 20
+TIMEOUT = 60
+
+
+def emm(*words):
+    return subprocess.run([EMM, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          timeout=TIMEOUT, check=False)
+
+
+class Sleeper:
+    """The program on emm."""
+
+    def __init__(self, test, *kinds, options=("--pausable",), plugin="pool", progress="eager"):
+        self.process = subprocess.Popen([EMM, "run", *options, "--plugin", plugin, "--", PROGRAM, *kinds], text=True,
+                                        env={**os.environ, "EMM_SIM": os.environ["EMM_SIM"] + ",progress=" + progress}, stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, bufsize=1)
+        self.pid = self.process.pid
+        test.addCleanup(self.end)
+        self.count = len(kinds)
+        self.wait_for_rounds()
+
+    def end(self):
+        self.process.kill()
+        self.process.wait()
+        self.process.stdin.close()
+        self.process.stdout.close()
+
+    def tell(self, word):
+        self.process.stdin.write(word + "\n")
+        return self.process.stdout.readline().strip()
+
+    def rounds(self):
+        return int(self.tell("count").split()[0])
+
+    def wrong(self):
+        return int(self.tell("count").split()[1])
+
+    def wait_for_rounds(self):
+        """Until each of its threads has made some more."""
+        aim, until = self.rounds() + 10 * self.count, time.monotonic() + TIMEOUT
+        while self.rounds() < aim:
+            if time.monotonic() > until:
+                raise AssertionError("its threads do not go on")
+            time.sleep(0.01)
+
+    def reserved(self):
+        return sum(context["stats"]["reserved_bytes"] for context in self.figures()["contexts"])
+
+    def figures(self):
+        found = json.loads(emm("top", "--json").stdout)
+        return next(each for each in found["processes"] if each["pid"] == self.pid)
+
+
+class Outside(unittest.TestCase):
+    def ask(self, *words):
+        done = emm(*words, "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout)
+
+    def refused(self, *words):
+        done = emm(*words)
+        self.assertEqual((done.returncode, done.stdout), (1, ""), done.stderr)
+        return done.stderr
+
+    def assert_sleeps(self, sleeper):
+        time.sleep(0.05)
+        before = sleeper.rounds()
+        time.sleep(0.2)
+        self.assertEqual(sleeper.rounds(), before)
+        self.assertTrue(sleeper.figures()["held"])
+
+    def assert_awake(self, sleeper, wrong=0):
+        sleeper.wait_for_rounds()
+        self.assertFalse(sleeper.figures()["held"])
+        self.assertEqual(sleeper.wrong(), wrong)
+
+    def test_memory_goes_back_and_comes_again_with_what_was_in_it(self):
+        sleeper = Sleeper(self, "alloc", "async", "pool")
+        reserved = sleeper.reserved()
+        paused = self.ask("pause", sleeper.pid)
+        self.assertGreaterEqual(paused["bytes"], 0.97 * reserved)
+        self.assertEqual(paused["bytes"], sum(pool["bytes"] for pool in paused["pools"]))
+        self.assert_sleeps(sleeper)
+        self.assertLessEqual(sleeper.reserved(), 0.03 * reserved)
+        self.assertIn(" paused", emm("top").stdout)
+        resumed = self.ask("resume", sleeper.pid)
+        self.assertGreater(resumed["bytes"], 3 * 4 * MIB - 1)
+        self.assert_awake(sleeper)
+
+    def test_a_second_pause_and_a_second_resume_change_nothing(self):
+        sleeper = Sleeper(self, "alloc")
+        self.assertGreater(self.ask("pause", sleeper.pid)["bytes"], 4 * MIB - 1)
+        self.assertEqual(self.ask("pause", sleeper.pid)["bytes"], 0)
+        self.assert_sleeps(sleeper)
+        self.assertGreater(self.ask("resume", sleeper.pid)["bytes"], 4 * MIB - 1)
+        again = self.ask("resume", sleeper.pid)
+        self.assertEqual((again["bytes"], again["pools"]), (0, []))
+        self.assert_awake(sleeper)
+
+    def test_discarded_memory_is_there_again(self):
+        sleeper = Sleeper(self, "alloc")
+        self.ask("pause", sleeper.pid, "--discard")
+        self.assert_sleeps(sleeper)
+        self.ask("resume", sleeper.pid)
+        sleeper.wait_for_rounds()
+
+    def test_many_turns(self):
+        sleeper = Sleeper(self, "alloc", "async", "pool", "mapped")
+        for _ in range(20):
+            self.ask("pause", sleeper.pid)
+            self.ask("resume", sleeper.pid)
+        self.assert_awake(sleeper)
+
+    def test_a_pool_is_paused_by_its_name(self):
+        sleeper = Sleeper(self, "alloc", "pool")
+        self.assertIn("found 'weights': it has cuMemPoolCreate-1", self.refused("pause", sleeper.pid, "weights"))
+        self.assert_awake(sleeper)
+        paused = self.ask("pause", sleeper.pid, "cuMemPoolCreate-1")
+        self.assertEqual([pool["pool"] for pool in paused["pools"]], ["cuMemPoolCreate-1"])
+        self.assert_sleeps(sleeper)
+        self.assertGreaterEqual(sleeper.reserved(), 4 * MIB)  # the other pool's
+        self.assertGreaterEqual(self.ask("pause", sleeper.pid)["bytes"], 4 * MIB)
+        self.ask("resume", sleeper.pid, "cuMemPoolCreate-1")
+        self.assert_sleeps(sleeper)
+        self.ask("resume", sleeper.pid)
+        self.assert_awake(sleeper)
+
+    def test_a_host_function_that_does_not_end_ends_the_pause_and_nothing_has_changed(self):
+        sleeper = Sleeper(self, "alloc", progress="lazy")
+        sleeper.tell("block")
+        reserved = sleeper.reserved()
+        self.assertIn("expected that its work on the device ends within 0.3 s, found work that goes on; nothing has "
+                      "changed", self.refused("pause", sleeper.pid, "--limit", "0.3"))
+        self.assertEqual(sleeper.reserved(), reserved)
+        self.assert_awake(sleeper)
+        sleeper.tell("unblock")
+        self.ask("pause", sleeper.pid)
+        self.ask("resume", sleeper.pid)
+        self.assert_awake(sleeper)
+
+    def test_a_capture_refuses_the_pause(self):
+        sleeper = Sleeper(self, "alloc")
+        sleeper.tell("capture")
+        self.assertIn("a capture is in progress", self.refused("pause", sleeper.pid))
+        self.assert_awake(sleeper)
+        sleeper.tell("end-capture")
+        self.ask("pause", sleeper.pid)
+        self.ask("resume", sleeper.pid)
+        self.assert_awake(sleeper)
+
+    def test_a_program_that_cannot_be_held_refuses_in_a_sentence(self):
+        sleeper = Sleeper(self, "alloc", options=())
+        expected = "expected a program that was started by emm run --pausable, found one that was started without --pausable"
+        self.assertIn(expected, self.refused("pause", sleeper.pid))
+        self.assert_awake(sleeper)
+
+    def test_a_plugin_that_cannot_pause_refuses_and_nothing_has_changed(self):
+        sleeper = Sleeper(self, "alloc", plugin="passthrough")
+        self.assertIn("this plugin does not pause", self.refused("pause", sleeper.pid))
+        self.assert_awake(sleeper)
+
+    def test_a_resume_without_memory_may_be_tried_again(self):
+        shared = ("--pausable", "--limit", "24MiB", "--shared", f"outside-{os.getpid()}")
+        sleeper = Sleeper(self, "alloc", "mapped", options=shared)
+        self.ask("pause", sleeper.pid)
+        other = Sleeper(self, "alloc", "mapped", "async", options=shared)
+        self.refused("resume", sleeper.pid)
+        self.assert_sleeps(sleeper)
+        other.end()
+        self.ask("resume", sleeper.pid)
+        self.assert_awake(sleeper)
+
+    def test_a_program_that_sleeps_may_fork_end_and_be_killed(self):
+        for end in ("exit", "kill"):
+            sleeper = Sleeper(self, "alloc", "mapped")
+            self.ask("pause", sleeper.pid)
+            self.assertEqual(sleeper.tell("fork"), "child ended")
+            if end == "exit":
+                sleeper.process.stdin.write("exit\n")
+            else:
+                sleeper.process.send_signal(signal.SIGKILL)
+            self.assertEqual(sleeper.process.wait(TIMEOUT), 0 if end == "exit" else -signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1] + sys.argv[1:], verbosity=2)

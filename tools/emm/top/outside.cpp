@@ -1,0 +1,85 @@
+// emm pause and emm resume.
+#include "commands.h"
+#include "print.h"
+#include "problem.h"
+#include "table.h"
+#include "top/inquiry.h"
+#include "top/view.h"
+#include "usage.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+namespace emm::tool {
+namespace {
+
+top::Process ask(int64_t pid, bool is_pause, const std::string &rest) {
+    const char *const name = is_pause ? "pause" : "resume";
+    if (rest.size() > monitor::longest_rest) {
+        throw usage(
+            fmt::format("{}: expected the name of a pool, found {} bytes", name, rest.size()));
+    }
+    const auto wish = is_pause ? monitor::Wish::pause : monitor::Wish::resume;
+    top::Process process = top::Inquiry().ask(pid, wish, name, rest);
+    const std::string problem = process.pause_problem     ? *process.pause_problem
+                                : process.problem.empty() ? "expected emm's answer, found another"
+                                                          : process.problem;
+    if (!problem.empty()) {
+        throw Failure(
+            {.stage = name, .message = fmt::format("{}: process {}: {}", name, pid, problem)});
+    }
+    return process;
+}
+
+Json pools_json(const std::vector<top::PausedPool> &pools) {
+    Json list = Json::array();
+    for (const top::PausedPool &pool : pools) {
+        list.push_back({{"device", pool.device},
+                        {"context", pool.context},
+                        {"pool", pool.pool.empty() ? Json() : Json(pool.pool)},
+                        {"bytes", pool.bytes},
+                        {"stays", pool.stays.empty() ? Json() : Json(pool.stays)}});
+    }
+    return list;
+}
+
+std::string line_of(const top::PausedPool &pool) {
+    return fmt::format("  device {}{}{}: {}{}{}\n", pool.device,
+                       pool.context == 0 ? "" : fmt::format(", context {}", pool.context),
+                       pool.pool.empty() ? "" : ", " + pool.pool, in_bytes(pool.bytes),
+                       pool.stays.empty() ? "" : "; ", pool.stays);
+}
+
+void show(const top::Process &process, bool is_pause, bool json) {
+    uint64_t bytes = 0;
+    std::string lines;
+    for (const top::PausedPool &pool : process.pause_pools) {
+        bytes += pool.bytes;
+        lines += line_of(pool);
+    }
+    const double seconds = double(process.pause_nanoseconds) / 1e9;
+    if (json) {
+        print_json(Json{
+            {"bytes", bytes}, {"seconds", seconds}, {"pools", pools_json(process.pause_pools)}});
+    } else {
+        print(fmt::format("{} {} in {:.3f} s\n{}", in_bytes(bytes),
+                          is_pause ? "went back to the driver" : "came back", seconds, lines));
+    }
+}
+
+} // namespace
+
+int run_pause(const PauseOptions &options) {
+    const std::string rest =
+        fmt::format("{} {:.0f}", options.discard ? "discard" : "keep", options.limit * 1e3) +
+        std::string(1, '\0') + options.pool;
+    show(ask(options.pid, true, rest), true, options.json);
+    return 0;
+}
+
+int run_resume(const PauseOptions &options) {
+    show(ask(options.pid, false, std::string(1, '\0') + options.pool), false, options.json);
+    return 0;
+}
+
+} // namespace emm::tool

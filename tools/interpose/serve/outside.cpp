@@ -1,0 +1,241 @@
+#include "outside.h"
+
+#include "server.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <time.h>
+#include <unistd.h>
+
+namespace emm::run {
+namespace {
+
+constexpr unsigned interval = 200; // microseconds between two looks
+
+int64_t now() {
+    timespec time = {};
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec * INT64_C(1'000'000'000) + time.tv_nsec;
+}
+
+// Whether it came to be so before `until`.
+template <class IsSo> bool wait_for(int64_t until, IsSo is_so) {
+    bool found = is_so();
+    while (!found && now() < until) {
+        usleep(interval);
+        found = is_so();
+    }
+    return found;
+}
+
+int collect(emm_context *manager, void *all) {
+    static_cast<std::vector<emm_context *> *>(all)->push_back(manager);
+    return 0;
+}
+
+uint64_t paused_bytes(emm_context *manager) {
+    auto stats = sized<emm_stats>();
+    return emm_get_stats(manager, &stats) >= 0 ? stats.paused_bytes : 0;
+}
+
+std::string last_text() {
+    return emm_last_error()->text;
+}
+
+std::string not_ended(int64_t timeout, const std::string &found) {
+    return fmt::format("expected that its work on the device ends within {:.1f} s, found {}; "
+                       "nothing has changed",
+                       double(timeout) / 1e9, found);
+}
+
+} // namespace
+
+// While one lives, the calls of this thread are not held.
+class Outside::Own {
+public:
+    explicit Own(const HoldCalls &hold) : hold_(hold), has_begun_(hold.begin_own()) {}
+    ~Own() {
+        if (has_begun_) {
+            hold_.end_own();
+        }
+    }
+    Own(const Own &) = delete;
+    Own &operator=(const Own &) = delete;
+    explicit operator bool() const { return has_begun_; }
+
+private:
+    const HoldCalls &hold_;
+    const bool has_begun_;
+};
+
+// --- what is on the device ---------------------------------------------------------------------
+
+// An event of each context tells of all its streams. Until it is complete nothing has changed.
+std::string Outside::wait_for_work(int64_t until) {
+    const Driver &driver = server().driver;
+    if (!driver.record_context_event) {
+        return "expected a driver for CUDA 12.5 or later, found one that cannot tell when a "
+               "context's work has ended (cuCtxRecordEvent)";
+    }
+    for (const CUcontext context : server().contexts.all_cuda()) {
+        const Current current(driver, context);
+        CUevent event = nullptr;
+        if (current.result() != CUDA_SUCCESS ||
+            driver.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) {
+            continue; // it has died
+        }
+        CUresult result = driver.record_context_event(context, event);
+        const bool has_ended = result != CUDA_SUCCESS || wait_for(until, [&] {
+                                   result = driver.cuEventQuery(event);
+                                   return result != CUDA_ERROR_NOT_READY;
+                               });
+        driver.cuEventDestroy(event);
+        if (!has_ended) {
+            return "work that goes on";
+        }
+        if (result != CUDA_SUCCESS) {
+            return fmt::format("the driver's error {}", int(result));
+        }
+    }
+    return "";
+}
+
+// A capture that began before ends first. "": they are held, and the devices have no work.
+std::string Outside::hold_calls(int64_t until) {
+    const int64_t timeout = until - now();
+    static const int at_exit = std::atexit([] { server().outside.hold()->end(); });
+    const char *const captures = "a capture is in progress; nothing has changed";
+    if (at_exit != 0 || server().streams.any_capture()) {
+        return captures;
+    }
+    if (!hold_->close(timeout)) {
+        return not_ended(timeout, "a call of the driver that has not returned");
+    }
+    const std::string found = server().streams.any_capture() ? captures : wait_for_work(until);
+    if (!found.empty()) {
+        hold_->open();
+        return found == captures ? found : not_ended(timeout, found);
+    }
+    is_held_ = true;
+    return "";
+}
+
+// --- pools -------------------------------------------------------------------------------------
+
+std::string Outside::pause_pools(const monitor::Outside &outside) {
+    std::vector<emm_context *> all, done;
+    std::set<std::string> names;
+    std::string problem;
+    emm_foreach_context(&collect, &all);
+    // Those with a name first: the context's own one would pause them too.
+    std::vector<Pool> pools;
+    for (emm_context *manager : all) {
+        auto info = sized<emm_context_info>();
+        if (emm_context_get_info(manager, &info) >= 0) {
+            names.insert(info.pool);
+            pools.push_back({manager, info});
+        }
+    }
+    const std::string wanted = outside.pool;
+    std::erase_if(pools,
+                  [&](const Pool &pool) { return !wanted.empty() && wanted != pool.info.pool; });
+    std::stable_partition(pools.begin(), pools.end(),
+                          [](const Pool &pool) { return *pool.info.pool != 0; });
+    if (pools.empty() && !wanted.empty()) {
+        names.erase("");
+        return fmt::format("expected the name of a pool, found '{}': {}", wanted,
+                           names.empty() ? std::string("it has no named pools")
+                                         : fmt::format("it has {}", fmt::join(names, ", ")));
+    }
+    for (const Pool &pool : pools) {
+        size_t released = 0;
+        const emm_status status = emm_context_pause(pool.manager, outside.flags, &released);
+        if (status < 0 && !leaves_to_driver(status)) {
+            problem = last_text();
+            break;
+        }
+        if (status == EMM_OK) {
+            done.push_back(pool.manager);
+            paused_.insert(pool.manager);
+        }
+        outside.tell(outside.state, {pool.info.device, pool.info.context_id, pool.info.pool,
+                                     status == EMM_OK ? released : 0, ""});
+    }
+    for (size_t i = 0; i < done.size() && !problem.empty(); i++) {
+        emm_context_resume(done[i], EMM_RESUME_UNDO);
+        paused_.erase(done[i]);
+    }
+    return problem;
+}
+
+std::string Outside::pause_held(const monitor::Outside &outside) {
+    return pause_pools(outside);
+}
+
+std::string Outside::pause(const monitor::Outside &outside) {
+    const int64_t until = now() + outside.timeout;
+    Contexts::Kept kept = server().contexts.keep_later();
+    if (!wait_for(until, [&] { return kept.try_lock(); })) {
+        return not_ended(outside.timeout, "a context that another thread ends");
+    }
+    std::string problem = is_held_ ? "" : hold_calls(until);
+    if (problem.empty()) {
+        problem = pause_held(outside);
+        let_go_if_awake();
+    }
+    return problem;
+}
+
+// What has been resumed stays so when memory runs out: the next time the rest is resumed.
+std::string Outside::resume(const monitor::Outside &outside) {
+    const auto kept = server().contexts.keep();
+    std::string problem;
+    const std::string wanted = outside.pool;
+    for (auto each = paused_.begin(); each != paused_.end() && problem.empty();) {
+        auto info = sized<emm_context_info>();
+        emm_context_get_info(*each, &info);
+        if (!wanted.empty() && wanted != (info.pool ? info.pool : "")) {
+            ++each;
+            continue;
+        }
+        const uint64_t bytes = paused_bytes(*each);
+        const emm_status status = emm_context_resume(*each, EMM_RESUME_UNDO);
+        if (status < 0 && !leaves_to_driver(status)) {
+            problem = last_text();
+            break;
+        }
+        outside.tell(outside.state,
+                     {info.device, info.context_id, info.pool ? info.pool : "", bytes, ""});
+        each = paused_.erase(each);
+    }
+    let_go_if_awake();
+    return problem;
+}
+
+void Outside::let_go_if_awake() {
+    if (is_held_ && paused_.empty()) {
+        is_held_ = false;
+        hold_->open();
+    }
+}
+
+bool Outside::ask(monitor::Outside &outside) {
+    const std::lock_guard lock(mutex_);
+    const Own own(*hold_);
+    const std::string problem = !own                 ? "no host memory"
+                                : outside.flags == 0 ? resume(outside)
+                                                     : pause(outside);
+    outside.is_held = is_held_;
+    std::snprintf(outside.problem, sizeof outside.problem, "%s", problem.c_str());
+    return problem.empty();
+}
+
+} // namespace emm::run
+
+extern "C" __attribute__((visibility("default"))) bool
+emm_run_outside(emm::monitor::Outside *outside) {
+    return emm::run::server().outside.ask(*outside);
+}

@@ -1,0 +1,47 @@
+// emm pause and emm resume: the program's calls are held (hold.h), what is on the device is waited
+// for, and then its memory goes back to the driver. While anything is paused, all its calls of the
+// entries in held.txt are held. Any thread may call; the calls take turns.
+#pragma once
+
+#include "../served.h"
+#include "contexts.h"
+
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace emm::run {
+
+class Outside {
+public:
+    // `hold` NULL: the program was not started with --pausable.
+    explicit Outside(const HoldCalls *hold) : hold_(hold) {}
+
+    const HoldCalls *hold() const { return hold_; }
+
+    // The answer is in `outside`, which says what is wanted.
+    bool ask(monitor::Outside &outside);
+
+private:
+    struct Pool {
+        emm_context *manager = nullptr;
+        emm_context_info info = {};
+    };
+    class Own;
+
+    std::string pause(const monitor::Outside &outside);
+    std::string pause_held(const monitor::Outside &outside);
+    std::string pause_pools(const monitor::Outside &outside);
+    std::string resume(const monitor::Outside &outside);
+    std::string hold_calls(int64_t until);
+    std::string wait_for_work(int64_t until);
+    void let_go_if_awake();
+
+    const HoldCalls *const hold_;
+    std::mutex mutex_;
+    std::set<emm_context *> paused_; // pools, by this
+    bool is_held_ = false;
+};
+
+} // namespace emm::run
