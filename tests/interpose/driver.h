@@ -71,6 +71,8 @@
     X(cuMemMap)                                                                                    \
     X(cuMemUnmap)                                                                                  \
     X(cuMemSetAccess)                                                                              \
+    X(cuMemExportToShareableHandle)                                                                \
+    X(cuMemGetAllocationPropertiesFromHandle)                                                      \
     X(cuArrayCreate)                                                                               \
     X(cuArray3DCreate)                                                                             \
     X(cuArrayGetDescriptor)                                                                        \
@@ -82,6 +84,7 @@
     X(cuIpcGetMemHandle)                                                                           \
     X(cuIpcOpenMemHandle)                                                                          \
     X(cuIpcCloseMemHandle)                                                                         \
+    X(cuMemcpyDtoH)                                                                                \
     X(cuMemcpyDtoHAsync)                                                                           \
     X(cuMemcpyDtoDAsync)                                                                           \
     X(cuMemcpyPeerAsync)                                                                           \

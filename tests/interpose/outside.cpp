@@ -62,6 +62,42 @@ struct Mapped {
     }
 };
 
+const Mapped &mapped() {
+    static const Mapped made;
+    return made;
+}
+
+// It is exported: its descriptor may stay open.
+void export_second() {
+    int descriptor = -1;
+    REQUIRE(cu.cuMemExportToShareableHandle(&descriptor, mapped().second,
+                                            CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+}
+
+// The handle of what is mapped at an address is the one that the program has, and a further mapping
+// by it shows the same memory.
+void use_handles() {
+    CUmemGenericAllocationHandle found = 0;
+    CUmemAllocationProp read = {};
+    CUdeviceptr address = 0;
+    const CUmemAccessDesc access = {properties().location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    REQUIRE(cu.cuMemRetainAllocationHandle(
+        &found, reinterpret_cast<void *>(mapped().address + 2 * piece_bytes + 1)));
+    REQUIRE(cu.cuMemGetAllocationPropertiesFromHandle(&read, found));
+    REQUIRE(cu.cuMemAddressReserve(&address, piece_bytes, 0, 0, 0));
+    REQUIRE(cu.cuMemMap(address, piece_bytes, 0, found, 0));
+    REQUIRE(cu.cuMemSetAccess(address, piece_bytes, &access, 1));
+    REQUIRE(cu.cuMemRelease(found));
+    unsigned char bytes[2] = {};
+    REQUIRE(cu.cuMemcpyDtoH(bytes, address, 1));
+    REQUIRE(cu.cuMemcpyDtoH(bytes + 1, address + piece_bytes - 1, 1));
+    REQUIRE(cu.cuCtxSynchronize());
+    REQUIRE(cu.cuMemUnmap(address, piece_bytes));
+    const bool is_good = found == mapped().second && read.type == properties().type &&
+                         read.requestedHandleTypes == properties().requestedHandleTypes;
+    require(is_good ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN, "handles");
+}
+
 CUdeviceptr of_own_pool(CUstream stream) {
     CUmemPoolProps wanted = {};
     wanted.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
@@ -82,8 +118,7 @@ struct Worker {
     CUdeviceptr memory(CUstream stream) const {
         CUdeviceptr address = 0;
         if (kind == "mapped") {
-            static const Mapped mapped;
-            return mapped.address;
+            return mapped().address;
         }
         if (kind == "pool") {
             return of_own_pool(stream);
@@ -152,6 +187,12 @@ struct Obey {
             REQUIRE(cu.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
         } else if (word == "end-capture") {
             REQUIRE(cu.cuStreamEndCapture(stream, &graph));
+        } else if (word.starts_with("fault ")) {
+            entry_of<int(const char *)>("simcuda_fail")(word.c_str() + 6);
+        } else if (word == "export") {
+            export_second();
+        } else if (word == "handles") {
+            use_handles();
         } else if (word == "fork") {
             return fork_child();
         }

@@ -64,6 +64,12 @@ class Sleeper:
         return next(each for each in found["processes"] if each["pid"] == self.pid)
 
 
+# Calls that only the pausing thread makes.
+CALLS = ("cuCtxRecordEvent", "cuCtxSynchronize", "cuEventCreate", "cuEventQuery", "cuMemAddressFree", "cuMemAddressReserve",
+         "cuMemCreate", "cuMemGetAccess", "cuMemHostAlloc", "cuMemMap", "cuMemRelease", "cuMemSetAccess", "cuMemUnmap",
+         "cuMemcpyDtoH", "cuMemcpyHtoD")
+
+
 class Outside(unittest.TestCase):
     def ask(self, *words):
         done = emm(*words, "--json")
@@ -98,6 +104,49 @@ class Outside(unittest.TestCase):
         self.assertIn(" paused", emm("top").stdout)
         resumed = self.ask("resume", sleeper.pid)
         self.assertGreater(resumed["bytes"], 3 * 4 * MIB - 1)
+        self.assert_awake(sleeper)
+
+    def test_memory_of_cuMemCreate_sleeps_too(self):
+        sleeper = Sleeper(self, "mapped")
+        self.assertEqual(self.ask("pause", sleeper.pid)["pools"][-1],
+                         {"device": 0, "context": 0, "pool": "cuMemCreate", "bytes": 4 * MIB, "stays": None})
+        self.assert_sleeps(sleeper)
+        self.assertEqual(self.ask("pause", sleeper.pid)["bytes"], 0)
+        self.assertEqual(self.ask("resume", sleeper.pid)["bytes"], 4 * MIB)
+        self.assert_awake(sleeper)
+
+    def test_each_call_of_the_driver_may_fail_and_nothing_is_lost(self):
+        sleeper = Sleeper(self, "mapped")
+        refusals = 0
+        for fault in (f"{call}@{number}{rest}" for call in CALLS for number in (1, 2, 3, 5) for rest in ("", "+")):
+            with self.subTest(fault=fault):
+                for words in (("pause",), ("resume",)):
+                    sleeper.tell("fault " + fault)
+                    done = emm(words[0], sleeper.pid)
+                    sleeper.tell("fault ")
+                    refusals += done.returncode
+                    self.assertIn(done.returncode, (0, 1), done.stderr)
+                    if words == ("pause",) and done.returncode != 0 and not sleeper.figures()["held"]:
+                        break
+                self.ask("resume", sleeper.pid)
+                self.assert_awake(sleeper)
+        self.assertGreater(refusals, len(CALLS))
+
+    def test_memory_that_is_exported_stays_and_is_named(self):
+        sleeper = Sleeper(self, "mapped")
+        self.assertEqual(sleeper.tell("export"), "export")
+        paused = self.ask("pause", sleeper.pid)["pools"][-1]
+        self.assertEqual((paused["bytes"], paused["stays"]),
+                         (2 * MIB, f"{2 * MIB} bytes stay: exported by cuMemExportToShareableHandle"))
+        self.assert_sleeps(sleeper)
+        self.ask("resume", sleeper.pid)
+        self.assert_awake(sleeper)
+
+    def test_handles_of_what_has_slept_are_good(self):
+        sleeper = Sleeper(self, "mapped")
+        self.ask("pause", sleeper.pid)
+        self.ask("resume", sleeper.pid)
+        self.assertEqual(sleeper.tell("handles"), "handles")
         self.assert_awake(sleeper)
 
     def test_a_second_pause_and_a_second_resume_change_nothing(self):
@@ -173,10 +222,10 @@ class Outside(unittest.TestCase):
         self.assert_awake(sleeper)
 
     def test_a_resume_without_memory_may_be_tried_again(self):
-        shared = ("--pausable", "--limit", "24MiB", "--shared", f"outside-{os.getpid()}")
+        shared = ("--pausable", "--limit", "16MiB", "--shared", f"outside-{os.getpid()}")
         sleeper = Sleeper(self, "alloc", "mapped", options=shared)
         self.ask("pause", sleeper.pid)
-        other = Sleeper(self, "alloc", "mapped", "async", options=shared)
+        other = Sleeper(self, "alloc", "mapped", options=shared)
         self.refused("resume", sleeper.pid)
         self.assert_sleeps(sleeper)
         other.end()

@@ -35,7 +35,13 @@ struct Driver : cuda::Entries {
     EMM_CUDA_REQUIRED(cuStreamWaitEvent);
     EMM_CUDA_REQUIRED(cuGraphAddEmptyNode);
     EMM_CUDA_REQUIRED(cuGraphRetainUserObject);
+    EMM_CUDA_REQUIRED(cuMemAddressFree);
+    EMM_CUDA_REQUIRED(cuMemAddressReserve);
+    EMM_CUDA_REQUIRED(cuMemcpyDtoH);
+    EMM_CUDA_REQUIRED(cuMemcpyHtoD);
+    EMM_CUDA_REQUIRED(cuMemGetAccess);
     EMM_CUDA_REQUIRED(cuMemGetAddressRange);
+    EMM_CUDA_REQUIRED(cuMemSetAccess);
     EMM_CUDA_REQUIRED(cuMemsetD8Async);
     EMM_CUDA_REQUIRED(cuPointerGetAttribute);
     EMM_CUDA_REQUIRED(cuThreadExchangeStreamCaptureMode);
@@ -61,6 +67,8 @@ void context_begins(emm_context *context);
 class Contexts {
 public:
     explicit Contexts(const Driver &driver) : driver_(driver) {}
+
+    const Driver &driver() const { return driver_; }
 
     // emm's record of the calling thread's current context, made on first use. NULL: it has none,
     // or emm does not serve it; the driver then answers. `ret_status` says why. `ret_green`: it is

@@ -125,8 +125,9 @@ std::string Outside::hold_calls(int64_t until) {
 
 // --- pools -------------------------------------------------------------------------------------
 
-std::string Outside::pause_pools(const monitor::Outside &outside) {
-    std::vector<emm_context *> all, done;
+std::string Outside::pause_pools(const monitor::Outside &outside,
+                                 std::vector<emm_context *> &ret_paused) {
+    std::vector<emm_context *> all;
     std::set<std::string> names;
     std::string problem;
     emm_foreach_context(&collect, &all);
@@ -158,21 +159,35 @@ std::string Outside::pause_pools(const monitor::Outside &outside) {
             break;
         }
         if (status == EMM_OK) {
-            done.push_back(pool.manager);
+            ret_paused.push_back(pool.manager);
             paused_.insert(pool.manager);
         }
         outside.tell(outside.state, {pool.info.device, pool.info.context_id, pool.info.pool,
                                      status == EMM_OK ? released : 0, ""});
     }
-    for (size_t i = 0; i < done.size() && !problem.empty(); i++) {
-        emm_context_resume(done[i], EMM_RESUME_UNDO);
-        paused_.erase(done[i]);
-    }
     return problem;
 }
 
+// Memory of cuMemCreate, as a pool of each device. It belongs to none by name.
+PhysicalMemory::Tell as_pool(const monitor::Outside &outside) {
+    return [&outside](CUdevice device, uint64_t bytes, const std::string &stays) {
+        outside.tell(outside.state, {device, 0, "cuMemCreate", bytes, stays.c_str()});
+    };
+}
+
+// All or nothing.
 std::string Outside::pause_held(const monitor::Outside &outside) {
-    return pause_pools(outside);
+    std::vector<emm_context *> paused;
+    std::string problem = pause_pools(outside, paused);
+    if (problem.empty() && !*outside.pool) {
+        problem = server().physical.pause((outside.flags & EMM_PAUSE_KEEP) != 0, as_pool(outside));
+    }
+    for (size_t i = 0; i < paused.size() && !problem.empty(); i++) {
+        if (emm_context_resume(paused[i], EMM_RESUME_UNDO) >= 0) {
+            paused_.erase(paused[i]);
+        }
+    }
+    return problem;
 }
 
 std::string Outside::pause(const monitor::Outside &outside) {
@@ -211,12 +226,15 @@ std::string Outside::resume(const monitor::Outside &outside) {
                      {info.device, info.context_id, info.pool ? info.pool : "", bytes, ""});
         each = paused_.erase(each);
     }
+    if (wanted.empty() && problem.empty()) {
+        problem = server().physical.resume(as_pool(outside));
+    }
     let_go_if_awake();
     return problem;
 }
 
 void Outside::let_go_if_awake() {
-    if (is_held_ && paused_.empty()) {
+    if (is_held_ && paused_.empty() && !server().physical.sleeps()) {
         is_held_ = false;
         hold_->open();
     }

@@ -53,6 +53,9 @@ bool start(const Entries *driver, Entries *ret_serving, const HoldCalls *hold, c
           serve_questions, serve_lifetimes, serve_peers, serve_pools}) {
         serve_group(*ret_serving);
     }
+    if (hold) {
+        serve_physical(*ret_serving);
+    }
     return true;
 }
 

@@ -10,6 +10,7 @@
 #include "own_pools.h"
 #include "passed_on.h"
 #include "peer_access.h"
+#include "physical.h"
 #include "pools.h"
 #include "release.h"
 #include "result.h"
@@ -37,6 +38,7 @@ struct Server {
     GraphMemory graph_memory{driver, allocations};
     Sharing sharing{allocations};
     Release release{driver, streams, options.release};
+    PhysicalMemory physical{contexts};
     Outside outside;
 
     // The allocation of emm's that has `address` within it, device memory only; `address` 0 in the
@@ -146,6 +148,7 @@ void serve_questions(Entries &entries);
 void serve_lifetimes(Entries &entries);
 void serve_peers(Entries &entries);
 void serve_pools(Entries &entries);
+void serve_physical(Entries &entries); // in a program that can be paused, over those of counted
 
 // An entry as the table has it: no exception leaves it. Lack of host memory is all that can happen.
 template <auto function> struct Guarded;

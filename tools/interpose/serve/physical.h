@@ -1,0 +1,76 @@
+// Memory of cuMemCreate in a program that was started with --pausable. The program gets handles of
+// emm's, because the driver's change: asleep, such memory has neither a handle nor mappings, and
+// its content lies in host memory. What the driver lends beyond this process, or binds elsewhere,
+// stays.
+//
+// The entries may be called by any thread. pause and resume come one at a time, while the calls are
+// held: then no entry is within.
+#pragma once
+
+#include "contexts.h"
+
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace emm::run {
+
+class PhysicalMemory {
+public:
+    explicit PhysicalMemory(Contexts &contexts) : contexts_(contexts) {}
+
+    // What the driver has made is the program's; its handle.
+    CUmemGenericAllocationHandle made(CUmemGenericAllocationHandle drivers, size_t size,
+                                      const CUmemAllocationProp &properties, uint64_t flags,
+                                      uint64_t charge);
+    // The driver's handle for the program's; one that is none of emm's stays what it is. `stays`,
+    // which may be NULL, says why the memory is not to sleep from now on.
+    CUmemGenericAllocationHandle drivers(CUmemGenericAllocationHandle handle,
+                                         const char *stays = nullptr);
+    void stays_at(CUdeviceptr address, size_t size, const char *why);
+    // False: it is none of emm's; or no memory of emm's is mapped there.
+    bool release(CUmemGenericAllocationHandle handle);
+    bool retain(CUdeviceptr address, CUmemGenericAllocationHandle &ret_handle);
+    void mapped(CUdeviceptr address, size_t size, size_t offset,
+                CUmemGenericAllocationHandle handle);
+    CUresult unmap(CUdeviceptr address, size_t size,
+                   const std::function<CUresult()> &ask); // `ask` asks the driver
+
+    // Of a device: bytes that went or came, and what stays.
+    using Tell = std::function<void(CUdevice, uint64_t bytes, const std::string &stays)>;
+    // "", or why nothing has changed.
+    std::string pause(bool keeps, const Tell &tell);
+    std::string resume(const Tell &tell);
+    bool sleeps() const;
+
+private:
+    class HostCopy;
+    struct Piece;
+    using PiecePtr = std::shared_ptr<Piece>;
+    struct Mapping {
+        PiecePtr piece;
+        size_t size = 0, offset = 0;
+        std::vector<CUmemAccessDesc> access; // of while it is away
+        bool is_there = true;
+    };
+    using Mappings = std::map<CUdeviceptr, Mapping>;
+
+    PiecePtr find(CUmemGenericAllocationHandle handle) const;
+    void end_if_unused(const PiecePtr &piece);
+    std::vector<PiecePtr> all() const;
+    CUcontext context_on(CUdevice device) const;
+    std::string copy(Piece &piece, bool to_host);
+    std::string copy_by(Piece &piece, CUdeviceptr address, bool to_host);
+    std::string put_to_sleep(const PiecePtr &piece);
+    std::string create(Piece &piece);
+    std::string wake(const PiecePtr &piece);
+    bool find_access(Mapping &mapping, CUdeviceptr address) const;
+
+    Contexts &contexts_;
+    mutable std::mutex mutex_;
+    uint64_t latest_ = 0;
+    std::map<CUmemGenericAllocationHandle, PiecePtr> pieces_;
+    Mappings mappings_;
+};
+
+} // namespace emm::run
