@@ -118,7 +118,7 @@ class Outside(unittest.TestCase):
     def test_each_call_of_the_driver_may_fail_and_nothing_is_lost(self):
         sleeper = Sleeper(self, "mapped")
         refusals = 0
-        for fault in (f"{call}@{number}{rest}" for call in CALLS for number in (1, 2, 3, 5) for rest in ("", "+")):
+        for fault in (f"{call}@{number}{rest}" for call in CALLS for number, rest in ((1, ""), (1, "+"), (2, ""), (4, ""))):
             with self.subTest(fault=fault):
                 for words in (("pause",), ("resume",)):
                     sleeper.tell("fault " + fault)

@@ -63,6 +63,7 @@ struct PhysicalMemory::Piece {
     uint64_t flags = 0;
     uint64_t charge = 0; // of the device's account
     unsigned references = 1, mappings = 0;
+    CUdeviceptr shown_at = 0;       // while it is copied
     const char *stays = nullptr;    // why it does not sleep
     std::unique_ptr<HostCopy> copy; // what it is to have again
 
@@ -120,7 +121,7 @@ void PhysicalMemory::end_if_unused(const PiecePtr &piece) {
             return;
         }
     }
-    if (release_drivers(piece->drivers) == CUDA_SUCCESS) {
+    if (hide(*piece).empty() && release_drivers(piece->drivers) == CUDA_SUCCESS) {
         emm_give_driver_memory(piece->charge);
     }
 }
@@ -202,33 +203,44 @@ CUcontext PhysicalMemory::context_on(CUdevice device) const {
     return lasting ? cuda_of(lasting) : contexts_.retained_on(device).context;
 }
 
-std::string PhysicalMemory::copy_by(Piece &piece, CUdeviceptr address, bool to_host) {
+// At an address of its own: the program's mappings may be in part, elsewhere or without access.
+std::string PhysicalMemory::show(Piece &piece) {
     const Driver &driver = contexts_.driver();
     const CUmemAccessDesc access = {piece.properties.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-    CUresult result =
+    if (piece.shown_at != 0) {
+        return ""; // the driver has not unmapped it before
+    }
+    CUdeviceptr address = 0;
+    CUresult result = driver.cuMemAddressReserve(&address, piece.size, 0, 0, 0);
+    if (result != CUDA_SUCCESS) {
+        return failed("cuMemAddressReserve", result);
+    }
+    result =
         ask_driver<&cuMemMap>(served_cuMemMap, address, piece.size, size_t(0), piece.drivers, 0ull);
     if (result != CUDA_SUCCESS) {
+        driver.cuMemAddressFree(address, piece.size);
         return failed("cuMemMap", result);
     }
+    piece.shown_at = address;
     result = driver.cuMemSetAccess(address, piece.size, &access, 1);
-    if (result == CUDA_SUCCESS) {
-        result = to_host ? driver.cuMemcpyDtoH(piece.copy->bytes(), address, piece.size)
-                         : driver.cuMemcpyHtoD(address, piece.copy->bytes(), piece.size);
-    }
-    // A copy from ordinary host memory may go on when its call has returned.
-    const CUresult ended = driver.cuCtxSynchronize();
-    const CUresult unmapped = unmap_drivers(address, piece.size);
-    return result != CUDA_SUCCESS     ? failed("copy", result)
-           : ended != CUDA_SUCCESS    ? failed("cuCtxSynchronize", ended)
-           : unmapped != CUDA_SUCCESS ? failed("cuMemUnmap", unmapped)
-                                      : "";
+    return result == CUDA_SUCCESS ? "" : failed("cuMemSetAccess", result);
 }
 
-// By an address of its own: the program's mappings may be in part, elsewhere or without access.
+std::string PhysicalMemory::hide(Piece &piece) {
+    const CUresult result =
+        piece.shown_at == 0 ? CUDA_SUCCESS : unmap_drivers(piece.shown_at, piece.size);
+    if (result != CUDA_SUCCESS) {
+        return failed("cuMemUnmap", result);
+    }
+    if (piece.shown_at != 0) {
+        contexts_.driver().cuMemAddressFree(std::exchange(piece.shown_at, 0), piece.size);
+    }
+    return "";
+}
+
 std::string PhysicalMemory::copy(Piece &piece, bool to_host) {
     const Driver &driver = contexts_.driver();
     const Current current(driver, context_on(piece.device()));
-    CUdeviceptr address = 0;
     if (current.result() != CUDA_SUCCESS) {
         return fmt::format("device {} has no context to copy in", piece.device());
     }
@@ -238,13 +250,17 @@ std::string PhysicalMemory::copy(Piece &piece, bool to_host) {
             return fmt::format("the host has no {} bytes for the copy", piece.size);
         }
     }
-    const CUresult result = driver.cuMemAddressReserve(&address, piece.size, 0, 0, 0);
-    if (result != CUDA_SUCCESS) {
-        return failed("cuMemAddressReserve", result);
+    std::string problem = show(piece);
+    if (problem.empty()) {
+        CUresult result =
+            to_host ? driver.cuMemcpyDtoH(piece.copy->bytes(), piece.shown_at, piece.size)
+                    : driver.cuMemcpyHtoD(piece.shown_at, piece.copy->bytes(), piece.size);
+        // A copy from ordinary host memory may go on when its call has returned.
+        result = result == CUDA_SUCCESS ? driver.cuCtxSynchronize() : result;
+        problem = result == CUDA_SUCCESS ? "" : failed("copy", result);
     }
-    const std::string problem = copy_by(piece, address, to_host);
-    driver.cuMemAddressFree(address, piece.size);
-    return problem;
+    const std::string still = hide(piece);
+    return problem.empty() ? still : problem;
 }
 
 // False: the driver does not tell what its own device may do.
@@ -269,6 +285,9 @@ bool PhysicalMemory::find_access(Mapping &mapping, CUdeviceptr address) const {
 
 // What has gone comes back by wake if it fails on the way.
 std::string PhysicalMemory::put_to_sleep(const PiecePtr &piece) {
+    if (std::string shown = hide(*piece); !shown.empty()) {
+        return shown;
+    }
     for (auto &[address, mapping] : mappings_) {
         if (mapping.piece != piece || !mapping.is_there) {
             continue;

@@ -60,7 +60,8 @@ private:
     std::vector<PiecePtr> all() const;
     CUcontext context_on(CUdevice device) const;
     std::string copy(Piece &piece, bool to_host);
-    std::string copy_by(Piece &piece, CUdeviceptr address, bool to_host);
+    std::string show(Piece &piece);
+    std::string hide(Piece &piece);
     std::string put_to_sleep(const PiecePtr &piece);
     std::string create(Piece &piece);
     std::string wake(const PiecePtr &piece);
