@@ -1,7 +1,6 @@
 #include "monitor/answer.h"
 
 #include "driver/limit.h"
-#include "monitor/outside.h"
 #include "observe/descriptors.h"
 #include "observe/process.h"
 #include "observe/text.h"
@@ -114,7 +113,7 @@ std::string body(Wish wish, const Program &program, const loader::Plugin *plugin
         in_quotes(EMM_VERSION), program.pid, in_quotes(shortened(program.name, longest_name)),
         in_quotes(shortened(program.command, longest_command)),
         text_or_null(plugin ? &plugin->name : nullptr),
-        text_or_null(plugin ? &plugin->version : nullptr), collected.stuck, is_held(),
+        text_or_null(plugin ? &plugin->version : nullptr), collected.stuck, collected.is_held,
         wish == Wish::report ? report_json(collected, limits.report)
                              : contexts_json(collected, limits.contexts));
 }

@@ -68,6 +68,7 @@ struct Collected {
     std::optional<std::string> set_problem;
     size_t set_pools = 0;  // which have changed
     std::string set_above; // a sentence if more is live in one than its new value allows
+    bool is_held = false;  // the program's calls, from outside (outside.h)
     int64_t stuck = 0;     // nanoseconds since a plugin was asked, which has not answered
 };
 

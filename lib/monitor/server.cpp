@@ -47,8 +47,9 @@ constexpr auto &collector = observe::immortal<Collector>;
 constinit std::atomic<const loader::Plugin *> plugin_in_force{nullptr};
 
 std::string figures(Wish wish) {
-    return answer(wish, this_program(), plugin_in_force.load(),
-                  collector().collect(wish, plugin_timeout(wish)));
+    Collected found = collector().collect(wish, plugin_timeout(wish));
+    found.is_held = is_held();
+    return answer(wish, this_program(), plugin_in_force.load(), found);
 }
 
 // Set once a limit may have become smaller. Until the process fits it, what its program frees goes

@@ -173,6 +173,8 @@ struct Command {
     std::function<int()> run;
 };
 
+std::vector<Command> process_commands(CLI::App &app); // top, limit, set, pause, resume
+
 // `program`: of `emm run`, with its arguments, once the command line is read.
 std::vector<Command> make_commands(CLI::App &app, const std::vector<std::string> &program,
                                    WriteSignalsIgnored &signals);

@@ -1,0 +1,18 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <string>
+
+namespace emm::tool {
+
+// "--limit SECONDS": its name, and what stands for its value. A word by itself has none.
+template <class Value>
+CLI::Option *option(CLI::App *command, const std::string &what, Value &value,
+                    const std::string &help) {
+    const size_t space = std::min(what.find(' '), what.size());
+    return command->add_option(what.substr(0, space), value, help)
+        ->option_text(space == what.size() ? " " : what.substr(space + 1));
+}
+
+} // namespace emm::tool

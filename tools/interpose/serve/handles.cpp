@@ -1,0 +1,161 @@
+// The entries of cuMemCreate's memory in a program that can be paused: the program's handles are
+// emm's (physical.h).
+#include "charged.h"
+
+namespace emm::run {
+namespace {
+
+using Handle = CUmemGenericAllocationHandle;
+
+PhysicalMemory &physical() {
+    return server().physical;
+}
+
+CUresult physical_create(Handle *ret_handle, size_t size, const CUmemAllocationProp *properties,
+                         unsigned long long flags) {
+    const Turn turn;
+    const auto ask = [&] {
+        return ask_driver<&physical_create>(served_cuMemCreate, ret_handle, size, properties,
+                                            flags);
+    };
+    if (!turn.is_programs() || !properties) {
+        return ask();
+    }
+    const bool is_devices = properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
+    const emm_driver_memory wanted = {sizeof(emm_driver_memory),
+                                      is_devices ? properties->location.id : -1,
+                                      EMM_MEMORY_PHYSICAL,
+                                      0,
+                                      size,
+                                      nullptr};
+    emm_status status = EMM_OK;
+    server().contexts.current(status); // a record of it, by which a pause knows the context
+    Charged charged(true, wanted);
+    if (charged.is_refused()) {
+        return Charged::refuse(wanted, ask);
+    }
+    const CUresult result = ask();
+    if (result == CUDA_SUCCESS) {
+        *ret_handle = physical().made(*ret_handle, size, *properties, flags, charged.id());
+        charged.keep(nullptr);
+    }
+    return result;
+}
+
+CUresult physical_release(Handle handle) {
+    const Turn turn;
+    return turn.is_programs() && physical().release(handle)
+               ? CUDA_SUCCESS
+               : ask_driver<&physical_release>(served_cuMemRelease, handle);
+}
+
+CUresult physical_map(CUdeviceptr address, size_t size, size_t offset, Handle handle,
+                      unsigned long long flags) {
+    const Turn turn;
+    const Handle drivers = turn.is_programs() ? physical().drivers(handle) : handle;
+    const CUresult result =
+        ask_driver<&physical_map>(served_cuMemMap, address, size, offset, drivers, flags);
+    if (turn.is_programs() && result == CUDA_SUCCESS) {
+        server().allocations.forget_within(address, size);
+        physical().mapped(address, size, offset, handle);
+    }
+    return result;
+}
+
+CUresult physical_unmap(CUdeviceptr address, size_t size) {
+    const Turn turn;
+    const auto ask = [&] { return ask_driver<&physical_unmap>(served_cuMemUnmap, address, size); };
+    return turn.is_programs() ? physical().unmap(address, size, ask) : ask();
+}
+
+CUresult physical_retain(Handle *ret_handle, void *pointer) {
+    const Turn turn;
+    const auto address = reinterpret_cast<CUdeviceptr>(pointer);
+    if (turn.is_programs() && ret_handle) {
+        if (server().around(address).address != 0) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        if (physical().retain(address, *ret_handle)) {
+            return CUDA_SUCCESS;
+        }
+    }
+    return ask_driver<&physical_retain>(served_cuMemRetainAllocationHandle, ret_handle, pointer);
+}
+
+CUresult physical_export(void *ret_shareable, Handle handle, CUmemAllocationHandleType type,
+                         unsigned long long flags) {
+    const Turn turn;
+    const Handle drivers =
+        turn.is_programs() ? physical().drivers(handle, "exported by cuMemExportToShareableHandle")
+                           : handle;
+    return ask_driver<&physical_export>(served_cuMemExportToShareableHandle, ret_shareable, drivers,
+                                        type, flags);
+}
+
+CUresult physical_properties(CUmemAllocationProp *ret_properties, Handle handle) {
+    const Turn turn;
+    return ask_driver<&physical_properties>(
+        served_cuMemGetAllocationPropertiesFromHandle, ret_properties,
+        turn.is_programs() ? physical().drivers(handle) : handle);
+}
+
+CUresult physical_range_handle(void *ret_handle, CUdeviceptr address, size_t size,
+                               CUmemRangeHandleType type, unsigned long long flags) {
+    const Turn turn;
+    if (turn.is_programs()) {
+        physical().stays_at(address, size, "exported by cuMemGetHandleForAddressRange");
+    }
+    return ask_driver<&physical_range_handle>(served_cuMemGetHandleForAddressRange, ret_handle,
+                                              address, size, type, flags);
+}
+
+CUresult multicast_bind(Handle multicast, size_t offset, Handle handle, size_t memory_offset,
+                        size_t size, unsigned long long flags) {
+    const Turn turn;
+    const Handle drivers =
+        turn.is_programs() ? physical().drivers(handle, "bound by cuMulticastBindMem") : handle;
+    return ask_driver<&multicast_bind>(served_cuMulticastBindMem, multicast, offset, drivers,
+                                       memory_offset, size, flags);
+}
+
+CUresult multicast_bind_address(Handle multicast, size_t offset, CUdeviceptr address, size_t size,
+                                unsigned long long flags) {
+    const Turn turn;
+    if (turn.is_programs()) {
+        physical().stays_at(address, size, "bound by cuMulticastBindAddr");
+    }
+    return ask_driver<&multicast_bind_address>(served_cuMulticastBindAddr, multicast, offset,
+                                               address, size, flags);
+}
+
+template <Served entry> CUresult map_arrays(CUarrayMapInfo *list, unsigned count, CUstream stream) {
+    const Turn turn;
+    std::vector<CUarrayMapInfo> translated;
+    for (unsigned i = 0; list && turn.is_programs() && i < count; i++) {
+        translated.push_back(list[i]);
+        Handle &handle = translated.back().memHandle.memHandle;
+        handle = physical().drivers(handle, "mapped by cuMemMapArrayAsync");
+    }
+    return ask_driver<&map_arrays<entry>>(entry, translated.empty() ? list : translated.data(),
+                                          count, stream);
+}
+
+} // namespace
+
+void serve_physical(Entries &entries) {
+    entries.at[served_cuMemCreate] = entry_of<&physical_create>();
+    entries.at[served_cuMemRelease] = entry_of<&physical_release>();
+    entries.at[served_cuMemMap] = entry_of<&physical_map>();
+    entries.at[served_cuMemUnmap] = entry_of<&physical_unmap>();
+    entries.at[served_cuMemRetainAllocationHandle] = entry_of<&physical_retain>();
+    entries.at[served_cuMemExportToShareableHandle] = entry_of<&physical_export>();
+    entries.at[served_cuMemGetAllocationPropertiesFromHandle] = entry_of<&physical_properties>();
+    entries.at[served_cuMemGetHandleForAddressRange] = entry_of<&physical_range_handle>();
+    entries.at[served_cuMulticastBindMem] = entry_of<&multicast_bind>();
+    entries.at[served_cuMulticastBindAddr] = entry_of<&multicast_bind_address>();
+    entries.at[served_cuMemMapArrayAsync] = entry_of<&map_arrays<served_cuMemMapArrayAsync>>();
+    entries.at[served_cuMemMapArrayAsync_ptsz] =
+        entry_of<&map_arrays<served_cuMemMapArrayAsync_ptsz>>();
+}
+
+} // namespace emm::run
