@@ -10,7 +10,7 @@
 #include <dlfcn.h>
 
 extern "C" bool emm_run_serve(const emm::run::Entries *driver, emm::run::Entries *ret_serving,
-                              char *ret_problem, size_t size);
+                              const emm::run::HoldCalls *hold, char *ret_problem, size_t size);
 
 namespace emm::run {
 
@@ -36,7 +36,7 @@ public:
         setenv("EMM_PLUGIN", "passthrough", 1);
         serves_ = driver_.at[served_cuInit] &&
                   driver<CUresult (*)(unsigned)>(served_cuInit)(0) == CUDA_SUCCESS &&
-                  emm_run_serve(&driver_, &serving_, problem_, sizeof problem_);
+                  emm_run_serve(&driver_, &serving_, nullptr, problem_, sizeof problem_);
     }
 
     bool serves() const { return serves_; }
