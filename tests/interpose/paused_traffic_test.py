@@ -1,0 +1,44 @@
+#!/usr/bin/env python3
+"""paused_traffic_test.py EMM TRAFFIC PLUGIN ARGUMENT...: random traffic goes on as ever, with all that it checks, while
+emm pause and emm resume put it to sleep and wake it again and again. A pause may be refused for a capture, or because
+work goes on; a resume never is."""
+import subprocess
+import sys
+import time
+
+EMM, TRAFFIC, PLUGIN = sys.argv[1:4]
+REFUSALS = ("a capture is in progress", "its work on the device ends within", "uses emm, found that")
+LEAST_PAUSES = 3
+
+
+def ask(*words):
+    return subprocess.run([EMM, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          timeout=120, check=False)
+
+
+def main():
+    program = subprocess.Popen([EMM, "run", "--pausable", "--plugin", PLUGIN, "--", TRAFFIC, *sys.argv[4:]])
+    pauses, refusals = 0, {}
+    try:
+        while program.poll() is None:
+            paused = ask("pause", program.pid, "--limit", "0.5")
+            why = next((words for words in REFUSALS if words in paused.stderr), None)
+            if paused.returncode == 0:
+                pauses += 1
+            elif why:
+                refusals[why] = refusals.get(why, 0) + 1
+            elif program.poll() is None:
+                sys.exit(f"the pause failed: {paused.stderr}")
+            resumed = ask("resume", program.pid)
+            if resumed.returncode != 0 and REFUSALS[-1] not in resumed.stderr:
+                sys.exit(f"the resume failed: {resumed.stderr}")
+            time.sleep(0.01)
+        print(f"{pauses} pauses; refused: {refusals}")
+        sys.exit(program.returncode or pauses < LEAST_PAUSES)
+    finally:
+        program.kill()
+        program.wait()
+
+
+if __name__ == "__main__":
+    main()
