@@ -78,14 +78,17 @@ void send_answer(int socket, const std::string &text) noexcept {
     sockets::send_message(socket, text.data(), text.size(), nullptr, 0);
 }
 
+// Not busy any more when the answer arrives, which the next question may follow at once.
 void work(int socket, const Wanted &wanted) noexcept {
+    std::string text;
     try {
-        send_answer(socket, answer_to_outside(ask(wanted)));
+        text = answer_to_outside(ask(wanted));
     } catch (const std::exception &error) {
         observe::log(EMM_LOG_WARN, "emm pause is not answered: {}", error.what());
     }
-    observe::forget_and_close(socket);
     is_busy = false;
+    send_answer(socket, text);
+    observe::forget_and_close(socket);
 }
 
 } // namespace

@@ -70,6 +70,24 @@ class Figures(unittest.TestCase):
             self.assertIn('plugin_version="1 ?[31m\\"\\\\"', top("--prometheus").stdout)
 
 
+class PausesFromOutside(unittest.TestCase):
+    """emm pause and emm resume, of a program whose calls nothing holds; others are in tests/interpose/outside_test.py."""
+
+    def test_a_program_that_links_libemm_refuses_in_a_sentence_and_goes_on(self):
+        holder = Holder(self, "alloc=3")
+        for words in (("pause", holder.pid), ("pause", holder.pid, "kv", "--discard"), ("resume", holder.pid)):
+            done = emm_program.run(*words)
+            self.assertEqual((done.returncode, done.stdout), (1, ""))
+            self.assertIn("its calls cannot be held: expected a program that was started by emm run --pausable, found one that was "
+                          "started without emm run", done.stderr)
+        self.assertEqual(stats_of(shown()[holder.pid])["live_count"], 3)
+
+    def test_what_is_no_process_or_too_long_a_name_is_told(self):
+        self.assertIn("that uses emm", emm_program.run("pause", 1).stderr)
+        holder = Holder(self, "alloc=1")
+        self.assertEqual(emm_program.run("pause", holder.pid, "x" * 300).returncode, 2)
+
+
 class OptionsThatChange(unittest.TestCase):
     """emm set."""
 
