@@ -19,6 +19,7 @@ Manager::Manager(const emm_host &host, const emm_context_info &info, const char 
         take_initial();
         order_.enter_registry();
     } catch (...) {
+        backing_->begin_end();
         reset();
         throw;
     }
@@ -46,6 +47,7 @@ Manager::~Manager() {
         const Lock lock(served_.mutex);
         caches_.close(nullptr);
     }
+    backing_->begin_end();
     reset();
 }
 

@@ -77,6 +77,7 @@ public:
     virtual uint64_t release_idle(Lock &lock, uint64_t keep, bool complete_only) = 0;
     // All that the heap had and has forgotten. No lock is held, and the program uses none of it.
     virtual void give_back(List<Segment, &Segment::all> segments) = 0;
+    void begin_end() { ends_ = true; } // the next one is the last, and keeps nothing for later
 
     // --- pause: no call but a free uses memory meanwhile, and all that was freed is complete ---
     virtual bool can_pause(bool) const { return false; } // keeping the content
@@ -110,6 +111,7 @@ protected:
     Moves &moves_;
     Holdings holdings_;
     List<Segment, &Segment::all> refused_; // by the driver: held still, and tried again
+    bool ends_ = false;
 };
 
 } // namespace emm::pool

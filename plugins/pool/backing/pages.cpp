@@ -405,7 +405,9 @@ void Pages::give_back(List<Segment, &Segment::all> segments) {
     }
 }
 
-// False: work of the context may still use its memory. A context that was lost works no more.
+// False: work of the context may still use its memory. A context that was lost works no more. The
+// last time the memory goes back in any case: the program has given it up, and nothing is left to
+// try again.
 bool Pages::has_finished() {
     for (int tries = 0; tries < 2 && context_.lives() && context_.serves(); tries++) {
         const CUresult result = driver_.await_device();
@@ -414,7 +416,7 @@ bool Pages::has_finished() {
         }
         context_.note_error(result);
     }
-    return !context_.lives() || !context_.serves();
+    return ends_ || !context_.lives() || !context_.serves();
 }
 
 // The same for pieces that are mapped nowhere.
