@@ -2,12 +2,8 @@
 """The page of `emm report` in headless Chromium: no error, the recording's figures, and what a reader does with it."""
 import pathlib
 import re
-import sys
-import tempfile
-import unittest
 
-import browser
-from emm_program import answer
+from report_pages import PageCase, main, value_of
 from report_sample import HOSTILE, LOG_HEADER, counted, dropping_log, random_log, row
 
 TRACES = pathlib.Path(__file__).resolve().parent.parent / "traces"
@@ -15,54 +11,7 @@ CALLERS = ["/usr/lib/liba.so+0x12 (work(int)+0x3)", "/usr/lib/libb.so+0x99", "/u
 SHOWN = ("peak_live_bytes", "left_bytes", "allocations")
 
 
-def value_of(selector):
-    return f"Number(document.querySelector({selector!r}).dataset.value)"
-
-
-class Page(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.browser = browser.Browser()
-        cls.folder = tempfile.TemporaryDirectory()
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.browser.close()
-        cls.folder.cleanup()
-
-    def setUp(self):
-        self.browser.faults.clear()
-
-    def tearDown(self):
-        self.assertEqual(self.browser.faults, [])
-
-    def value(self, expression):
-        return self.browser.value(expression)
-
-    def file(self, name, text):
-        path = pathlib.Path(self.folder.name, name)
-        path.write_text(text, encoding="utf-8")
-        return path
-
-    def show(self, recording, *words, status=0):
-        page = pathlib.Path(self.folder.name, "page.html")
-        figures = answer("report", recording, *words, "-o", page, status=status)
-        self.browser.open(page)
-        return figures
-
-    def box(self, selector):
-        self.value(f"document.querySelector({selector!r}).scrollIntoView({{block: 'center'}})")
-        return self.value(f"(() => {{ const b = document.querySelector({selector!r}).getBoundingClientRect();"
-                          "return [b.left, b.top, b.width, b.height]; })()")
-
-    def colors(self, selector):
-        """How many colours the canvas has."""
-        return self.value(f"(() => {{ const c = document.querySelector({selector!r});"
-                          "const o = new OffscreenCanvas(c.width, c.height), p = o.getContext('2d', {willReadFrequently: true});"
-                          "p.drawImage(c, 0, 0); const d = p.getImageData(0, 0, c.width, c.height).data;"
-                          "const s = new Set(); for (let i = 0; i < d.length; i += 4)"
-                          " { if (d[i + 3] > 250) { s.add(d[i] << 16 | d[i + 1] << 8 | d[i + 2]); } } return s.size; })()")
-
+class Page(PageCase):
     def test_the_page_shows_the_figures_of_the_recording(self):
         log = self.file("log.csv", random_log(5000, CALLERS))
         for recording in (TRACES / "train_gpt.csv.gz", log):
@@ -247,7 +196,4 @@ class Page(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    if not browser.program():
-        print("skipped: no Chromium, under any of the names " + ", ".join(browser.NAMES))
-        sys.exit(77)
-    unittest.main(verbosity=2)
+    main()

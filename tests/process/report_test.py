@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """`emm report`: its figures are those of the recording, whatever names are in it, and bad input leaves nothing."""
+import base64
 import collections
 import json
 import pathlib
@@ -9,7 +10,7 @@ import tempfile
 import unittest
 
 from emm_program import EMM, HEADER, answer, run
-from report_sample import DROPPING, HOSTILE, LOG_HEADER, counted, dropping_log, random_log, row
+from report_sample import DROPPING, HOSTILE, LOG_HEADER, counted, dropping_log, events_of, random_log, row
 
 TRACES = pathlib.Path(__file__).resolve().parent.parent / "traces"
 CALLERS = ["/usr/lib/liba.so+0x12 (work(int)+0x3)", "/usr/lib/liba.so+0x40 (work(int)+0x31)",
@@ -21,6 +22,41 @@ def data_of(page):
     text = pathlib.Path(page).read_text(encoding="ascii")
     start = text.index('id="data">') + len('id="data">')
     return json.loads(text[start:text.index("<", start)])
+
+
+def numbers_in(text, count):
+    """Of a column: seven bits a byte, the lowest first; one number stands for all."""
+    numbers, value, shift = [], 0, 0
+    for byte in base64.b64decode(text):
+        value |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            numbers.append(value)
+            value = shift = 0
+    return numbers * count if len(numbers) == 1 else numbers
+
+
+def blocks_of(table):
+    """(address, size, begin, end or None, first event, last event or None, call site) of each block that the page has."""
+    columns = {name: numbers_in(text, table["count"]) for name, text in table["columns"].items()}
+    lowest, first, begin = int(table["first_address"] or "0", 16), 0, 0
+    for i in range(table["count"]):
+        first, begin = first + columns["event"][i], begin + columns["begin"][i]
+        is_freed = columns["events"][i] > 0
+        yield (lowest + columns["address"][i], columns["size"][i], begin, begin + columns["lived"][i] if is_freed else None,
+               first, first + columns["events"][i] if is_freed else None, columns["site"][i])
+
+
+def blocks_in(path):
+    """The same of a recording, counted here anew, without the call sites."""
+    live, blocks = {}, []
+    for number, (is_free, key, size, time, _) in enumerate(events_of(path)):
+        if is_free:
+            live.pop(key)[3:6:2] = time, number
+        else:
+            live[key] = [int(key, 0) if key.startswith("0x") else 0, size, time, None, number, None]
+            blocks.append(live[key])
+    return [tuple(block) for block in blocks]
 
 
 def figures_peak(path):
@@ -60,8 +96,7 @@ class Case(unittest.TestCase):
         drawn = data_of(self.page)["memory"][0]
         self.assertEqual(max(drawn["buckets"]["high"]), expected["peak_live_bytes"])
         self.assertEqual(sum(bar[1] for bar in drawn["lifetimes"]), len(lifetimes))
-        for flame in drawn["flames"]:
-            self.assertEqual(flame["root"]["bytes"], expected["peak_live_bytes"])
+        self.assertEqual([block[:6] for block in blocks_of(drawn["table"])], blocks_in(path))
         for bar, following in zip(drawn["lifetimes"], drawn["lifetimes"][1:]):
             self.assertEqual(bar[1], sum(bar[0] <= time < following[0] for time in lifetimes))
         return memory, at_peak
@@ -99,13 +134,13 @@ class Figures(Case):
         memory = self.figures(self.file("log.csv", rows(3, first_pool)))["memory"][0]
         self.assertEqual({group["name"]: group["bytes"] for group in memory["at_peak"]["pool"]}, {"context 3": 1000, name: 2000})
         page = data_of(self.page)
-        self.assertEqual([block["pool"] for block in page["memory"][0]["largest"]], [name, "context 3"])
+        table = page["memory"][0]["table"]
+        self.assertEqual([table["pools"][pool] for pool in numbers_in(table["columns"]["pool"], 2)], ["context 3", name])
         self.assertEqual([mark[1] for mark in page["marks"]], [f"Pool, pool {name}", f"Alloc Failure, pool {name}"])
         self.assertEqual(page["failures"][0]["what"], f"Alloc Failure, pool {name}")
         for contexts in ((3, 3), (first_pool, first_pool)):
             memory = self.figures(self.file("log.csv", rows(*contexts)))["memory"][0]
             self.assertNotIn("pool", memory["at_peak"])
-            self.assertIsNone(data_of(self.page)["memory"][0]["largest"][0]["pool"])
 
     def test_the_summary_names_the_caller_also_where_there_is_only_one(self):
         for lines, said in (("a",), "all by step in a.so; "), (("a", "b"), "50 % by /lib/a.so"):
@@ -119,6 +154,18 @@ class Figures(Case):
                          row("Alloc", 4096, 10, 0.4, "/c.so+0x1 (h+0x1)"))
         said = run("report", path, "-o", self.page).stdout
         self.assertIn("100 % by /a.so, under 1 % by /b.so\n", said)
+
+    def test_a_caller_is_the_first_line_outside_of_a_helper_that_all_call(self):
+        helper = "/lib/_ctypes.so+0x1\t/venv/site-packages/numba/api.py:5 (device_array)\t/me/train.py:7 (alloc)\t"
+        callers = [helper + f"/me/train.py:{line} (step)\t/me/train.py:90 (<module>)" for line in (20, 30)]
+        path = self.file("log.csv", random_log(2000, callers))
+        memory = self.figures(path)["memory"][0]
+        self.assertEqual({group["name"] for group in memory["at_peak"]["caller"]}, {"train.py:20 (step)", "train.py:30 (step)"})
+        self.assertEqual(memory["leading"], "caller")
+        calls = data_of(self.page)["calls"]
+        frames = [calls["texts"][full] for _, full, _ in calls["frames"][1]]
+        self.assertEqual(frames[2:], ["/me/train.py:7 (alloc)", frames[3], "/me/train.py:90 (<module>)"])
+        self.assertEqual([kind for *_, kind in calls["frames"][1]], [0, 1, 2, 2, 2])
 
     def test_json_prints_what_the_page_has(self):
         figures = self.figures(TRACES / "infer_gpt.csv.gz")
@@ -135,7 +182,8 @@ class Figures(Case):
                          [(1, "device memory", 20, 20), (0, "device memory", 10, 0), (0, "pinned host memory", 7, 0)])
         self.assertEqual(figures["failures"], 1)
         self.assertEqual(data_of(self.page)["failures"],
-                         [{"time": 300000000, "what": "Alloc Failure", "size": 99, "caller": "work(int) in liba.so"}])
+                         [{"time": 300000000, "what": "Alloc Failure", "size": 99, "free": 600, "site": 2,
+                           "caller": "work(int) in liba.so"}])
 
     def test_what_a_reset_or_the_end_of_a_context_takes_is_dropped_and_not_freed(self):
         path = self.file("log.csv", dropping_log())

@@ -1,6 +1,5 @@
 #include "report/dimension.h"
 
-#include "observe/text.h"
 #include "table.h"
 
 #include <algorithm>
@@ -12,63 +11,12 @@
 namespace emm::tool {
 namespace {
 
-// Numbers texts; the first ones keep theirs.
-class Labels {
-public:
-    uint32_t number_of(const std::string &text) {
-        const auto [found, is_new] =
-            numbers_.try_emplace(text, static_cast<uint32_t>(labels_.size()));
-        if (is_new) {
-            labels_.push_back(text);
-        }
-        return found->second;
-    }
-    std::vector<std::string> take() { return std::move(labels_); }
-
-private:
-    std::vector<std::string> labels_;
-    std::unordered_map<std::string, uint32_t> numbers_;
-};
-
-std::string shown(const std::string &text) {
-    return text.empty() ? "unknown" : observe::one_line(text);
-}
-
-std::string file_name_of(const std::string &path) {
-    return path.substr(path.find_last_of('/') + 1);
-}
-
-// f(int)+0x3 without the offset.
-std::string without_offset(const std::string &function) {
-    const size_t sign = function.rfind("+0x");
-    const bool has_offset =
-        sign != std::string::npos && sign > 0 &&
-        function.find_first_not_of("0123456789abcdef", sign + 3) == std::string::npos;
-    return has_offset ? function.substr(0, sign) : function;
-}
-
-std::string caller_of(const std::string &location) {
-    const CallSite site = parts_of(location);
-    if (const PythonCall *const call = own_call(site)) {
-        return text_of(*call);
-    }
-    if (site.file.empty()) {
-        return site.function;
-    }
-    return fmt::format("{} in {}", without_offset(site.function), file_name_of(site.file));
-}
-
-Dimension by_site(const char *name, const History &history, const CallSites &sites,
-                  const std::function<std::string(const std::string &)> &label_of) {
-    Labels labels;
-    std::vector<uint32_t> numbers;
-    for (uint32_t site = 0; site < sites.size(); site++) {
-        numbers.push_back(labels.number_of(shown(label_of(sites.text(site)))));
-    }
-    Dimension dimension{name, labels.take(), {}};
+Dimension by_site(const char *name, const History &history, std::vector<std::string> labels,
+                  const std::vector<uint32_t> &of_site) {
+    Dimension dimension{name, std::move(labels), {}};
     dimension.of.reserve(history.blocks.size());
     for (const Allocation &block : history.blocks) {
-        dimension.of.push_back(numbers[block.site]);
+        dimension.of.push_back(of_site[block.site]);
     }
     return dimension;
 }
@@ -113,37 +61,17 @@ std::vector<uint64_t> leading_sizes(const History &history, uint32_t step) {
 
 } // namespace
 
-std::string caller_label(const std::string &location) {
-    return shown(caller_of(location));
-}
-
 Dimension by_library(const History &history, const CallSites &sites) {
-    return by_site("library", history, sites,
-                   [](const std::string &text) { return parts_of(text).file; });
-}
-
-Dimension by_caller(const History &history, const CallSites &sites) {
-    return by_site("caller", history, sites, caller_of);
-}
-
-std::optional<CallPaths> call_paths_of(const CallSites &sites) {
     Labels labels;
-    CallPaths paths;
-    bool has_any = false;
-    for (uint32_t number = 0; number < sites.size(); number++) {
-        const CallSite site = parts_of(sites.text(number));
-        std::vector<uint32_t> path;
-        for (auto call = site.calls.rbegin(); call != site.calls.rend(); ++call) {
-            path.push_back(labels.number_of(shown(text_of(*call))));
-        }
-        has_any = has_any || !path.empty();
-        if (path.empty()) {
-            path.push_back(labels.number_of(shown(caller_of(sites.text(number)))));
-        }
-        paths.of.push_back(std::move(path));
+    std::vector<uint32_t> numbers;
+    for (uint32_t site = 0; site < sites.size(); site++) {
+        numbers.push_back(labels.number_of(shown_label(parts_of(sites.text(site)).file)));
     }
-    paths.labels = labels.take();
-    return has_any ? std::make_optional(std::move(paths)) : std::nullopt;
+    return by_site("library", history, labels.take(), numbers);
+}
+
+Dimension by_caller(const History &history, const Callers &callers) {
+    return by_site("caller", history, callers.labels, callers.of);
 }
 
 Dimension by_lifetime(const History &history) {
@@ -208,7 +136,7 @@ Dimension by_pool(const History &history, const Recorded &recorded) {
     return by_names(
         "pool", history, recorded.contexts, &Allocation::context, [&](const std::string &text) {
             const auto named = recorded.pools.find(text);
-            return named == recorded.pools.end() ? "context " + text : shown(named->second);
+            return named == recorded.pools.end() ? "context " + text : shown_label(named->second);
         });
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "report/callers.h"
 #include "report/history.h"
 
 #include <optional>
@@ -13,21 +14,9 @@ struct Dimension {
     std::vector<uint32_t> of; // of each block of a history
 };
 
-// Who asked, of a log's Location; "unknown" if it is "".
-std::string caller_label(const std::string &location);
-
-// Without offsets, so that all calls of one function are one caller; in Python the program's own
-// line. "unknown" for what the log does not tell.
+// Without offsets, so that all calls of one function are one caller.
 Dimension by_library(const History &history, const CallSites &sites);
-Dimension by_caller(const History &history, const CallSites &sites);
-
-// The calls of Python behind each call site, the outermost first.
-struct CallPaths {
-    std::vector<std::string> labels;
-    std::vector<std::vector<uint32_t>> of; // of each call site; its caller alone if it has none
-};
-// None: no call site of the log has any.
-std::optional<CallPaths> call_paths_of(const CallSites &sites);
+Dimension by_caller(const History &history, const Callers &callers);
 
 // How long blocks lived, in four classes of the history's length. Those that were never freed, or
 // were dropped by a reset or with their context, are two more.

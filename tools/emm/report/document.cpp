@@ -1,6 +1,7 @@
 #include "report/document.h"
 
 #include "report/address_map.h"
+#include "report/block_table.h"
 #include "report/groups.h"
 #include "report/histograms.h"
 #include "report/page.h"
@@ -16,7 +17,8 @@ namespace {
 
 constexpr size_t finest = 2048; // parts of an axis: some more than a screen has columns
 constexpr size_t map_cells = 2048, most_moments = 160;
-constexpr size_t most_leading_sizes = 15, most_largest = 15, most_failures = 20;
+constexpr size_t most_leading_sizes = 15, most_failures = 100;
+constexpr size_t most_listed = size_t(1) << 23; // blocks: 16 million events
 
 std::string in_hex(uint64_t address) {
     return fmt::format("{:#x}", address);
@@ -37,7 +39,8 @@ Json buckets_json(const std::vector<Bucket> &buckets) {
             {"last_time", column_json(buckets, &Bucket::last_time)},
             {"low", column_json(buckets, &Bucket::low)},
             {"high", column_json(buckets, &Bucket::high)},
-            {"end", column_json(buckets, &Bucket::end)}};
+            {"end", column_json(buckets, &Bucket::end)},
+            {"high_event", column_json(buckets, &Bucket::high_step)}};
 }
 
 Json extents_json(const std::vector<Extent> &extents) {
@@ -56,21 +59,9 @@ Json stacks_json(const GroupSet &groups, const std::vector<Stack> &stacks) {
                                               : Json(std::vector<uint64_t>(
                                                     stack.end.begin(), stack.end.begin() + count)));
     }
-    return {{"name", groups.name},
-            {"labels", groups.labels},
-            {"colors", groups.colors},
-            {"bytes", groups.bytes},
-            {"blocks", groups.blocks},
-            {"high", high},
-            {"end", end}};
-}
-
-Json flame_json(const FlameNode &node) {
-    Json json = {{"name", node.name}, {"bytes", node.bytes}, {"blocks", node.blocks}};
-    for (const FlameNode &child : node.children) {
-        json["children"].push_back(flame_json(child));
-    }
-    return json;
+    return {{"name", groups.name},   {"labels", groups.labels},
+            {"bytes", groups.bytes}, {"blocks", groups.blocks},
+            {"high", high},          {"end", end}};
 }
 
 Json bars_json(const std::vector<Bar> &bars) {
@@ -100,7 +91,6 @@ Json map_json(const History &history, const std::vector<uint64_t> &addresses,
             {"starts", starts},
             {"cuts", row.cuts()},
             {"labels", groups.labels},
-            {"colors", groups.colors},
             {"by", groups.name},
             {"moments", moments}};
 }
@@ -108,8 +98,8 @@ Json map_json(const History &history, const std::vector<uint64_t> &addresses,
 // One history, with the questions that can be asked of it.
 class Subject {
 public:
-    Subject(const Recorded &recorded, const History &history)
-        : recorded_(recorded), history_(history), peak_(peak_of(history)),
+    Subject(const Recorded &recorded, const Callers &callers, const History &history)
+        : recorded_(recorded), callers_(callers), history_(history), peak_(peak_of(history)),
           buckets_(buckets_of(history, finest)) {
         ask();
         for (const Dimension &dimension : dimensions_) {
@@ -127,14 +117,13 @@ public:
         return {{"buckets", buckets_json(buckets_)},
                 {"groups", stacks},
                 {"group", leading().name},
-                {"flames", flames()},
                 {"lifetimes", bars_json(lifetimes_of(history_, peak_.step))},
                 {"unfreed", bars_json({unfreed_of(history_, peak_.step)}).front()},
                 {"dropped", bars_json({dropped_of(history_, peak_.step)}).front()},
                 {"sizes", bars_json(sizes_of(history_, peak_.step))},
                 {"leading_sizes",
                  bars_json(leading_sizes_of(history_, peak_.step, most_leading_sizes))},
-                {"largest", largest()},
+                {"table", block_table_json(history_, pool_labels_, recorded_.is_log, most_listed)},
                 {"map", own_map()}};
     }
 
@@ -157,7 +146,11 @@ private:
     void ask() {
         if (recorded_.is_log && recorded_.sites.size() > 1) {
             dimensions_.push_back(by_library(history_, recorded_.sites));
-            dimensions_.push_back(by_caller(history_, recorded_.sites));
+            dimensions_.push_back(by_caller(history_, callers_));
+            if (callers_
+                    .has_python) { // a line tells more than the library that Python came through
+                std::swap(dimensions_[0], dimensions_[1]);
+            }
         }
         dimensions_.push_back(by_lifetime(history_));
         dimensions_.push_back(by_size(history_, peak_.step));
@@ -168,71 +161,14 @@ private:
             dimensions_.push_back(by_thread(history_));
         }
         Dimension pools = by_pool(history_, recorded_);
+        pool_labels_ = pools.labels;
         if (std::adjacent_find(pools.of.begin(), pools.of.end(), std::not_equal_to<>()) !=
             pools.of.end()) {
             dimensions_.push_back(std::move(pools));
         }
     }
 
-    const Dimension *dimension(const std::string &name) const {
-        for (const Dimension &one : dimensions_) {
-            if (one.name == name) {
-                return &one;
-            }
-        }
-        return nullptr;
-    }
-
     const GroupSet &leading() const { return groups_[leading_of(groups_)]; }
-
-    // As many of the levels as there are.
-    Json flame(const std::vector<const char *> &names) const {
-        std::vector<const Dimension *> levels;
-        for (const char *const name : names) {
-            levels.push_back(dimension(name));
-        }
-        return {{"levels", names}, {"root", flame_json(flame_of(history_, levels, peak_.step))}};
-    }
-
-    Json flames() const {
-        Json all = Json::array();
-        if (const std::optional<CallPaths> calls = call_paths_of(recorded_.sites)) {
-            all.push_back({{"levels", {"calls", "size"}},
-                           {"root", flame_json(flame_of_calls(history_, *calls, *dimension("size"),
-                                                              peak_.step))}});
-        }
-        if (dimension("caller")) {
-            all.push_back(flame({"library", "caller", "size"}));
-        }
-        all.push_back(flame({"lifetime", "size"}));
-        if (dimension("stream")) {
-            all.push_back(flame({"stream", "lifetime", "size"}));
-        }
-        if (dimension("thread")) {
-            all.push_back(flame({"thread", "lifetime", "size"}));
-        }
-        if (dimension("pool")) {
-            all.push_back(flame({"pool", "lifetime", "size"}));
-        }
-        return all;
-    }
-
-    Json largest() const {
-        Json all = Json::array();
-        for (const uint32_t number : largest_at(history_, peak_.step, most_largest)) {
-            const Allocation &block = history_.blocks[number];
-            const Dimension *const caller = dimension("caller"), *const pool = dimension("pool");
-            all.push_back({{"size", block.size},
-                           {"address", recorded_.is_log ? Json(in_hex(block.address)) : Json()},
-                           {"stream", history_.streams.text(block.stream)},
-                           {"pool", pool ? Json(pool->labels[pool->of[number]]) : Json()},
-                           {"caller", caller ? Json(caller->labels[caller->of[number]]) : Json()},
-                           {"begin", block.begin},
-                           {"end", block.end == never ? Json() : Json(block.end)},
-                           {"dropped", block.dropped != Drop::none}});
-        }
-        return all;
-    }
 
     // A trace has no addresses.
     Json own_map() const {
@@ -242,21 +178,25 @@ private:
     }
 
     const Recorded &recorded_;
+    const Callers &callers_;
     const History &history_;
     const Peak peak_;
     const std::vector<Bucket> buckets_;
     std::vector<Dimension> dimensions_;
     std::vector<GroupSet> groups_;
+    std::vector<std::string> pool_labels_;
 };
 
-Json failures_json(const Recorded &recorded) {
+Json failures_json(const Recorded &recorded, const Callers &callers) {
     Json all = Json::array();
     for (const Mark &mark : recorded.marks) {
         if (mark.is_failure && all.size() < most_failures) {
             all.push_back({{"time", mark.time},
                            {"what", mark.text},
                            {"size", mark.size},
-                           {"caller", caller_label(recorded.sites.text(mark.site))}});
+                           {"free", mark.free ? Json(*mark.free) : Json()},
+                           {"site", mark.site},
+                           {"caller", callers.text(mark.site)}});
         }
     }
     return all;
@@ -283,10 +223,11 @@ Json document_of(const std::string &name, const Recorded &recorded,
                     {"left_off", recorded.left_off},
                     {"memory", Json::array()},
                     {"replays", Json::array()}};
+    const Callers callers(recorded.sites);
     Json memory = Json::array(), drawn_replays = Json::array();
     for (size_t i = 0; i < recorded.histories.size(); i++) {
         report(static_cast<double>(i) / static_cast<double>(recorded.histories.size()));
-        const Subject subject(recorded, recorded.histories[i]);
+        const Subject subject(recorded, callers, recorded.histories[i]);
         figures["memory"].push_back(subject.figures());
         memory.push_back(subject.drawn());
         for (const Replayed &replayed : i == 0 ? replays : std::vector<Replayed>()) {
@@ -297,7 +238,8 @@ Json document_of(const std::string &name, const Recorded &recorded,
     return {{"figures", figures},
             {"memory", memory},
             {"replays", drawn_replays},
-            {"failures", failures_json(recorded)},
+            {"failures", failures_json(recorded, callers)},
+            {"calls", calls_json(recorded.sites, callers)},
             {"marks", marks_json(recorded)},
             {"mark_count", recorded.mark_count}};
 }

@@ -13,7 +13,6 @@ struct GroupSet {
 
     std::string name;
     std::vector<std::string> labels;     // the last one is "others" if there are any
-    std::vector<uint32_t> colors;        // of each: a lifetime has the same in every report
     std::vector<uint64_t> bytes, blocks; // at the peak
     std::vector<uint8_t> of;             // of each block
 };
@@ -22,8 +21,8 @@ struct GroupSet {
 GroupSet groups_of(const History &history, const Dimension &dimension, uint32_t step);
 
 // The first of the questions that tells blocks apart at the peak: no answer has nearly all of them.
-// Else the first with two answers, else that of lifetimes. `sets` are in the order library, caller,
-// lifetime and others, as far as there are any.
+// Else the first with two answers, else that of lifetimes. `sets` are in the order library and
+// caller (caller first where there is Python), lifetime and others, as far as there are any.
 size_t leading_of(const std::vector<GroupSet> &sets);
 
 // The bytes of each group when a bucket holds the most, and after its last step.
@@ -32,22 +31,5 @@ struct Stack {
 };
 std::vector<Stack> stacks_of(const History &history, const GroupSet &groups,
                              const std::vector<Bucket> &buckets);
-
-// What is live at a moment: a tree with a level for each question. The bytes of a node are the sum
-// of its children's.
-struct FlameNode {
-    static constexpr size_t most_children = 24;
-
-    std::string name;
-    uint64_t bytes = 0, blocks = 0;
-    std::vector<FlameNode> children; // largest first; what is too many is the last one
-};
-
-FlameNode flame_of(const History &history, const std::vector<const Dimension *> &levels,
-                   uint32_t step);
-
-// By the calls of Python, as deep as each block's go, and by size behind them.
-FlameNode flame_of_calls(const History &history, const CallPaths &calls, const Dimension &sizes,
-                         uint32_t step);
 
 } // namespace emm::tool

@@ -107,24 +107,6 @@ std::vector<Bar> leading_sizes_of(const History &history, uint32_t peak_step, si
     return bars;
 }
 
-std::vector<uint32_t> largest_at(const History &history, uint32_t step, size_t most) {
-    std::vector<uint32_t> live;
-    for (uint32_t i = 0; i < history.blocks.size(); i++) {
-        if (is_live(history.blocks[i], step)) {
-            live.push_back(i);
-        }
-    }
-    const size_t count = std::min(most, live.size());
-    std::partial_sort(live.begin(), live.begin() + static_cast<ptrdiff_t>(count), live.end(),
-                      [&](uint32_t one, uint32_t other) {
-                          const uint64_t size = history.blocks[one].size;
-                          const uint64_t other_size = history.blocks[other].size;
-                          return size != other_size ? size > other_size : one < other;
-                      });
-    live.resize(count);
-    return live;
-}
-
 Peak peak_of(const History &history) {
     Peak peak;
     uint64_t bytes = 0, blocks = 0;

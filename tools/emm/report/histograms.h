@@ -25,9 +25,6 @@ std::vector<Bar> sizes_of(const History &history, uint32_t peak_step);
 // The exact sizes with the most bytes at the peak, largest first; `from` is the size.
 std::vector<Bar> leading_sizes_of(const History &history, uint32_t peak_step, size_t most);
 
-// The largest blocks that are live at the peak, by number.
-std::vector<uint32_t> largest_at(const History &history, uint32_t step, size_t most);
-
 // The state with the most bytes live, the first one of several: that after `step`.
 struct Peak {
     uint64_t bytes = 0, blocks = 0;

@@ -69,6 +69,7 @@ struct Mark {
     uint64_t size = 0; // asked for, of a failure
     uint32_t site = 0;
     bool is_failure = false;
+    std::optional<uint64_t> free = std::nullopt; // bytes of the device, as the log tells
 };
 
 struct Recorded {

@@ -35,7 +35,7 @@ public:
     }
     void failed(const LogCall &call, const Moment &moment) override {
         recorded_.rows++;
-        builder_.marked({moment.time, text_of(call), call.size, moment.site, true});
+        builder_.marked({moment.time, text_of(call), call.size, moment.site, true, moment.free});
     }
     void other(const LogCall &call, const Moment &moment) override {
         const bool is_failure = call.type.ends_with(" Failure");

@@ -38,7 +38,7 @@ function sizeRows(memory) {
 }
 
 // Cells are texts, or numbers with what they mean: [text, value].
-function table(parent, titles, rows) {
+function tableOf(parent, titles, rows) {
   const box = add(parent, "div", "scroll");
   const made = add(box, "table");
   const head = add(add(made, "thead"), "tr");

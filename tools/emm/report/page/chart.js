@@ -15,57 +15,6 @@ function ticksOf(from, to, most, base) {
   return { ticks, step };
 }
 
-// What the charts of one kind of memory share: the axis, the part of it that is shown, the moment
-// of the map.
-class View {
-  constructor(memory, group) {
-    this.buckets = memory.buckets;
-    this.group = group;
-    this.axis = "time";
-    this.moment = null;
-    this.listeners = [];
-    this.whole();
-  }
-  get first() { return this.buckets["first_" + this.axis]; }
-  get last() { return this.buckets["last_" + this.axis]; }
-  // Of the recording, which may end with failures.
-  get end() {
-    const last = this.last[this.last.length - 1];
-    return this.axis === "time" ? Math.max(last, page.document.figures.end_ns) : last;
-  }
-  limits() {
-    const begin = this.first[0], end = this.end;
-    const room = Math.max(end - begin, 1) * 0.01;
-    return [begin - room, end + room];
-  }
-  whole() {
-    [this.from, this.to] = this.limits();
-  }
-  showAll() {
-    this.whole();
-    this.changed();
-  }
-  show(from, to) {
-    const [begin, end] = this.limits();
-    const least = Math.min(this.axis === "time" ? 20 : 4, end - begin);
-    const length = Math.max(least, Math.min(to - from, end - begin));
-    this.from = Math.max(begin, Math.min(from, end - length));
-    this.to = this.from + length;
-    this.changed();
-  }
-  zoom(factor, around) {
-    const center = around === undefined ? (this.from + this.to) / 2 : around;
-    this.show(center - (center - this.from) * factor, center + (this.to - center) * factor);
-  }
-  move(part) {
-    const by = (this.to - this.from) * part;
-    this.show(this.from + by, this.to + by);
-  }
-  changed() {
-    this.listeners.forEach((listener) => listener());
-  }
-}
-
 class MemoryChart {
   constructor(parent, view, memory, figures, replay, shared) {
     Object.assign(this, { view, memory, figures, replay, shared });
@@ -74,14 +23,14 @@ class MemoryChart {
     this.canvas = canvas;
     canvas.tabIndex = 0;
     canvas.setAttribute("role", "img");
-    canvas.setAttribute("aria-label", "memory over time; plus and minus zoom, arrows move");
+    canvas.setAttribute("aria-label", "memory over time; plus and minus zoom, arrows move, a click chooses a block");
     view.listeners.push(redraw);
     this.redraw = redraw;
     this.listen();
   }
 
   get groups() {
-    return groupsOf(this.memory, this.view.group);
+    return { labels: this.view.labels, ...this.view.level.stacks };
   }
 
   x(value) {
@@ -98,11 +47,12 @@ class MemoryChart {
 
   // For each column of the screen the bucket with the most in it, or the state that lasts.
   fill() {
-    const { view, memory } = this, buckets = memory.buckets, { first, last } = view;
+    const { view } = this, buckets = view.level, { first, last } = view;
+    const reservedIn = this.replay && view.reservedOf(this.replay);
     this.columns = new Array(Math.ceil(this.width)).fill(null);
     const put = (column, bucket, lasts) => {
       const live = lasts ? buckets.end[bucket] : buckets.high[bucket];
-      const reserved = this.replay ? this.replay.reserved[lasts ? "end" : "high"][bucket] : 0;
+      const reserved = reservedIn ? reservedIn[lasts ? "end" : "high"][bucket] : 0;
       const there = this.columns[column];
       if (!there) {
         this.columns[column] = { bucket, lasts, live, reserved, low: lasts ? live : buckets.low[bucket] };
@@ -173,7 +123,7 @@ class MemoryChart {
 
   drawStack(context) {
     const { labels, high, end } = this.groups;
-    const colors = labels.map((_, group) => groupColor(group, this.groups));
+    const colors = colorsOf(labels);
     this.columns.forEach((column, i) => {
       if (!column) {
         return;
@@ -231,8 +181,7 @@ class MemoryChart {
   drawMarks(context) {
     const { view } = this;
     for (const [time, , isFailure] of page.document.marks) {
-      const bucket = Math.max(0, lastNotAbove(view.buckets.first_time, time));
-      const value = view.axis === "time" ? time : view.buckets.first_event[bucket];
+      const value = view.axis === "time" ? time : view.table.eventAt(time);
       if (value < view.from || value > view.to) {
         continue;
       }
@@ -272,11 +221,12 @@ class MemoryChart {
 
   drawPeak(context) {
     const { view, figures } = this;
-    this.line(context, view.axis === "time" ? figures.peak_time_ns : figures.peak_event,
-              "peak " + bytes(figures.peak_live_bytes) + " live", color("ink"));
-    if (view.moment) {
-      this.line(context, view.axis === "time" ? view.moment.time : view.moment.event, "", color("accent"));
+    if (isOpen(view.filter)) {
+      this.line(context, view.axis === "time" ? figures.peak_time_ns : figures.peak_event,
+                "peak " + bytes(figures.peak_live_bytes) + " live", color("ink"));
     }
+    this.line(context, view.valueOf(view.event), "", color("accent"));
+    this.drawChosen(context);
     if (this.selected) {
       const [from, to] = this.selected;
       context.fillStyle = color("selection");
@@ -284,12 +234,35 @@ class MemoryChart {
     }
   }
 
+  // How long the chosen block lived, as a bar on the axis.
+  drawChosen(context) {
+    const { view } = this, { table, block } = view;
+    if (block >= 0) {
+      const end = this.x(table.isUnfreed(block) ? view.end : view.valueOf(table.last[block]));
+      const [from, to] = [this.x(view.valueOf(table.first[block])), end]
+        .map((x) => Math.max(margin.left, Math.min(x, margin.left + this.width)));
+      context.fillStyle = color("accent");
+      context.fillRect(from, margin.top + this.height, Math.max(2, to - from), 5);
+    }
+  }
+
+  // What lies under the pointer: the event that the column shows, and the block in its stack.
+  at(x, y) {
+    const column = this.columns[Math.floor(x - margin.left)], { view } = this;
+    if (!column) {
+      return null;
+    }
+    const event = column.lasts ? view.level.last_event[column.bucket] : view.level.high_event[column.bucket];
+    const height = this.most * (1 - (y - margin.top) / this.height);
+    return { event, block: blockAtHeight(view.table, view.groupOf, view.labels.length, event, height) };
+  }
+
   linesAt(x) {
     const column = this.columns[Math.floor(x - margin.left)];
     if (!column) {
       return null;
     }
-    const { labels, high, end } = this.groups, { buckets } = this.memory, i = column.bucket;
+    const { labels, high, end } = this.groups, buckets = this.view.level, i = column.bucket;
     const stack = (column.lasts && end[i]) || high[i];
     const value = this.valueAt(x);
     const when = this.view.axis === "time" ? moment(value, (this.view.to - this.view.from) / this.width)
@@ -307,6 +280,8 @@ class MemoryChart {
     });
     if (!column.lasts && events > 1) {
       lines.push("the most of " + count(events) + " events");
+    } else {
+      lines.push("event " + count(buckets.last_event[i]) + ": " + eventText(this.view.table, buckets.last_event[i]));
     }
     return lines;
   }
@@ -321,7 +296,15 @@ class MemoryChart {
       }
     });
     tipOn(canvas, (event) => this.linesAt(at(event)));
+    const y = (event) => event.clientY - canvas.getBoundingClientRect().top;
+    canvas.addEventListener("click", (event) => {
+      const found = this.dragged ? null : this.at(at(event), y(event));
+      if (found) {
+        view.choose(found.block, found.event);
+      }
+    });
     canvas.addEventListener("pointerdown", (event) => {
+      this.dragged = false;
       if (event.pointerType !== "touch" && event.button === 0) {
         canvas.setPointerCapture(event.pointerId);
         this.selected = [at(event), at(event)];
@@ -331,6 +314,7 @@ class MemoryChart {
       const selected = this.selected;
       this.selected = null;
       if (selected && Math.abs(selected[1] - selected[0]) > 5) {
+        this.dragged = true;
         const [from, to] = selected.map((x) => this.valueAt(x)).sort((one, other) => one - other);
         view.show(from, to);
       } else {
@@ -356,14 +340,15 @@ class MemoryChart {
   }
 }
 
-function drawLegend(parent, groups, peak) {
+// `shares` are texts behind the names.
+function drawLegend(parent, labels, shares) {
+  const colors = colorsOf(labels);
   parent.replaceChildren();
-  groups.labels.forEach((label, group) => {
+  labels.forEach((label, group) => {
     const item = add(parent, "span", "legend");
     const swatch = add(item, "i");
-    swatch.style.background = groupColor(group, groups);
-    const share = peak === null || groups.bytes[group] === 0 ? "" : "  " + percent(groups.bytes[group], peak);
-    const text = plainName(label) + share;
+    swatch.style.background = colors[group];
+    const text = plainName(label) + (shares[group] || "");
     add(item, "span", "", text).title = shortened(label, 500);
   });
 }
@@ -396,12 +381,12 @@ function stepChart(parent, height, right, { top, base, text }, paint, tell) {
 // Lines that only rise, such as calls so far: [{name, x, y}].
 function lineChart(parent, series, height) {
   const most = (axis) => Math.max(1, ...series.map((one) => one[axis][one[axis].length - 1]));
-  const right = most("x");
+  const right = most("x"), shades = colorsOf(series.map((one) => one.name));
   const paint = (context, x, y, ticks) => {
     context.strokeStyle = color("grid");
     ticks.forEach((value) => context.strokeRect(margin.left, Math.round(y(value)) + 0.5, x(right) - margin.left, 0));
     series.forEach((one, i) => {
-      context.strokeStyle = color("group" + i % 9);
+      context.strokeStyle = shades[i];
       context.lineWidth = 2;
       context.beginPath();
       context.moveTo(x(0), y(0));
@@ -421,7 +406,7 @@ function lineChart(parent, series, height) {
 
 // What reserved memory was, at the moments at which the plugin was asked.
 function partsChart(parent, samples, height) {
-  const shades = { live: "group0", pending: "group3", cached: "cached", rest: "others" };
+  const shades = { live: "live", pending: "pending", cached: "cached", rest: "others" };
   const partsAt = (i) => {
     const [live, pending, cached] = [samples.live[i], samples.pending[i], samples.cached[i]];
     return Object.entries({ live, pending, cached, rest: Math.max(0, samples.reserved[i] - live - pending - cached) });

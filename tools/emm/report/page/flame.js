@@ -1,9 +1,21 @@
-// What was live at the peak: a row for each question, and below each block what it is made of.
+// What was live at the moment: a row for each question, and below each block what it is made of.
+
+// The questions that a recording answers, level by level.
+function flameLevels({ table, memory }) {
+  const { frames, texts, library } = table.calls;
+  const has = (name) => Boolean(groupsOf(memory, name));
+  const python = frames.some((one) => one.some(([, , kind]) => kind !== compiled));
+  return [...(python ? [["calls", "size"]] : []),
+          ...(has("library") && library.some((one) => texts[one] !== "unknown") ? [["library", "caller", "size"]]
+            : has("caller") ? [["caller", "size"]] : []),
+          ["lifetime", "size"], ...["stream", "thread", "pool"].filter(has).map((name) => [name, "lifetime", "size"])];
+}
 
 class Flame {
-  constructor(parent, memory) {
-    this.memory = memory;
-    const names = memory.flames.map((flame) => flame.levels.join(" > "));
+  constructor(parent, view) {
+    this.view = view;
+    this.all = flameLevels(view);
+    const names = this.all.map((levels) => levels.join(" > "));
     if (names.length > 1) {
       choices(parent, "by", names, names[0], (name) => this.choose(names.indexOf(name)));
     } else {
@@ -11,36 +23,56 @@ class Flame {
     }
     this.path = add(parent, "div", "path");
     this.box = add(parent, "div", "flame");
-    this.choose(0);
+    this.levels = this.all[0];
+    view.movers.push(() => this.grow());
   }
 
   choose(flame) {
-    this.flame = this.memory.flames[flame];
-    this.zoom([this.flame.root]);
+    this.levels = this.all[flame];
+    this.pathOf = null;
+    this.chain = null;
+    this.grow();
+  }
+
+  // Of the blocks at the moment; what was opened stays open, as far as it is there.
+  grow() {
+    const { table, live } = this.view;
+    this.pathOf = this.pathOf || pathBy(table, this.levels);
+    this.root = flameOf(table, live, this.pathOf);
+    const chain = [this.root];
+    for (const { name } of (this.chain || []).slice(1)) {
+      const next = chain[chain.length - 1].children.find((child) => child.name === name);
+      if (!next) {
+        break;
+      }
+      chain.push(next);
+    }
+    this.zoom(chain);
   }
 
   get ofCalls() {
-    return this.flame.levels[0] === "calls";
+    return this.levels[0] === "calls";
   }
 
   // What a block below another one answers; calls go as deep as they go.
   kindOf(node, depth) {
-    return !this.ofCalls ? this.flame.levels[depth - 1] : node.children ? "call" : "size";
+    return !this.ofCalls ? this.levels[depth - 1] : node.children.length > 0 ? "call" : "size";
   }
 
   // The colour that the same name has in the chart. A call has its own, or that of the one around it.
-  colorIn(node, index, around) {
+  colorIn(node, around) {
     if (!this.ofCalls) {
-      return around || this.colorOf(node.name, index);
+      return around || this.colorOf(node.name);
     }
-    const callers = groupsOf(this.memory, "caller");
-    const group = callers ? callers.labels.indexOf(node.name) : -1;
-    return group >= 0 ? groupColor(group, callers) : around;
+    return this.groupColor("caller", node.name) || around;
   }
-  colorOf(name, index) {
-    const groups = groupsOf(this.memory, this.flame.levels[0]);
-    const group = groups ? groups.labels.indexOf(name) : index;
-    return group >= 0 ? groups ? groupColor(group, groups) : color("group" + group % 9) : color("others");
+  colorOf(name) {
+    return this.groupColor(this.levels[0], name) || color("others");
+  }
+  groupColor(question, name) {
+    const { view } = this, counted = groupsOf(view.memory, question);
+    const labels = question === view.group ? view.labels : counted ? counted.labels : [];
+    return labels.includes(name) ? colorsOf(labels)[labels.indexOf(name)] : null;
   }
 
   zoom(chain) {
@@ -58,15 +90,15 @@ class Flame {
       button.disabled = i + 1 === chain.length;
     });
     this.box.replaceChildren();
-    const depth = (node) => 1 + Math.max(0, ...(node.children || []).map(depth));
+    const depth = (node) => 1 + Math.max(0, ...node.children.map(depth));
     this.box.style.height = depth(chain[chain.length - 1]) * 30 + "px";
-    const shade = chain.slice(1).reduce((around, node) => this.colorIn(node, 0, around), null);
+    const shade = chain.slice(1).reduce((around, node) => this.colorIn(node, around), null);
     this.place(chain[chain.length - 1], chain, 0, 1, shade);
   }
 
   titleOf(node, depth) {
     if (depth === 0) {
-      return "live at the peak";
+      return "live at the moment";
     }
     const isSize = this.kindOf(node, depth) === "size" && !/^[0-9]+ others$/.test(node.name);
     return (isSize ? count(node.blocks) + " x " : "") + plainName(node.name);
@@ -87,15 +119,15 @@ class Flame {
     }
     button.setAttribute("aria-label", this.titleOf(node, depth) + ", " + bytes(node.bytes));
     tipOn(button, () => [
-      depth === 0 ? "all that was live at the peak" : this.kindOf(node, depth) + ": " + shortened(node.name, 400),
+      depth === 0 ? "all that was live at the moment" : this.kindOf(node, depth) + ": " + shortened(node.name, 400),
       bytes(node.bytes) + " (" + count(node.bytes) + " bytes) in " + count(node.blocks) + " blocks",
-      percent(node.bytes, this.flame.root.bytes) + " of the peak",
+      percent(node.bytes, this.root.bytes) + " of what was live",
     ]);
     let from = left;
-    (node.children || []).forEach((child, i) => {
+    node.children.forEach((child) => {
       const part = node.bytes > 0 ? width * child.bytes / node.bytes : 0;
       if (part > 0.001) {
-        this.place(child, chain.concat(child), from, part, this.colorIn(child, i, shade));
+        this.place(child, chain.concat(child), from, part, this.colorIn(child, shade));
       }
       from += part;
     });

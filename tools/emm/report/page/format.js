@@ -86,8 +86,22 @@ function color(name) {
   return getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
 }
 
-function groupColor(group, { labels, colors }) {
-  return labels[group] === "others" ? color("others") : color("group" + colors[group] % 9);
+// A name has the same colour in every list of every report, unless a name before it in the list has that
+// one: then the next.
+const groupColors = 17;
+function colorsOf(names) {
+  const taken = new Set();
+  return names.map((name) => {
+    if (name === "others" || name === "nothing") {
+      return color("others");
+    }
+    let number = [...name].reduce((hash, letter) => (hash * 31 + letter.codePointAt(0)) % 1000003, 7) % groupColors;
+    while (taken.has(number) && taken.size < groupColors) {
+      number = (number + 1) % groupColors;
+    }
+    taken.add(number);
+    return color("group" + number);
+  });
 }
 
 // One line of text beside the pointer.

@@ -1,7 +1,7 @@
 // Where blocks lay, at moments that a slider reaches.
 
 class AddressMap {
-  constructor(parent, title, map) {
+  constructor(parent, title, map, view) {
     this.map = map;
     this.cells = map.moments.map((at) => Uint8Array.from(atob(at.cells), (character) => character.charCodeAt(0)));
     this.moment = 0;
@@ -17,6 +17,12 @@ class AddressMap {
         ", row by row in the order of addresses; the stronger the colour, the fuller." +
         (map.cuts.length > 0 ? " Wide unused gaps are left out: a bar stands for each." : ""));
     tipOn(canvas, (event) => this.linesAt(event));
+    canvas.addEventListener("click", (event) => {
+      const start = map.starts[this.cellAt(event)];
+      if (start && map.isRecorded) {
+        view.select({ ...open, text: start });
+      }
+    });
   }
 
   show(moment) {
@@ -27,7 +33,7 @@ class AddressMap {
   draw(context, width, height, rows) {
     const { map } = this, cell = { width: width / 64, height: height / rows };
     const cells = this.cells[this.moment];
-    const colors = map.labels.map((_, group) => groupColor(group, map));
+    const colors = colorsOf(map.labels);
     cells.forEach((byte, i) => {
       const x = (i % 64) * cell.width, y = Math.floor(i / 64) * cell.height;
       context.globalAlpha = 1;
@@ -46,11 +52,14 @@ class AddressMap {
     }
   }
 
-  linesAt(event) {
-    const box = this.canvas.getBoundingClientRect(), { map } = this;
+  cellAt(event) {
+    const box = this.canvas.getBoundingClientRect();
     const column = Math.floor((event.clientX - box.left) / box.width * 64);
-    const row = Math.floor((event.clientY - box.top) / box.height * this.rows);
-    const cell = row * 64 + column;
+    return Math.floor((event.clientY - box.top) / box.height * this.rows) * 64 + column;
+  }
+
+  linesAt(event) {
+    const { map } = this, cell = this.cellAt(event);
     if (!map.starts[cell]) {
       return null;
     }
@@ -63,34 +72,16 @@ class AddressMap {
   }
 }
 
-// The slider under all maps of one recording; `maps` are [title, map].
-function mapSlider(parent, view, maps, peak) {
+// All maps of one recording, at the last of their moments that is not behind the view's; `maps` are [title, map].
+function mapsIn(parent, view, maps) {
   const grid = add(parent, "div", maps.length > 1 ? "grid" : "");
-  const drawn = maps.map(([title, map]) => new AddressMap(grid, title, map));
-  const moments = maps[0][1].moments;
-  const row = add(parent, "div", "slider");
-  const label = add(row, "label", "", "moment");
-  const slider = add(label, "input");
-  slider.type = "range";
-  slider.min = 0;
-  slider.max = moments.length - 1;
-  slider.id = "moment";
-  const text = add(row, "output");
-  const nearest = (event) => (map) => Math.max(0, lastNotAbove(map.moments.map((at) => at.event), event));
-  const show = (number) => {
-    const at = moments[number];
-    drawn.forEach((one, i) => one.show(nearest(at.event)(maps[i][1])));
-    text.textContent = moment(at.time, 1e3) + ", event " + count(at.event) + ", " + bytes(at.live) + " live";
-    text.dataset.event = at.event;
-    view.moment = at;
-    view.changed();
-  };
-  slider.addEventListener("input", () => show(Number(slider.value)));
-  const toPeak = () => {
-    slider.value = nearest(peak)(maps[0][1]);
-    show(Number(slider.value));
-  };
-  addButton(row, "", "to the peak", toPeak);
-  toPeak();
-  drawLegend(add(parent, "div", "legends"), maps[0][1], null);
+  const drawn = maps.map(([title, map]) => new AddressMap(grid, title, map, view));
+  const said = add(parent, "p", "about");
+  view.movers.push(() => {
+    drawn.forEach((one) => one.show(Math.max(0, lastNotAbove(one.map.moments.map((at) => at.event), view.event))));
+    const at = drawn[0].map.moments[drawn[0].moment];
+    said.textContent = "As it was after event " + count(at.event) + ", " + moment(at.time, 1e3) + ", with " + bytes(at.live) + " live." +
+      (at.event === view.event ? "" : " The page has " + count(maps[0][1].moments.length) + " moments.");
+  });
+  drawLegend(add(parent, "div", "legends"), maps[0][1].labels, []);
 }

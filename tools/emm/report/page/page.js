@@ -1,4 +1,4 @@
-// The page, out of the data that emm has put into it. Nothing is computed here but places on the screen.
+// The page, out of the data that emm has put into it.
 
 const page = { document: JSON.parse(document.getElementById("data").textContent) };
 
@@ -68,19 +68,38 @@ function peakSentence(memory, figures) {
     count(figures.peak_live_blocks) + " blocks; " + onlyCaller(memory) + parts.join(", ") + ".";
 }
 
+// The lines of Python that a stack has, from the innermost on: other ways to colour by caller.
+function lineChoice(parent, view, choose) {
+  const deepest = Math.min(12, deepestOf(view.table));
+  if (deepest === 0) {
+    return;
+  }
+  const depths = [...Array(deepest).keys()];
+  const box = field(parent, "or by the line", selection("line", ["", ...depths.map((depth) => "line " + depth)],
+    ["outside of wrappers", ...depths.map((depth) => depth === 0 ? "that allocates" : depth + " further out")]));
+  box.addEventListener("change", () => choose(box.value || "caller"));
+}
+
 function chartSection(memory, figures, replays, view) {
   const made = section("Live and reserved memory over time",
-    "Drag over a part to see it larger; double click for all of it. Each column shows the fullest moment in it.");
+    "Drag over a part to see it larger, down to single events; double click for all of it. A click chooses the moment and the " +
+    "block. Each column shows the fullest moment in it.");
+  filterBar(made, view);
   const tools = add(made, "div", "tools");
   const legend = element("div", "legends");
   choices(tools, "axis", ["time", "events"], "time", (name) => {
     view.axis = name === "time" ? "time" : "event";
     view.showAll();
   });
-  choices(tools, "colour by", memory.groups.map((groups) => groups.name), view.group, (name) => {
-    view.group = name;
-    drawLegend(legend, groupsOf(memory, name), figures.peak_live_bytes);
-    view.changed();
+  choices(tools, "colour by", memory.groups.map((groups) => groups.name), view.group, (name) => view.colorBy(name));
+  lineChoice(tools, view, (name) => view.colorBy(name));
+  let drawn = null;
+  view.listeners.push(() => {
+    if (drawn !== view.labels) {
+      drawn = view.labels;
+      const counted = view.isCounted ? groupsOf(memory, view.group).bytes : [];
+      drawLegend(legend, view.labels, counted.map((part) => part > 0 ? "  " + percent(part, figures.peak_live_bytes) : ""));
+    }
   });
   const zoom = add(tools, "div", "choices");
   for (const [text, name, action] of [
@@ -91,18 +110,12 @@ function chartSection(memory, figures, replays, view) {
     button.title = name;
     button.setAttribute("aria-label", name);
   }
-  const drawn = replays.filter((one) => one.drawn);
-  const grid = add(made, "div", drawn.length > 1 ? "grid" : "");
-  const shared = drawn.length < 2 ? null : (shown) => {
-    let most = 0;
-    memory.buckets.high.forEach((_, i) => {
-      if (shown.last[i] >= shown.from && shown.first[i] <= shown.to) {
-        drawn.forEach((one) => { most = Math.max(most, one.drawn.reserved.high[i]); });
-      }
-    });
-    return most;
-  };
-  for (const replay of drawn.length > 0 ? drawn : [null]) {
+  const replayed = replays.filter((one) => one.drawn);
+  const grid = add(made, "div", replayed.length > 1 ? "grid" : "");
+  const shared = replayed.length < 2 ? null : (shown) => Math.max(...replayed.map((one) =>
+    shown.reservedOf(one.drawn).high.reduce((most, value, i) =>
+      shown.last[i] >= shown.from && shown.first[i] <= shown.to ? Math.max(most, value) : most, 0)));
+  for (const replay of replayed.length > 0 ? replayed : [null]) {
     const box = add(grid, "figure");
     if (replay) {
       add(box, "figcaption", "", "replayed on " + shortened(replay.figures.plugin, 100));
@@ -110,14 +123,15 @@ function chartSection(memory, figures, replays, view) {
     new MemoryChart(box, view, memory, figures, replay && replay.drawn, shared);
   }
   made.append(legend);
-  drawLegend(legend, groupsOf(memory, view.group), figures.peak_live_bytes);
-  if (drawn.length > 0) {
+  momentBar(made, view);
+  if (replayed.length > 0) {
     const item = add(legend.parentElement, "p", "about");
     add(item, "i", "hatched");
     add(item, "span", "", "hatched: reserved by the plugin, and not live. Why, is told below.");
   } else {
     add(made, "p", "about", unknownReserved());
   }
+  blockBox(made, view);
   return made;
 }
 
@@ -127,42 +141,40 @@ function unknownReserved() {
     "but a replay of its device memory does: emm report FILE --plugin SPEC, or --compare SPEC SPEC.";
 }
 
-function unknownCallers(memory) {
+function unknownCallers(view) {
   const record = "emm run --track stack --record log.csv -- PROGRAM";
-  switch (memory.flames[0].levels[0]) {
+  switch (flameLevels(view)[0][0]) {
   case "calls":
     return "";
   case "library":
+  case "caller":
     return " Of a Python program, a log that is recorded with its stacks has the lines: " + record;
   default:
     return " The " + page.document.figures.kind + " does not tell who asked. A recording by emm does: " + record;
   }
 }
 
-function flameSection(memory, figures) {
-  const made = section("What made the peak", peakSentence(memory, figures));
-  const flame = new Flame(made, memory);
-  add(made, "p", "about", "Click a block to see what it is made of." + unknownCallers(memory));
+function flameSection(memory, figures, view) {
+  const made = section("What was live", peakSentence(memory, figures)), said = add(made, "p", "now");
+  view.movers.push(() => {
+    said.textContent = (view.event === view.peak.event ? "At the peak, " : "At ") + view.momentText() + ":";
+  });
+  new Flame(made, view);
+  add(made, "p", "about", "It follows the moment above. Click a block to see what it is made of." + unknownCallers(view));
+  new BlockList(made, view);
   const more = add(made, "details");
-  add(more, "summary", "", "The largest blocks and the sizes with the most bytes at the peak");
-  const isLog = page.document.figures.kind === "event log";
-  const largest = sizeTexts(memory.largest.map((block) => block.size));
+  add(more, "summary", "", "The sizes with the most bytes at the peak");
   const leading = sizeTexts(memory.leading_sizes.map((bar) => bar[0]));
-  const hasPools = memory.largest.some((block) => block.pool !== null);
-  table(more, ["size", ...(isLog ? ["caller", "address"] : []), ...(hasPools ? ["pool"] : []), "stream", "allocated at", "lived"],
-        memory.largest.map((block, i) => [[largest[i], block.size],
-          ...(isLog ? [block.caller || "unknown", block.address] : []), ...(hasPools ? [block.pool] : []), block.stream, moment(block.begin, 1e3),
-          block.end === null ? "to the end" : duration(block.end - block.begin) + (block.dropped ? ", dropped" : "")]));
-  table(more, ["size", "bytes at the peak", "blocks at the peak", "blocks allocated in all"],
+  tableOf(more, ["size", "bytes at the peak", "blocks at the peak", "blocks allocated in all"],
         memory.leading_sizes.map((bar, i) => [[leading[i], bar[0]], [bytes(bar[3]), bar[3]],
           count(bar[3] / Math.max(1, bar[0])), count(bar[1])]));
-  return { flame, made };
+  return made;
 }
 
 // What the reserved memory was when there was the most of it.
 function reservedParts(most) {
-  return most ? [["live", most.live, "what the program had", "group0"],
-    ["pending", most.pending, "freed, and waiting for the device's work or a deferred clean-up", "group3"],
+  return most ? [["live", most.live, "what the program had", "live"],
+    ["pending", most.pending, "freed, and waiting for the device's work or a deferred clean-up", "pending"],
     ["cached", most.cached, "free, and kept for later requests", "cached"],
     ["rest", most.rest, "rounding of sizes, and what the plugin does not account for", "others"]] : [];
 }
@@ -273,15 +285,16 @@ function reservedBox(box, replay, samples, frees) {
   }
 }
 
-function mapSection(memory, figures, replays, view) {
+function mapSection(memory, replays, view) {
   const drawn = replays.filter((one) => one.drawn).map((one) =>
     ["replayed on " + shortened(one.figures.plugin, 100), one.drawn.map]);
-  const maps = (memory.map ? [["as recorded", memory.map]] : []).concat(drawn).filter(([, map]) => map.starts.length > 0);
+  const maps = (memory.map ? [["as recorded", { ...memory.map, isRecorded: true }]] : []).concat(drawn).filter(([, map]) => map.starts.length > 0);
   const made = section("Where the blocks lay",
-    maps.length > 0 ? "Colours by " + maps[0][1].by + ". The dashed line in the chart above is this moment." :
+    maps.length > 0 ? "Colours by " + maps[0][1].by + ". The dashed line in the chart above is the moment." +
+      (memory.map ? " A click on a cell of the recording finds the blocks at its address." : "") :
       "Not known: a trace has no addresses. A replay has: emm report FILE --plugin SPEC.");
   if (maps.length > 0) {
-    mapSlider(made, view, maps, figures.peak_event);
+    mapsIn(made, view, maps);
   }
   return made;
 }
@@ -313,14 +326,14 @@ function callsSection(replays) {
       .map((name) => ({ name, ...seriesOf(good[0], name) }));
   if (series.length > 0) {
     lineChart(made, series, 190);
-    const legend = add(made, "div", "legends");
+    const legend = add(made, "div", "legends"), shades = colorsOf(series.map((one) => one.name));
     series.forEach((one, i) => {
       const item = add(legend, "span", "legend");
-      add(item, "i").style.background = color("group" + i % 9);
+      add(item, "i").style.background = shades[i];
       add(item, "span", "", shortened(one.name, 60));
     });
   }
-  table(made, ["function", ...good.map((one) => shortened(one.figures.plugin, 60))],
+  tableOf(made, ["function", ...good.map((one) => shortened(one.figures.plugin, 60))],
         names.slice(0, 40).map((name) => [name, ...good.map((one) => {
           const calls = one.figures.driver_calls[name] || 0;
           return [count(calls), calls];
@@ -332,7 +345,7 @@ function comparison(figures, replays) {
   const good = replays.filter((one) => !one.figures.error).map((one) => one.figures);
   const made = section("Side by side");
   const row = (title, text, value) => [title, ...good.map((one) => [text(one), value(one)])];
-  table(made, ["", ...good.map((one) => shortened(one.plugin, 60))], [
+  tableOf(made, ["", ...good.map((one) => shortened(one.plugin, 60))], [
     row("most reserved after a call", (one) => bytes(one.peak_reserved_bytes), (one) => one.peak_reserved_bytes),
     row("most reserved, also during a call", (one) => bytes(one.peak_within_calls_bytes), (one) => one.peak_within_calls_bytes),
     row("most reserved after a call, divided by the most live", (one) => (one.peak_reserved_bytes / Math.max(1, figures.peak_live_bytes)).toFixed(3), () => ""),
@@ -347,33 +360,39 @@ function comparison(figures, replays) {
   return made;
 }
 
-function failureSection() {
-  const { failures, figures } = page.document;
+function failureSection(view) {
+  const { failures, figures } = page.document, { table } = view;
   const made = section("Calls that failed", count(figures.failures) + " in all" +
-    (failures.length < figures.failures ? ", of which the first are:" : ":"));
-  table(made, ["what", "asked for", "at", "by"], failures.map((one) =>
-    [one.what, [bytes(one.size), one.size], moment(one.time, 1e3), one.caller]));
+    (failures.length < figures.failures ? ", of which these are the first." : ".") + " A click shows the moment.");
+  const filled = tableOf(made, ["what", "asked for", "free on the device", "live here", "at", "by"], failures.map((one) =>
+    [one.what, [bytes(one.size), one.size], one.free === null ? "unknown" : bytes(one.free),
+     bytes(table.liveAt(table.eventAt(one.time), view.mask).reduce((sum, block) => sum + table.size[block], 0)),
+     moment(one.time, 1e3), one.caller]));
+  filled.id = "failed";
+  [...filled.tBodies[0].rows].forEach((line, i) => rowButton(line, () => view.moveTo(table.eventAt(failures[i].time))));
   return made;
 }
 
 function show(number) {
-  const { figures: all, memory: drawn } = page.document;
+  const { figures: all, memory: drawn, calls } = page.document;
   const memory = drawn[number], figures = all.memory[number], replays = replaysOf(number);
   const main = document.getElementById("main");
   canvases.length = 0;
-  const view = new View(memory, memory.group);
+  const table = new Table(memory.table, calls), view = new View(memory, table, figures);
   page.view = view;
   main.replaceChildren();
   tiles(main, figures, replays);
   if (replays.length > 1) {
     main.append(comparison(figures, replays));
   }
-  const { flame, made } = flameSection(memory, figures);
-  main.append(chartSection(memory, figures, replays, view), made);
+  main.append(chartSection(memory, figures, replays, view), flameSection(memory, figures, view), unfreedSection(view));
   if (figures.memory === "device memory") {
     main.append(reservedSection(replays, figures.frees));
   }
-  main.append(mapSection(memory, figures, replays, view));
+  if (streamNames(table).length > 1) {
+    main.append(streamSection(view));
+  }
+  main.append(mapSection(memory, replays, view));
   const pair = add(main, "div", "pair");
   pair.append(
     barsSection("How long blocks lived", "From the allocation to the free.", lifetimeRows(memory), "lifetimes"),
@@ -382,10 +401,10 @@ function show(number) {
     main.append(callsSection(replays));
   }
   if (all.failures > 0) {
-    main.append(failureSection());
+    main.append(failureSection(view));
   }
   canvases.forEach((redraw) => redraw());
-  flame.draw();
+  view.moved();
 }
 
 function start() {

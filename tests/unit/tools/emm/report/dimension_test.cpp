@@ -32,6 +32,39 @@ TEST_CASE("a caller is a function of a library, wherever in it the call is") {
     CHECK(label_of(libraries, 3) == "unknown");
 }
 
+TEST_CASE("a caller is the first line outside of helpers that all of a program calls") {
+    Script script;
+    const std::string helper = "/lib/a.so+0x1\t/me/train.py:7 (alloc)\t";
+    script.alloc(1, 1, 8, helper + "/me/train.py:20 (forward)\t/me/train.py:90 (<module>)")
+        .alloc(2, 2, 8, helper + "/me/train.py:33 (backward)\t/me/train.py:90 (<module>)")
+        .alloc(3, 3, 8, "/lib/a.so+0x1\t/me/train.py:34 (backward)\t/me/train.py:90 (<module>)");
+    const Dimension callers = by_caller(script.history(), script.recorded.sites);
+    CHECK(label_of(callers, 0) == "train.py:20 (forward)");
+    CHECK(label_of(callers, 1) == "train.py:33 (backward)");
+    CHECK(label_of(callers, 2) == "train.py:34 (backward)");
+}
+
+TEST_CASE("a helper of helpers is a wrapper too, and what one line calls is none") {
+    Script script;
+    const std::string helper = "/lib/a.so+0x1\t/me/h.py:7 (raw)\t";
+    script.alloc(1, 1, 8, helper + "/me/h.py:12 (zeros)\t/me/t.py:20 (f)\t/me/t.py:9 (<module>)")
+        .alloc(2, 2, 8, helper + "/me/h.py:12 (zeros)\t/me/t.py:30 (g)\t/me/t.py:9 (<module>)")
+        .alloc(3, 3, 8, helper + "/me/h.py:15 (ones)\t/me/t.py:40 (h)\t/me/t.py:9 (<module>)");
+    const Dimension callers = by_caller(script.history(), script.recorded.sites);
+    CHECK(label_of(callers, 0) == "t.py:20 (f)");
+    CHECK(label_of(callers, 1) == "t.py:30 (g)");
+    CHECK(label_of(callers, 2) == "h.py:15 (ones)"); // one line alone calls it
+}
+
+TEST_CASE("a function that calls itself is left for the line that called it first") {
+    Script script;
+    script.alloc(1, 1, 8, "/a.so+0x1\t/me/t.py:5 (tree)\t/me/t.py:6 (tree)\t/me/t.py:9 (<module>)")
+        .alloc(2, 2, 8, "/a.so+0x1\t/me/t.py:5 (tree)\t/me/t.py:9 (<module>)");
+    const Dimension callers = by_caller(script.history(), script.recorded.sites);
+    CHECK(label_of(callers, 0) == "t.py:9 (<module>)");
+    CHECK(label_of(callers, 1) == "t.py:9 (<module>)");
+}
+
 TEST_CASE("lifetimes have four classes of the whole time, and two for blocks that were not freed") {
     Script script;
     script.alloc(1, 0, 1).alloc(2, 0, 1).alloc(3, 0, 1).alloc(4, 0, 1).alloc(5, 0, 1);

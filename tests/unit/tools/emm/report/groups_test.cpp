@@ -33,20 +33,6 @@ TEST_CASE("answers that no block has are no group, and few groups have no others
     CHECK(groups.bytes == std::vector<uint64_t>{10, 5});
 }
 
-TEST_CASE("a lifetime has the same colour whichever others there are") {
-    const auto color_of_freed = [](Script &script) {
-        script.alloc(1, 0, 5).free(1, 1000);
-        const GroupSet groups = groups_of(script.history(), by_lifetime(script.history()), 0);
-        const auto found =
-            std::find(groups.labels.begin(), groups.labels.end(), "over 50 % of the time");
-        REQUIRE(found != groups.labels.end());
-        return groups.colors[static_cast<size_t>(found - groups.labels.begin())];
-    };
-    Script alone, beside;
-    beside.alloc(2, 0, 10);
-    CHECK(color_of_freed(alone) == color_of_freed(beside));
-}
-
 TEST_CASE("the stack of a bucket adds up to what is live at its fullest and at its end") {
     Script script;
     for (uint64_t i = 0; i < 300; i++) {
@@ -71,7 +57,7 @@ TEST_CASE("the stack of a bucket adds up to what is live at its fullest and at i
 
 TEST_CASE("the question that leads is the first whose answers tell blocks apart") {
     const auto set = [](const char *name, std::vector<uint64_t> bytes) {
-        return GroupSet{name, std::vector<std::string>(bytes.size(), "x"), {}, bytes, bytes, {}};
+        return GroupSet{name, std::vector<std::string>(bytes.size(), "x"), bytes, bytes, {}};
     };
     const GroupSet lifetime = set("lifetime", {1, 2}), size = set("size", {1, 1});
     CHECK(leading_of({set("library", {5, 5}), set("caller", {5, 5}), lifetime}) == 0);
@@ -79,74 +65,4 @@ TEST_CASE("the question that leads is the first whose answers tell blocks apart"
     CHECK(leading_of({set("library", {99, 1}), set("caller", {99, 1}), lifetime}) == 0);
     CHECK(leading_of({set("library", {9}), set("caller", {9}), lifetime, size}) == 2);
     CHECK(leading_of({lifetime, size}) == 0);
-}
-
-TEST_CASE("a flame graph has what is live at the moment, level by level, largest first") {
-    Script script;
-    script.alloc(1, 1, 100, "/a.so+0x1 (f+0x1)")
-        .alloc(2, 2, 100, "/a.so+0x2 (f+0x2)")
-        .alloc(3, 3, 30, "/a.so+0x3 (g+0x1)")
-        .alloc(4, 4, 500, "/b.so+0x3 (h+0x1)")
-        .alloc(5, 5, 900, "/b.so+0x3 (h+0x1)")
-        .free(5, 6);
-    const History &history = script.history();
-    const Dimension libraries = by_library(history, script.recorded.sites);
-    const Dimension callers = by_caller(history, script.recorded.sites);
-    const Dimension sizes = by_size(history, 5);
-    const FlameNode root = flame_of(history, {&libraries, &callers, &sizes}, 5);
-    CHECK(root.bytes == 730);
-    CHECK(root.blocks == 4);
-    REQUIRE(root.children.size() == 2);
-    CHECK(root.children[0].name == "/b.so");
-    CHECK(root.children[0].bytes == 500);
-    const FlameNode &a = root.children[1];
-    CHECK(a.bytes == 230);
-    REQUIRE(a.children.size() == 2);
-    CHECK(a.children[0].name == "f in a.so");
-    CHECK(a.children[0].blocks == 2);
-    REQUIRE(a.children[0].children.size() == 1);
-    CHECK(a.children[0].children[0].name == "100 B");
-}
-
-TEST_CASE("children that are too many are one, and no byte is lost") {
-    Script script;
-    for (uint64_t i = 0; i < 100; i++) {
-        script.alloc(i, i, i + 1);
-    }
-    const Dimension sizes = by_size(script.history(), 99);
-    const FlameNode root = flame_of(script.history(), {&sizes}, 99);
-    REQUIRE(root.children.size() == FlameNode::most_children);
-    CHECK(root.children.back().name == "77 others");
-    uint64_t sum = 0;
-    for (const FlameNode &child : root.children) {
-        sum += child.bytes;
-    }
-    CHECK(sum == 5050);
-    CHECK(root.bytes == 5050);
-}
-
-TEST_CASE("a flame graph of calls goes as deep as each block's, from the outermost on") {
-    Script script;
-    script.alloc(1, 1, 100, "/a.so+0x1\tt.py:9 (inner)\tt.py:5 (main)")
-        .alloc(2, 2, 40, "/a.so+0x1\tt.py:5 (main)")
-        .alloc(3, 3, 7, "/b.so+0x3 (h+0x1)");
-    const History &history = script.history();
-    const auto calls = call_paths_of(script.recorded.sites);
-    REQUIRE(calls);
-    const FlameNode root = flame_of_calls(history, *calls, by_size(history, 2), 2);
-    CHECK(root.bytes == 147);
-    REQUIRE(root.children.size() == 2);
-    const FlameNode &main = root.children[0];
-    CHECK(main.name == "t.py:5 (main)");
-    CHECK(main.bytes == 140);
-    REQUIRE(main.children.size() == 2);
-    CHECK(main.children[0].name == "t.py:9 (inner)");
-    CHECK(main.children[0].children[0].name == "100 B");
-    CHECK(main.children[1].name == "40 B");
-    CHECK(main.children[1].children.empty());
-    CHECK(root.children[1].name == "h in b.so");
-
-    Script compiled;
-    compiled.alloc(1, 1, 8, "/a.so+0x1");
-    CHECK_FALSE(call_paths_of(compiled.recorded.sites));
 }

@@ -57,7 +57,6 @@ TEST_CASE("the leading sizes and the largest blocks are those of the peak") {
     CHECK(sizes[0].from == 10);
     CHECK(sizes[0].peak_bytes == 30);
     CHECK(sizes[1].from == 15);
-    CHECK(largest_at(script.history(), 5, 2) == std::vector<uint32_t>{2, 0});
 }
 
 TEST_CASE("without freed blocks there is no bar of lifetimes") {
