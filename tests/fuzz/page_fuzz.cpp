@@ -14,7 +14,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     const MemoryFile file(data, size);
     const auto ignore = [](double) {};
     try {
-        const Recorded recorded = read_recorded(Input(file.path()), ignore);
+        const Recorded recorded = read_recorded(Input(file.path()), {}, ignore);
         const std::string page = script_json(document_of("some", recorded, {}, ignore));
         require(page.find('<') == std::string::npos,
                 "no text of the log can end the page's script");

@@ -348,6 +348,20 @@ Command report_command(CLI::App &app) {
            "the same for two to six plugins, side by side; comes behind LOG")
         ->expected(2, 6)
         ->excludes(plugin);
+    CLI::Option *compare = command->get_option("--compare");
+    CLI::Option *step =
+        option(command, "--step N", options->step, "of a trace, from the mark N to the next one");
+    for (CLI::Option *const part :
+         {option(command, "--from SECONDS", options->from,
+                 "of the recording, what happened since, and what was live then")
+              ->check(CLI::NonNegativeNumber),
+          option(command, "--to SECONDS", options->to, "of the recording, what happened until then")
+              ->check(CLI::NonNegativeNumber)
+              ->excludes(step),
+          step}) {
+        part->excludes(plugin)->excludes(compare);
+    }
+    step->excludes("--from");
     option(command, "--limit SECONDS", options->limit,
            "seconds (default 120) that a plugin's process may be silent")
         ->check(positive_number());
@@ -357,7 +371,8 @@ Command report_command(CLI::App &app) {
         "  emm run --plugin pool --record log.csv -- python train.py\n"
         "  emm report log.csv -o report.html\n"
         "  emm report log.csv --plugin pool:max=8GiB\n"
-        "  emm report trace.csv.gz --compare pool async -o compared.html\n\n"
+        "  emm report trace.csv.gz --compare pool async -o compared.html\n"
+        "  emm report trace.csv.gz --step 12\n\n"
         "The page needs no other file and no network. A log does not tell what the plugin had "
         "reserved,\nnor which driver calls it made; a trace has no callers and no addresses. "
         "A replay shows what\na plugin would have done with the same events.");

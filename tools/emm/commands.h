@@ -151,6 +151,8 @@ struct ReportOptions {
     std::optional<std::string> output;
     std::string plugin;               // replayed for what the input does not tell; empty: none
     std::vector<std::string> compare; // several, side by side
+    std::optional<double> from, to;   // seconds of the recording
+    std::optional<int64_t> step;      // of a trace with marks
     double limit = 120;               // seconds that a replay may be silent
     bool json = false;
 };

@@ -44,17 +44,18 @@ std::vector<std::string> texts_of(const Names &names) {
 }
 
 // Each property of a block as a number. Of the beginning, what it is behind the block's before; of
-// the end, how far it is from the beginning, and 0 for a block that was never freed.
+// the end, how far it is from the beginning: 0 events for a block that is live to the last event,
+// and 0 nanoseconds as well for one that was never freed. The former alone may have been freed
+// behind the part of the recording that the page has.
 class BlockColumns {
 public:
     explicit BlockColumns(uint64_t lowest) : lowest_(lowest) {}
 
     void add(const Allocation &block) {
-        const bool is_live = block.end == never;
         event_.add(block.first_step - step_);
-        events_.add(is_live ? 0 : block.last_step - block.first_step);
+        events_.add(block.last_step == no_step ? 0 : block.last_step - block.first_step);
         begin_.add(block.begin - time_);
-        lived_.add(is_live ? 0 : block.end - block.begin);
+        lived_.add(block.end == never ? 0 : block.end - block.begin);
         size_.add(block.size);
         address_.add(block.address - lowest_);
         site_.add(block.site);
@@ -140,6 +141,7 @@ Json block_table_json(const History &history, const std::vector<std::string> &po
             {"left_off", history.blocks.size() - count},
             {"least_size", least},
             {"events", history.steps.size()},
+            {"begin", history.begin},
             {"first_address", is_log ? Json(fmt::format("{:#x}", lowest)) : Json()},
             {"columns", columns.json()},
             {"streams", texts_of(history.streams)},

@@ -128,7 +128,8 @@ Json figures_of(const History &history, const Peak &peak, const std::vector<Grou
     }
     return {{"device", history.device},
             {"memory", name_of(history.memory)},
-            {"allocations", history.blocks.size()},
+            {"allocations", history.blocks.size() - history.live_before},
+            {"live_before", history.live_before},
             {"frees", history.steps.size() - history.blocks.size() - history.drops.all()},
             {"dropped_by_reset", history.drops.by_reset},
             {"dropped_with_context", history.drops.with_context},

@@ -125,8 +125,8 @@ Peak peak_of(const History &history) {
 Left left_of(const History &history) {
     Left left;
     for (const Allocation &block : history.blocks) {
-        left.bytes += block.end == never ? block.size : 0;
-        left.blocks += block.end == never;
+        left.bytes += block.last_step == no_step ? block.size : 0;
+        left.blocks += block.last_step == no_step;
     }
     return left;
 }

@@ -1,5 +1,7 @@
 #include "report/history.h"
 
+#include "report/histograms.h"
+
 #include "trace/builder.h"
 
 #include <algorithm>
@@ -126,6 +128,9 @@ bool HistoryBuilder::dropped(uint64_t key, uint64_t time, Drop drop) {
 
 void HistoryBuilder::marked(Mark mark) {
     mark.time = moved_clock(mark.time);
+    if (!part_.has(mark.time)) {
+        return;
+    }
     recorded_.mark_count++;
     recorded_.failure_count += mark.is_failure;
     if (recorded_.marks.size() < most_marks) {
@@ -133,7 +138,62 @@ void HistoryBuilder::marked(Mark mark) {
     }
 }
 
+History history_in(const History &history, Part part) {
+    History cut{.device = history.device,
+                .memory = history.memory,
+                .streams = history.streams,
+                .threads = history.threads,
+                .begin = part.from};
+    std::vector<uint32_t> numbers(history.blocks.size(), no_history);
+    const auto begin_block = [&](uint32_t number) {
+        numbers[number] = static_cast<uint32_t>(cut.blocks.size());
+        cut.blocks.push_back(history.blocks[number]);
+        cut.blocks.back().first_step = static_cast<uint32_t>(cut.steps.size());
+        cut.blocks.back().last_step = no_step;
+        cut.steps.push_back(numbers[number] * 2);
+    };
+    for (uint32_t number = 0; number < history.blocks.size(); number++) {
+        const Allocation &block = history.blocks[number];
+        if (block.begin < part.from && block.end >= part.from) {
+            begin_block(number);
+        }
+    }
+    cut.live_before = cut.blocks.size();
+    for (size_t step = 0; step < history.steps.size(); step++) {
+        const uint32_t number = history.steps[step] / 2;
+        if (!part.has(history.time_of(step))) {
+            continue;
+        }
+        if (!history.is_free(step)) {
+            begin_block(number);
+            continue;
+        }
+        Allocation &block = cut.blocks[numbers[number]];
+        block.last_step = static_cast<uint32_t>(cut.steps.size());
+        cut.drops.add(block.dropped);
+        cut.steps.push_back(numbers[number] * 2 + 1);
+    }
+    return cut;
+}
+
 void HistoryBuilder::finish() {
+    recorded_.part = part_;
+    if (!part_.is_all()) {
+        recorded_.begin = std::max(recorded_.begin, part_.from);
+        recorded_.end = std::max(recorded_.begin, std::min(recorded_.end, part_.to));
+        recorded_.rows = recorded_.mark_count;
+        std::vector<History> parts;
+        peak_bytes_.clear();
+        for (const History &history : recorded_.histories) {
+            History part = history_in(history, part_);
+            if (!part.blocks.empty()) {
+                recorded_.rows += part.steps.size() - part.live_before;
+                peak_bytes_.push_back(peak_of(part).bytes);
+                parts.push_back(std::move(part));
+            }
+        }
+        recorded_.histories = std::move(parts);
+    }
     std::vector<size_t> order(recorded_.histories.size());
     std::iota(order.begin(), order.end(), size_t(0));
     std::stable_sort(order.begin(), order.end(), [this](size_t one, size_t other) {

@@ -3,6 +3,7 @@
 #include "exchange/timeline.h"
 #include "trace/file.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -44,6 +45,15 @@ private:
     std::unordered_map<uint64_t, uint16_t> numbers_;
 };
 
+// A part of a recording, by time: nanoseconds since the recording began. Blocks that are live when
+// it begins belong to it.
+struct Part {
+    uint64_t from = 0, to = never;
+
+    bool is_all() const { return from == 0 && to == never; }
+    bool has(uint64_t time) const { return time >= from && time <= to; }
+};
+
 // What became of one kind of memory on one device: its allocations, and the steps, each an
 // allocation or its end, in the order in which memory changed hands. What a reset or the end of the
 // context drops is a free to `is_free`, and none in `drops`.
@@ -54,11 +64,13 @@ struct History {
     std::vector<uint32_t> steps; // the number of a block, twice, and one more for its end
     Names streams, threads;
     Drops drops;
+    uint64_t begin = 0;     // of the part that it has; times of blocks may lie outside
+    size_t live_before = 0; // the first blocks, which the part allocates as it begins
 
     const Allocation &block_of(size_t step) const { return blocks[steps[step] / 2]; }
     bool is_free(size_t step) const { return steps[step] % 2 == 1; }
     uint64_t time_of(size_t step) const {
-        return is_free(step) ? block_of(step).end : block_of(step).begin;
+        return is_free(step) ? block_of(step).end : std::max(block_of(step).begin, begin);
     }
 };
 
@@ -76,6 +88,7 @@ struct Recorded {
     bool is_log = false;
     uint64_t rows = 0;
     uint64_t begin = 0, end = 0; // times of the first and the last event
+    Part part;                   // of the recording
     std::vector<History> histories;
     uint64_t left_off = 0; // events of histories beyond the most
     CallSites sites;
@@ -90,7 +103,9 @@ class HistoryBuilder {
 public:
     static constexpr size_t most_histories = 16, most_marks = 1000;
 
-    explicit HistoryBuilder(Recorded &recorded) : recorded_(recorded) {}
+    // Of a whole recording, or of a part of it.
+    explicit HistoryBuilder(Recorded &recorded, Part part = {})
+        : recorded_(recorded), part_(part) {}
 
     // `key` names the block until its end. Throws Malformed.
     void allocated(uint64_t key, uint64_t device, Memory memory, uint64_t stream, uint64_t thread,
@@ -100,7 +115,7 @@ public:
     bool dropped(uint64_t key, uint64_t time, Drop drop);
     void marked(Mark mark);
 
-    // Largest peaks first, those of device memory before others.
+    // Cuts the histories to the part. Largest peaks first, those of device memory before others.
     void finish();
 
 private:
@@ -114,13 +129,25 @@ private:
     std::optional<Place> ended(uint64_t key, uint64_t time);
 
     Recorded &recorded_;
+    const Part part_;
     bool is_begun_ = false;
     std::unordered_map<uint64_t, Place> live_;
     std::vector<uint64_t> live_bytes_, peak_bytes_; // of each history
 };
 
+// What became of a history in a part of its time. Peaks are those of the part.
+History history_in(const History &history, Part part);
+
+// Which part of a recording is read: some seconds, or a step of the program, which begins at the
+// mark of that number and ends at the next mark.
+struct PartChoice {
+    Part part;
+    std::optional<int64_t> step;
+};
+
 // Reads an event log or a trace; a log is completed first if its program was killed. `report` is
 // called with the share that was read. Throws Failure.
-Recorded read_recorded(const Input &input, const std::function<void(double)> &report);
+Recorded read_recorded(const Input &input, const PartChoice &choice,
+                       const std::function<void(double)> &report);
 
 } // namespace emm::tool

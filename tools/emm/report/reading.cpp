@@ -13,7 +13,7 @@ namespace {
 
 class LogReader : public TimelineVisitor {
 public:
-    explicit LogReader(Recorded &recorded) : recorded_(recorded), builder_(recorded) {}
+    LogReader(Recorded &recorded, Part part) : recorded_(recorded), builder_(recorded, part) {}
 
     void allocated(const LiveBlock &block, const Moment &moment) override {
         Allocation allocation;
@@ -59,15 +59,22 @@ private:
     HistoryBuilder builder_;
 };
 
+uint64_t nanoseconds_of(uint64_t microseconds) {
+    uint64_t time = 0;
+    if (__builtin_mul_overflow(microseconds, uint64_t(1000), &time)) {
+        throw Malformed("microseconds of less than 584 years", std::to_string(microseconds));
+    }
+    return time;
+}
+
 class TraceRows {
 public:
-    explicit TraceRows(Recorded &recorded) : recorded_(recorded), builder_(recorded) {}
+    TraceRows(Recorded &recorded, Part part) : recorded_(recorded), builder_(recorded, part) {}
 
     void add(const Row &row) {
-        uint64_t time = 0;
-        constexpr uint64_t microsecond = 1000;
-        if (row.time < before_ || __builtin_mul_overflow(row.time, microsecond, &time)) {
-            throw Malformed("microseconds that never decrease, of less than 584 years",
+        const uint64_t time = nanoseconds_of(row.time);
+        if (row.time < before_) {
+            throw Malformed("microseconds that never decrease",
                             std::to_string(row.time) + " after " + std::to_string(before_));
         }
         before_ = row.time;
@@ -118,16 +125,42 @@ private:
     std::unordered_map<int64_t, uint64_t> sizes_; // of live blocks
 };
 
-void read_log_rows(const Input &input, const std::function<void(double)> &report,
+// From the mark of the step's number to the next mark.
+Part part_of_step(const Input &input, int64_t step) {
+    LineFile file(input.path(), input.name());
+    std::optional<Part> part;
+    file.where_it_is([&] {
+        file.first();
+        file.each(
+            [&](std::string_view line) {
+                const Row row = trace_row(line);
+                if (row.op != Op::mark) {
+                    return;
+                }
+                if (part && part->to == never) {
+                    part->to = nanoseconds_of(row.time);
+                } else if (!part && row.id == step) {
+                    part = {nanoseconds_of(row.time), never};
+                }
+            },
+            nullptr);
+        if (!part) {
+            throw Malformed("a mark for --step " + std::to_string(step), "none of that number");
+        }
+    });
+    return *part;
+}
+
+void read_log_rows(const Input &input, Part part, const std::function<void(double)> &report,
                    Recorded &recorded) {
-    LogReader reader(recorded);
+    LogReader reader(recorded, part);
     Timeline(input, recorded.sites, report).visit(reader);
     reader.finish();
 }
 
-void read_trace_rows(LineFile &file, const std::function<void(double)> &report,
+void read_trace_rows(LineFile &file, Part part, const std::function<void(double)> &report,
                      Recorded &recorded) {
-    TraceRows rows(recorded);
+    TraceRows rows(recorded, part);
     file.where_it_is(
         [&] { file.each([&](std::string_view line) { rows.add(trace_row(line)); }, report); });
     rows.finish();
@@ -135,13 +168,17 @@ void read_trace_rows(LineFile &file, const std::function<void(double)> &report,
 
 void check_not_empty(const Recorded &recorded, const std::string &name) {
     if (recorded.histories.empty()) {
-        throw bad_file(name, "", Malformed("at least one allocation", "none"));
+        throw bad_file(name, "",
+                       Malformed(recorded.part.is_all() ? "at least one allocation"
+                                                        : "a live block in that part",
+                                 "none"));
     }
 }
 
 } // namespace
 
-Recorded read_recorded(const Input &input, const std::function<void(double)> &report) {
+Recorded read_recorded(const Input &input, const PartChoice &choice,
+                       const std::function<void(double)> &report) {
     Recorded recorded;
     if (input.path() == input.name()) {
         complete_event_log(input.path());
@@ -150,9 +187,14 @@ Recorded read_recorded(const Input &input, const std::function<void(double)> &re
     const std::string first = file.where_it_is([&] { return std::string(file.first()); });
     recorded.is_log = is_event_log(first);
     if (recorded.is_log) {
-        read_log_rows(input, report, recorded);
+        if (choice.step) {
+            throw bad_file(input.name(), "",
+                           Malformed("a trace for --step, which has marks", "an event log"));
+        }
+        read_log_rows(input, choice.part, report, recorded);
     } else if (first == trace_first_line) {
-        read_trace_rows(file, report, recorded);
+        read_trace_rows(file, choice.step ? part_of_step(input, *choice.step) : choice.part, report,
+                        recorded);
     } else {
         throw bad_file(
             input.name(), "line 1",

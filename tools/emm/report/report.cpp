@@ -24,9 +24,22 @@ void check_report_usage(const ReportOptions &options) {
     if (options.output && options.output->empty()) {
         throw usage("report: expected a file's name behind -o, found an empty one");
     }
+    if (options.to && options.from.value_or(0) > *options.to) {
+        throw usage(fmt::format("report: expected --to behind --from {}, found {}", *options.from,
+                                *options.to));
+    }
     if (options.output == "-" && options.json) {
         throw usage("report: expected -o FILE with --json, found -o -");
     }
+}
+
+uint64_t nanoseconds_in(const std::optional<double> &seconds, uint64_t otherwise) {
+    constexpr double second = 1e9, most = 1.8e19; // 2^64 and less
+    return seconds ? static_cast<uint64_t>(std::min(*seconds * second, most)) : otherwise;
+}
+
+PartChoice part_of(const ReportOptions &options) {
+    return {{nanoseconds_in(options.from, 0), nanoseconds_in(options.to, never)}, options.step};
 }
 
 bool has_plugins(const ReportOptions &options) {
@@ -71,8 +84,9 @@ private:
     }
 
     Json make() {
-        const Recorded recorded = read_recorded(
-            input_, [this](double share) { show("reading " + input_.name(), share); });
+        const Recorded recorded = read_recorded(input_, part_of(options_), [this](double share) {
+            show("reading " + input_.name(), share);
+        });
         std::vector<Replayed> replays;
         if (has_plugins(options_)) {
             check_devices(recorded);

@@ -49,7 +49,12 @@ std::string made_of(const Json &memory) {
     const std::string question = memory.at("leading").get<std::string>();
     std::string text = question == "lifetime" ? only_caller(memory) : "";
     const size_t begin = text.size();
-    Json groups = memory.at("at_peak").at(question);
+    Json groups = Json::array();
+    for (const Json &group : memory.at("at_peak").at(question)) {
+        if (group.at("name") != "others") {
+            groups.push_back(group);
+        }
+    }
     std::stable_sort(groups.begin(), groups.end(), [](const Json &one, const Json &other) {
         return number_in(one, "bytes") > number_in(other, "bytes");
     });

@@ -146,7 +146,7 @@ function blockBox(parent, view) {
     });
     const buttons = add(box, "div", "choices");
     addButton(buttons, "", "to its allocation", () => view.moveTo(table.first[block]));
-    if (!table.isUnfreed(block)) {
+    if (table.last[block] < table.events) {
       addButton(buttons, "", "to its end", () => view.moveTo(table.last[block]));
     }
     addButton(buttons, "", "all of its caller", () => view.select({ ...open, text: table.callerOf(block) }));
@@ -175,7 +175,8 @@ function blockFacts(table, block) {
     ...(data.threads.length > 2 ? [["thread", table.nameOf("thread", block)]] : []),
     ...(data.pools.length > 2 ? [["pool", table.nameOf("pool", block)]] : []),
     ["allocated", at(table.begin[block], table.first[block])],
-    [isDropped ? "dropped" : "freed", isFreed ? at(table.end[block], table.last[block]) : "never"],
+    [isDropped ? "dropped" : "freed", !isFreed ? "never" : table.last[block] < table.events ? at(table.end[block], table.last[block])
+      : moment(table.end[block], 1e3) + ", behind this part"],
     ["lived", isFreed ? duration(table.end[block] - table.begin[block]) : "to the end of the recording"],
   ];
 }

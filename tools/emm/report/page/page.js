@@ -37,7 +37,7 @@ function tiles(parent, figures, replays) {
     }
   }
   tile(row, "left_bytes", "live at the end", bytes(figures.left_bytes), figures.left_bytes,
-       count(figures.left_blocks) + " blocks never freed");
+       count(figures.left_blocks) + " blocks" + (page.document.figures.is_part ? "" : " never freed"));
   tile(row, "allocations", "allocations", count(figures.allocations), figures.allocations,
        count(figures.frees) + " frees" + dropsText(figures));
   const failures = page.document.figures.failures;
@@ -60,7 +60,7 @@ function onlyCaller(memory) {
 // The peak in words: the largest answers to the question that tells most.
 function peakSentence(memory, figures) {
   const groups = groupsOf(memory, memory.group);
-  const order = groups.labels.map((_, i) => i).filter((i) => groups.bytes[i] > 0)
+  const order = groups.labels.map((_, i) => i).filter((i) => groups.bytes[i] > 0 && groups.labels[i] !== "others")
     .sort((one, other) => groups.bytes[other] - groups.bytes[one]).slice(0, 3);
   const parts = order.map((i) => percent(groups.bytes[i], figures.peak_live_bytes) + " " +
     linkTo(groups, groups.labels[i]) + plainName(groups.labels[i]));
@@ -415,6 +415,8 @@ function start() {
   document.getElementById("source").textContent =
     (figures.kind === "trace" ? "A trace" : "An event log") + " of " + count(figures.events) + " events in " +
     duration(figures.end_ns - figures.begin_ns) + "." +
+    (figures.is_part ? " This is a part of it, from " + moment(figures.begin_ns, 1e6) + " to " + moment(figures.end_ns, 1e6) +
+      ", which begins with the blocks that were live then." : "") +
     (figures.left_off > 0 ? " " + count(figures.left_off) + " events of further devices are left out." : "");
   const names = figures.memory.map((one) => "device " + one.device + ": " + one.memory);
   if (names.length > 1) {

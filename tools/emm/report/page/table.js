@@ -59,7 +59,7 @@ class Table {
       this.first[i] = event += this.first[i];
       this.begin[i] = time += this.begin[i];
       this.last[i] = lives ? this.events : event + this.last[i];
-      this.end[i] = lives ? Infinity : time + this.end[i];
+      this.end[i] = lives && this.end[i] === 0 ? Infinity : time + this.end[i];
       this.owner[event] = 2 * i;
       if (!lives) {
         this.owner[this.last[i]] = 2 * i + 1;
@@ -67,13 +67,14 @@ class Table {
     }
   }
 
-  // An event of a block that is not listed has the time of the one before.
+  // An event of a block that is not listed has the time of the one before. A part of a recording begins
+  // with the blocks that are live then.
   timeOf(event) {
     while (event > 0 && this.owner[event] < 0) {
       event--;
     }
     const owner = this.owner[event], block = owner >> 1;
-    return owner < 0 ? 0 : owner % 2 ? this.end[block] : this.begin[block];
+    return owner < 0 ? this.data.begin : owner % 2 ? this.end[block] : Math.max(this.begin[block], this.data.begin);
   }
 
   // The last event at or before a time; the first one before all.
@@ -293,7 +294,7 @@ function levelOf(table, groupOf, groups, from, to, most) {
   for (let event = from; event <= to; event++) {
     const owner = table.owner[event], block = owner >> 1;
     if (owner >= 0) {
-      time = owner % 2 ? table.end[block] : table.begin[block];
+      time = owner % 2 ? table.end[block] : Math.max(table.begin[block], table.data.begin);
     }
     if (last < 0 || event - level.first_event[last] >= widest || time - level.first_time[last] >= longest) {
       close();

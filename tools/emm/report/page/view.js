@@ -146,7 +146,8 @@ class View {
 // What an event was, in words.
 function eventText(table, event) {
   const owner = table.owner[event], block = owner >> 1;
-  return owner < 0 ? "of a block that is not listed" : bytes(table.size[block]) + (owner % 2 === 0 ? " allocated by "
+  return owner < 0 ? "of a block that is not listed" : bytes(table.size[block]) + (owner % 2 === 0
+    ? table.begin[block] < table.data.begin ? " live before, allocated by " : " allocated by "
     : table.isDropped(block) ? " dropped, allocated by " : " freed, allocated by ") + plainName(table.callerOf(block));
 }
 
