@@ -178,6 +178,20 @@ class Reader(PageCase):
         self.value("document.querySelector('#failed tbody tr').click()")
         self.assertEqual(self.value(EVENT), 5)
 
+    def test_what_changed_since_another_run_is_listed(self):
+        before = self.file("before.csv", LOG.replace(",2000,", ",1500,"))
+        self.show(self.file("log.csv", LOG), "--against", before)
+        row = self.rows("changes")[0]
+        self.assertEqual(row[:7], ["train.py:40 (forward)", "4.9 KiB", "4.9 KiB", "same", "2.0 KiB", "1.5 KiB", "+500 B"])
+
+    def test_a_part_tells_what_happens_behind_it(self):
+        self.show(self.file("log.csv", LOG), "--from", 1.5, "--to", 3.5)
+        self.assertIn("This is a part of it, from 1.500 s to 3.500 s", self.value("document.getElementById('source').textContent"))
+        self.press("of all the time")
+        self.value("[...document.querySelectorAll('#blocks tbody tr')].find((line) => line.textContent.includes('loader')).click()")
+        self.assertIn("5.000000 s, behind this part", self.value("document.getElementById('block').textContent"))
+        self.assertEqual([row[0] for row in self.rows("unfreed")], ["train.py:20 (cache)"])
+
     def test_the_reader_chooses_the_line_that_colours(self):
         self.fill("line", "line 0")
         self.assertEqual(self.value("page.view.labels"), ["train.py:7 (alloc)"])

@@ -4,12 +4,14 @@ import base64
 import collections
 import json
 import pathlib
+import pickle
 import re
 import subprocess
 import tempfile
 import unittest
 
 from emm_program import EMM, HEADER, answer, run
+from exchange_samples import event, snapshot
 from report_sample import DROPPING, HOSTILE, LOG_HEADER, counted, dropping_log, events_of, random_log, row
 
 TRACES = pathlib.Path(__file__).resolve().parent.parent / "traces"
@@ -203,6 +205,91 @@ class Figures(Case):
         done = subprocess.run([EMM, "report", "-", "-o", "-"], input=text, capture_output=True, check=True)
         self.assertTrue(done.stdout.startswith(b"<!DOCTYPE html>"))
         self.assertIn(b"standard input, event log: 500 events", done.stderr)
+
+
+class Parts(Case):
+    def test_a_part_has_its_events_and_what_was_live_as_it_began(self):
+        path = self.file("log.csv", LOG_HEADER + row("Alloc", 0x1000, 100, 1, "a") + row("Alloc", 0x2000, 10, 2, "a") +
+                         row("Free", 0x2000, 10, 3, "a") + row("Alloc Failure", 0, 9, 3.5, "a") + row("Alloc", 0x3000, 1, 4, "a") +
+                         row("Free", 0x1000, 100, 5, "a") + row("Alloc Failure", 0, 9, 6, "a"))
+        figures = self.figures(path, "--from", 2.5, "--to", 4)
+        memory = figures["memory"][0]
+        self.assertEqual({key: memory[key] for key in ("live_before", "allocations", "frees", "peak_live_bytes", "left_bytes")},
+                         {"live_before": 2, "allocations": 1, "frees": 1, "peak_live_bytes": 110, "left_bytes": 101})
+        self.assertEqual((figures["events"], figures["failures"], figures["begin_ns"], figures["end_ns"]), (3, 1, 2500000000, 4000000000))
+        page = data_of(self.page)["memory"][0]
+        self.assertEqual([block[1:6] for block in blocks_of(page["table"])],
+                         [(100, 10**9, None, 0, None), (10, 2 * 10**9, 3 * 10**9, 1, 2), (1, 4 * 10**9, None, 3, None)])
+        self.assertEqual(numbers_in(page["table"]["columns"]["lived"], 3), [4 * 10**9, 10**9, 0])
+        self.assertEqual(page["buckets"]["first_time"][0], 2500000000)
+        whole = self.figures(path)
+        self.assertEqual(self.figures(path, "--from", 0, "--to", 99)["memory"], whole["memory"])
+
+    def test_a_step_goes_from_its_mark_to_the_next(self):
+        path = self.file("trace.csv", HEADER + "0,0,0,mark,0,0\n1,0,0,alloc,1,8\n2,0,0,mark,1,0\n3,0,0,alloc,2,9\n4,0,0,free,1,8\n"
+                                               "5,0,0,mark,2,0\n6,0,0,alloc,3,10\n")
+        for step, expected in ((0, (0, 1, 8)), (1, (1, 1, 17)), (2, (1, 1, 19))):
+            memory = self.figures(path, "--step", step)["memory"][0]
+            self.assertEqual((memory["live_before"], memory["allocations"], memory["peak_live_bytes"]), expected, step)
+        self.assertIn("expected a mark for --step 3, found none of that number", self.refusal(path, "--step", 3, "-o", self.page))
+        log = self.file("log.csv", random_log(50, CALLERS))
+        self.assertIn("expected a trace for --step", self.refusal(log, "--step", 3, "-o", self.page))
+
+    def test_a_part_without_memory_or_with_a_replay_is_refused(self):
+        path = self.file("log.csv", LOG_HEADER + row("Alloc", 0x1000, 100, 1, "a") + row("Free", 0x1000, 100, 2, "a"))
+        self.assertIn("expected a live block in that part", self.refusal(path, "--from", 3, "-o", self.page))
+        self.assertIn("expected --to behind --from 3", self.refusal(path, "--from", 3, "--to", 2, "-o", self.page))
+        for words in (("--from", 1, "--plugin", "pool"), ("--step", 1, "--from", 1), ("--from", -1)):
+            self.assertEqual(run("report", path, *words).returncode, 2, words)
+
+
+class Snapshots(Case):
+    def test_the_stacks_of_a_snapshot_and_its_failures_are_on_the_page(self):
+        frames = [{"name": name, "filename": file, "line": line} for name, file, line in
+                  (("malloc", "??", 0), ("empty", "/v/site-packages/torch/nn.py", 5), ("alloc", "/me/t.py", 7))]
+        frames_of = [[*frames, {"name": "f", "filename": "/me/t.py", "line": line}, {"name": "<module>", "filename": "/me/t.py", "line": 90}]
+                     for line in (20, 30)]
+        events = [{**event("alloc", 0x1000 * (i + 1), 100 * (i + 1), 10 + i), "frames": stack} for i, stack in enumerate(frames_of)]
+        events.append({"action": "oom", "device_free": 5, "size": 9, "stream": 0, "time_us": 20, "frames": frames_of[0]})
+        path = self.file("s.pickle", pickle.dumps(snapshot(*events)))
+        log = self.folder / "log.csv"
+        answer("import", path, "--to", "event-log", "-o", log)
+        for source, kind in ((path, "PyTorch snapshot"), (log, "event log")):
+            figures = self.figures(source)
+            memory = figures["memory"][0]
+            self.assertEqual(figures["kind"], kind)
+            self.assertEqual({group["name"]: group["bytes"] for group in memory["at_peak"]["caller"]},
+                             {"t.py:20 (f)": 100, "t.py:30 (f)": 200})
+            page = data_of(self.page)
+            failure, = page["failures"]
+            self.assertEqual((failure["size"], failure["free"], failure["time"], failure["caller"]), (9, 5, 10000, "t.py:20 (f)"))
+            stack = [page["calls"]["texts"][full] for _, full, _ in page["calls"]["frames"][1]]
+            self.assertEqual(stack, ["/v/site-packages/torch/nn.py:5 (empty)", "/me/t.py:7 (alloc)", "/me/t.py:20 (f)", "/me/t.py:90 (<module>)"])
+            self.assertEqual(page["memory"][0]["table"]["first_address"], "0x1000")
+        self.assertIn("found a snapshot", self.refusal(path, "-o", self.page, "--plugin", "pool"))
+
+    def test_frames_of_cpp_stand_for_those_of_python_where_there_are_none(self):
+        told = snapshot({**event("alloc", 0x1000, 10, 1), "frames": [{"name": "at::empty(long, int)", "filename": "??", "line": 0}]})
+        self.figures(self.file("s.pickle", pickle.dumps(told)))
+        calls = data_of(self.page)["calls"]
+        self.assertEqual([calls["texts"][full] for _, full, _ in calls["frames"][1]], ["??:0 (at::empty(long, int))"])
+
+
+class Changes(Case):
+    def test_what_changed_between_two_recordings_is_told_by_caller(self):
+        def log(name, *rows):
+            return self.file(name, LOG_HEADER + "".join(
+                row("Alloc", 0x1000 * (i + 1), size, i, f"/l/{caller}.so+0x1 (f+0x1)") for i, (caller, size) in enumerate(rows)))
+
+        before, now = log("before.csv", ("a", 100), ("b", 10)), log("now.csv", ("a", 100), ("b", 30), ("c", 5), ("b", 2))
+        changes = self.figures(now, "--against", before)["changes"]
+        self.assertEqual((changes["by"], changes["peak_live_bytes"], changes["left_bytes"]), ("caller", [110, 137], [110, 137]))
+        self.assertEqual([(line["name"], line["peak_bytes"], line["allocations"]) for line in changes["rows"]],
+                         [("f in b.so", [10, 32], [1, 2]), ("f in c.so", [0, 5], [0, 1]), ("f in a.so", [100, 100], [1, 1])])
+        said = run("report", now, "--against", before, "-o", self.page).stdout
+        self.assertIn("at most 137 B, was 110 B; most of it by f in b.so: 32 B, was 10 B\n", said)
+        self.assertEqual(self.figures(TRACES / "infer_gpt.csv.gz", "--against", now)["changes"]["by"], "size")
+        self.assertNotIn("changes", self.figures(now))
 
 
 class Replays(Case):

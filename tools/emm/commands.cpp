@@ -287,6 +287,10 @@ Command import_command(CLI::App &app) {
                          "kineto: the JSON of torch.profiler with profile_memory=True\n"
                          "(default: what the file begins with)"),
                   {"torch-snapshot", "rmm", "kineto"});
+    expect_one_of(option(command, "--to FORMAT", options->to,
+                         "trace: for emm replay, the default;\n"
+                         "event-log: with addresses, failures, and the stacks of a snapshot"),
+                  {"trace", "event-log"});
     output_option(command, options->output);
     option(command, "--device N", options->device,
            "the device, of a snapshot or Kineto trace with several")
@@ -334,9 +338,11 @@ Command report_command(CLI::App &app) {
     CLI::App *command = app.add_subcommand(
         "report", "Show in a browser who held memory, and what made the peak: one HTML file");
     option(command, "LOG", options->input,
-           "an event log (EMM_EVENT_LOG, emm run --record) or a trace,\n"
-           "plain or gzip; - for standard input")
+           "an event log (EMM_EVENT_LOG, emm run --record), a trace or a\n"
+           "snapshot of PyTorch, plain or gzip; - for standard input")
         ->required();
+    option(command, "--device N", options->device, "of a snapshot with several")
+        ->check(whole_number());
     option(command, "-o,--output FILE", options->output,
            "the page to write, once it is whole (default: report.html,\n"
            "with --json none); - for standard output");
@@ -348,6 +354,8 @@ Command report_command(CLI::App &app) {
            "the same for two to six plugins, side by side; comes behind LOG")
         ->expected(2, 6)
         ->excludes(plugin);
+    option(command, "--against LOG", options->against,
+           "a recording of an earlier run: what changed since, by caller");
     CLI::Option *compare = command->get_option("--compare");
     CLI::Option *step =
         option(command, "--step N", options->step, "of a trace, from the mark N to the next one");
@@ -372,7 +380,8 @@ Command report_command(CLI::App &app) {
         "  emm report log.csv -o report.html\n"
         "  emm report log.csv --plugin pool:max=8GiB\n"
         "  emm report trace.csv.gz --compare pool async -o compared.html\n"
-        "  emm report trace.csv.gz --step 12\n\n"
+        "  emm report trace.csv.gz --step 12\n"
+        "  emm report snapshot.pickle --against yesterday.pickle\n\n"
         "The page needs no other file and no network. A log does not tell what the plugin had "
         "reserved,\nnor which driver calls it made; a trace has no callers and no addresses. "
         "A replay shows what\na plugin would have done with the same events.");

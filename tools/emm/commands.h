@@ -96,9 +96,10 @@ struct ExportOptions {
 int run_export(const ExportOptions &options);
 
 struct ImportOptions {
-    std::string file;   // - for standard input
-    std::string from;   // torch-snapshot, rmm or kineto; empty: what the file begins with
-    std::string output; // a file; empty: standard output
+    std::string file;         // - for standard input
+    std::string from;         // torch-snapshot, rmm or kineto; empty: what the file begins with
+    std::string to = "trace"; // or event-log
+    std::string output;       // a file; empty: standard output
     std::optional<uint64_t> device;
     bool json = false;
 };
@@ -151,8 +152,10 @@ struct ReportOptions {
     std::optional<std::string> output;
     std::string plugin;               // replayed for what the input does not tell; empty: none
     std::vector<std::string> compare; // several, side by side
+    std::string against;              // a recording of an earlier run; empty: none
     std::optional<double> from, to;   // seconds of the recording
     std::optional<int64_t> step;      // of a trace with marks
+    std::optional<uint64_t> device;   // of a snapshot with several
     double limit = 120;               // seconds that a replay may be silent
     bool json = false;
 };

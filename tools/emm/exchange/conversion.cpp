@@ -1,9 +1,11 @@
 #include "exchange/conversion.h"
 
+#include "observe/events/rows.h"
 #include "trace/builder.h"
 
 #include <algorithm>
 #include <charconv>
+#include <fmt/format.h>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -33,7 +35,7 @@ std::vector<RecordedBlock> blocks_before(Recording &recording) {
         if (event.op == Op::alloc) {
             live.insert(event.address);
         } else if (live.erase(event.address) == 0 && is_new) {
-            before.push_back({event.address, event.size, event.stream});
+            before.push_back({event.address, event.size, event.stream, 0});
         }
     });
     for (const RecordedBlock &block : recording.live_in_the_end()) {
@@ -46,31 +48,38 @@ std::vector<RecordedBlock> blocks_before(Recording &recording) {
         bytes += block.size;
     }
     if (recording.bytes_before() > bytes) {
-        before.push_back({no_block_address, recording.bytes_before() - bytes, 0});
+        before.push_back({no_block_address, recording.bytes_before() - bytes, 0, 0});
     }
     return before;
 }
 
-class TraceWriter {
+// Follows the blocks of a recording by their addresses.
+class BlockFollower {
 public:
-    explicit TraceWriter(Output &output) : output_(output) { output_.write(trace_header); }
+    explicit BlockFollower(RecordingVisitor &visitor) : visitor_(visitor) {}
 
     void begin(const std::vector<RecordedBlock> &before) {
         for (const RecordedBlock &block : before) {
-            allocate({0, 0, block.stream, Op::alloc, block.address, block.size}, false);
+            allocate({.stream = block.stream,
+                      .op = Op::alloc,
+                      .address = block.address,
+                      .size = block.size,
+                      .site = block.site});
             result_.live_before++;
             result_.live_before_bytes += block.size;
         }
+        result_.allocations = 0; // those of the recording
     }
 
-    void add(const RecordedEvent &event) {
+    void add(RecordedEvent event) {
         move_clock(event.time);
+        event.time = clock_;
         if (event.op == Op::mark) {
-            write(number_of(threads_, event.thread), 0, Op::mark, marks_++, 0);
+            visitor_.marked(event, {marks_++, number_of(threads_, event.thread), 0});
         } else if (event.size == 0) {
             return; // takes no memory
         } else if (event.op == Op::alloc) {
-            allocate(event, true);
+            allocate(event);
         } else {
             release(event);
         }
@@ -96,21 +105,24 @@ private:
         clock_ = std::max(clock_, time - std::min(time, *first_time_));
     }
 
-    void allocate(const RecordedEvent &event, bool is_event) {
-        const auto before = live_.find(event.address);
-        if (before != live_.end()) {
+    RecordingVisitor::Place place_of(const RecordedEvent &event, uint64_t id) {
+        const uint64_t thread = number_of(threads_, event.thread);
+        return {id, thread, number_of(streams_, event.stream)};
+    }
+
+    void allocate(const RecordedEvent &event) {
+        if (live_.contains(event.address)) {
             result_.missed_frees++;
             release(event);
         }
         live_[event.address] = {next_id_, event.size};
         live_bytes_ += event.size;
         result_.peak_live_bytes = std::max(result_.peak_live_bytes, live_bytes_);
-        result_.allocations += is_event;
-        write(number_of(threads_, event.thread), number_of(streams_, event.stream), Op::alloc,
-              next_id_++, event.size);
+        result_.allocations++;
+        visitor_.allocated(event, place_of(event, next_id_++));
     }
 
-    void release(const RecordedEvent &event) {
+    void release(RecordedEvent event) {
         const auto found = live_.find(event.address);
         if (found == live_.end()) {
             result_.stray_frees++;
@@ -120,44 +132,120 @@ private:
         live_.erase(found);
         live_bytes_ -= block.size;
         result_.frees++;
-        write(number_of(threads_, event.thread), number_of(streams_, event.stream), Op::free,
-              block.id, block.size);
+        event.size = block.size;
+        visitor_.freed(event, place_of(event, block.id));
     }
 
-    void write(uint64_t thread, uint64_t stream, Op op, uint64_t id, uint64_t size) {
-        row_.clear();
-        for (const uint64_t number : {clock_, thread, stream}) {
-            append_number(row_, number, ',');
-        }
-        row_ += name_of(op);
-        row_ += ',';
-        append_number(row_, id, ',');
-        append_number(row_, size, '\n');
-        output_.write(row_);
-    }
-
-    Output &output_;
+    RecordingVisitor &visitor_;
     Conversion result_;
-    std::string row_;
     std::optional<uint64_t> first_time_;
     uint64_t clock_ = 0, next_id_ = 0, live_bytes_ = 0, marks_ = 0;
     std::unordered_map<uint64_t, Live> live_; // by address
     std::unordered_map<uint64_t, uint64_t> threads_, streams_;
 };
 
+class TraceWriter : public RecordingVisitor {
+public:
+    explicit TraceWriter(Output &output) : output_(output) { output_.write(trace_header); }
+
+    void allocated(const RecordedEvent &event, const Place &place) override {
+        write(event, place, Op::alloc, event.size);
+    }
+    void freed(const RecordedEvent &event, const Place &place) override {
+        write(event, place, Op::free, event.size);
+    }
+    void marked(const RecordedEvent &event, const Place &place) override {
+        write(event, place, Op::mark, 0);
+    }
+
+private:
+    void write(const RecordedEvent &event, const Place &place, Op op, uint64_t size) {
+        row_.clear();
+        for (const uint64_t number : {event.time, place.thread, place.stream}) {
+            append_number(row_, number, ',');
+        }
+        row_ += name_of(op);
+        row_ += ',';
+        append_number(row_, place.id, ',');
+        append_number(row_, size, '\n');
+        output_.write(row_);
+    }
+
+    Output &output_;
+    std::string row_;
+};
+
+// What a recording of others does not tell is 0.
+class LogWriter : public RecordingVisitor {
+public:
+    LogWriter(const Recording &recording, uint64_t device, Output &output)
+        : recording_(recording), device_(device), output_(output) {
+        output_.write(observe::Rows::header);
+    }
+
+    void allocated(const RecordedEvent &event, const Place &) override {
+        live_++;
+        write("Alloc", event);
+    }
+    void freed(const RecordedEvent &event, const Place &) override {
+        live_--;
+        write("Free", event);
+    }
+    void marked(const RecordedEvent &event, const Place &) override {
+        if (event.is_failure) {
+            write("Alloc Failure", event);
+        }
+    }
+
+private:
+    void write(const char *type, const RecordedEvent &event) {
+        const std::string time =
+            fmt::format("{}.{:06}000", event.time / 1'000'000, event.time % 1'000'000);
+        output_.write(fmt::format("{},{},{:#x},{},{},{},0,{},{},{},0.000000000,\"", type, device_,
+                                  event.address, event.stream, event.size, event.free, live_, time,
+                                  time));
+        for (const char letter : recording_.sites().text(event.site)) {
+            output_.write(letter == '"' ? "\"\"" : std::string_view(&letter, 1));
+        }
+        output_.write("\",0\n");
+    }
+
+    const Recording &recording_;
+    const uint64_t device_;
+    Output &output_;
+    uint64_t live_ = 0;
+};
+
 } // namespace
 
-Conversion convert(Recording &recording, Output &output, const std::function<void()> &report) {
-    TraceWriter writer(output);
-    writer.begin(blocks_before(recording));
+const CallSites &Recording::sites() const {
+    static const CallSites none;
+    return none;
+}
+
+Conversion go_through(Recording &recording, RecordingVisitor &visitor,
+                      const std::function<void()> &report) {
+    BlockFollower blocks(visitor);
+    blocks.begin(blocks_before(recording));
     uint64_t events = 0;
     recording.visit([&](const RecordedEvent &event) {
-        writer.add(event);
+        blocks.add(event);
         if (++events % 4096 == 0) {
             report();
         }
     });
-    return writer.result();
+    return blocks.result();
+}
+
+Conversion convert(Recording &recording, Output &output, const std::function<void()> &report) {
+    TraceWriter writer(output);
+    return go_through(recording, writer, report);
+}
+
+Conversion convert_to_log(Recording &recording, uint64_t device, Output &output,
+                          const std::function<void()> &report) {
+    LogWriter writer(recording, device, output);
+    return go_through(recording, writer, report);
 }
 
 namespace {

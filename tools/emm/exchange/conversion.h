@@ -1,6 +1,7 @@
 #pragma once
 
 #include "exchange/output.h"
+#include "exchange/timeline.h"
 #include "problem.h"
 #include "trace/builder.h"
 #include "trace/trace.h"
@@ -13,7 +14,8 @@
 
 namespace emm::tool {
 
-// One event of a recording that another program made: an allocation, a free or a mark.
+// One event of a recording that another program made: an allocation, a free or a mark. A failed
+// allocation is a mark.
 struct RecordedEvent {
     uint64_t time = 0; // microseconds since some moment
     uint64_t thread = 0;
@@ -21,10 +23,14 @@ struct RecordedEvent {
     Op op = Op::mark;
     uint64_t address = 0;
     uint64_t size = 0;
+    uint32_t site = 0; // of the recording's call sites
+    bool is_failure = false;
+    uint64_t free = 0; // of the device, at a failure
 };
 
 struct RecordedBlock {
     uint64_t address = 0, size = 0, stream = 0;
+    uint32_t site = 0;
 };
 
 // A recording that another program made. Its beginning may be lost. Throws Failure.
@@ -46,7 +52,25 @@ public:
     // True: the recording has no addresses, so a free ends the latest allocation of its size.
     virtual bool is_matched_by_size() const { return false; }
 
+    // Who called, as far as the recording tells; complete when the events have been visited.
+    virtual const CallSites &sites() const;
+
     virtual const char *kind() const = 0;
+};
+
+// Takes the events of a recording that was made whole: times begin at 0 and never decrease, and a
+// free has the size of its block. Threads and streams are numbered from 0 in order of appearance.
+class RecordingVisitor {
+public:
+    struct Place {
+        uint64_t id; // of the block
+        uint64_t thread, stream;
+    };
+
+    virtual ~RecordingVisitor() = default;
+    virtual void allocated(const RecordedEvent &event, const Place &place) = 0;
+    virtual void freed(const RecordedEvent &event, const Place &place) = 0;
+    virtual void marked(const RecordedEvent &event, const Place &place) = 0;
 };
 
 // The device that a recording is about: what the user chose, else the only one with events.
@@ -64,9 +88,16 @@ struct Conversion {
     uint64_t peak_live_bytes = 0;
 };
 
-// Writes a recording as a trace for `emm replay`. A block that is freed or live in the end and was
-// never allocated was live before the recording begins: the trace allocates it first.
-// `report` is called every now and then.
+// A block that is freed or live in the end and was never allocated was live before the recording
+// begins: it is allocated first. `report` is called every now and then.
+Conversion go_through(Recording &recording, RecordingVisitor &visitor,
+                      const std::function<void()> &report);
+
+// Writes a recording as an event log of one device, with addresses and who called.
+Conversion convert_to_log(Recording &recording, uint64_t device, Output &output,
+                          const std::function<void()> &report);
+
+// Writes a recording as a trace for `emm replay`.
 Conversion convert(Recording &recording, Output &output, const std::function<void()> &report);
 
 } // namespace emm::tool

@@ -73,7 +73,10 @@ public:
         const std::string format = options_.from.empty() ? format_of(input_) : options_.from;
         Output output(options_.output, options_.file);
         const std::unique_ptr<Recording> recording = open(format);
-        const Conversion result = convert(*recording, output, [this] { show_writing(); });
+        const auto report = [this] { show_writing(); };
+        const Conversion result =
+            is_log() ? convert_to_log(*recording, options_.device.value_or(0), output, report)
+                     : convert(*recording, output, report);
         if (result.allocations + result.live_before == 0) {
             throw bad_file(input_.name(), "", Malformed("allocations of device memory", "none"));
         }
@@ -97,8 +100,10 @@ private:
         if (format == "kineto") {
             return std::make_unique<KinetoTrace>(source, input_.name(), options_.device);
         }
-        return std::make_unique<Snapshot>(source, input_.name(), options_.device);
+        return std::make_unique<Snapshot>(source, input_.name(), options_.device, is_log());
     }
+
+    bool is_log() const { return options_.to == "event-log"; }
 
     void show(double share) {
         if (pace_.is_due()) {

@@ -55,8 +55,10 @@ const Other *find_other(uint8_t code) {
 
 namespace emm::tool {
 
-Pickle::Pickle(Source source, std::span<const std::string_view> names, uint8_t kind)
-    : source_(std::move(source)), names_(names), kind_(kind), buffer_(1 << 16), entries_(1) {}
+Pickle::Pickle(Source source, std::span<const std::string_view> names, uint8_t kind,
+               bool keeps_texts)
+    : source_(std::move(source)), names_(names), kind_(kind), keeps_texts_(keeps_texts), texts_(1),
+      buffer_(1 << 16), entries_(1) {}
 
 void Pickle::read() {
     do {
@@ -242,22 +244,38 @@ void Pickle::long_integer(uint64_t bytes) {
 }
 
 void Pickle::text(uint64_t bytes) {
-    std::array<char, 32> content;
-    if (bytes > content.size()) {
-        skip(bytes);
-        push(Kind::text);
-        return;
-    }
-    for (uint64_t i = 0; i < bytes; i++) {
+    constexpr uint64_t longest_name = 32;
+    std::array<char, longest_text> content;
+    const uint64_t held = std::min<uint64_t>(bytes, keeps_texts_ ? longest_text : longest_name);
+    for (uint64_t i = 0; i < held; i++) {
         content[i] = static_cast<char>(byte());
     }
-    const std::string_view word(content.data(), bytes);
-    const auto found = std::find(names_.begin(), names_.end(), word);
-    if (found == names_.end()) {
-        push(Kind::text);
-    } else {
+    skip(bytes - held);
+    const std::string_view word(content.data(), held);
+    const auto found =
+        bytes > longest_name ? names_.end() : std::find(names_.begin(), names_.end(), word);
+    if (found != names_.end()) {
         push(Kind::name, static_cast<uint64_t>(found - names_.begin()));
+    } else {
+        push(Kind::text, keeps_texts_ ? text_number(word) : 0);
     }
+}
+
+// Number 0 is "".
+uint64_t Pickle::text_number(std::string_view word) {
+    const auto known = text_numbers_.find(word);
+    if (known != text_numbers_.end()) {
+        return known->second;
+    }
+    count_value();
+    texts_.emplace_back(word);
+    return text_numbers_[texts_.back()] = texts_.size() - 1;
+}
+
+std::string_view Pickle::text_of(const PickleValue &value) const {
+    return value.kind == Kind::name   ? names_[value.payload]
+           : value.kind == Kind::text ? texts_[value.payload]
+                                      : std::string_view();
 }
 
 void Pickle::byte_text(uint64_t bytes) {

@@ -58,7 +58,7 @@ namespace emm::tool {
 struct PickleValue {
     enum class Kind : uint8_t { none, boolean, integer, real, name, text, list, dictionary };
 
-    uint64_t payload = 0; // an integer, the number of a name, a list or a dictionary
+    uint64_t payload = 0; // an integer, the number of a name, a text, a list or a dictionary
     Kind kind = Kind::none;
     bool is_negative = false; // an integer, whose bits are in two's complement
     uint8_t key = 0;          // an entry of a dictionary: the number of its name
@@ -69,11 +69,15 @@ class Pickle {
 public:
     // Up to `most` bytes; 0 at the end.
     using Source = std::function<size_t(char *into, size_t most)>;
+    static constexpr size_t longest_text = 4096;
     static constexpr size_t most_values = size_t(1) << 27; // and open containers; 2 GiB of memory
 
     // At most 255 names, which outlive it. A dictionary whose entry `kind` is none of them counts
     // as empty.
-    Pickle(Source source, std::span<const std::string_view> names, uint8_t kind);
+    // With `keeps_texts` all other texts are held as well, each once, without what is longer than
+    // `longest_text`.
+    Pickle(Source source, std::span<const std::string_view> names, uint8_t kind,
+           bool keeps_texts = false);
     Pickle(const Pickle &) = delete;
     Pickle &operator=(const Pickle &) = delete;
 
@@ -90,6 +94,8 @@ public:
     const std::vector<PickleValue> &list(const PickleValue &value) const {
         return lists_[value.payload];
     }
+    // Of a name or a text; "" of all else, and of texts that are not held.
+    std::string_view text_of(const PickleValue &value) const;
     // The entry with that key, or null.
     const PickleValue *find(const PickleValue &dictionary, uint8_t name) const;
 
@@ -109,6 +115,7 @@ private:
     void integer(size_t bytes, bool is_signed);
     void long_integer(uint64_t bytes);
     void text(uint64_t bytes);
+    uint64_t text_number(std::string_view word);
     void byte_text(uint64_t bytes);
     void tuple(size_t count);
     static void protocol(uint8_t version);
@@ -128,6 +135,9 @@ private:
     const Source source_;
     const std::span<const std::string_view> names_;
     const uint8_t kind_;
+    const bool keeps_texts_;
+    std::deque<std::string> texts_;
+    std::unordered_map<std::string_view, uint64_t> text_numbers_;
     std::vector<char> buffer_;
     size_t at_ = 0, filled_ = 0;
     uint64_t before_ = 0; // bytes before the buffer

@@ -1,6 +1,7 @@
 #include "exchange/snapshot.h"
 
 #include "exchange/conversion.h"
+#include "observe/text.h"
 
 #include <algorithm>
 #include <fmt/format.h>
@@ -13,12 +14,31 @@ using ValueKind = PickleValue::Kind;
 constexpr uint64_t most_snapshot_devices = 1024;
 
 // What a snapshot has that is of use here.
-constexpr std::string_view snapshot_names[] = {
-    "segments",   "device_traces", "action",          "addr",
-    "size",       "stream",        "time_us",         "address",
-    "total_size", "blocks",        "state",           "requested_size",
-    "device",     "alloc",         "free_requested",  "free_completed",
-    "snapshot",   "oom",           "active_allocated"};
+constexpr std::string_view snapshot_names[] = {"segments",
+                                               "device_traces",
+                                               "action",
+                                               "addr",
+                                               "size",
+                                               "stream",
+                                               "time_us",
+                                               "address",
+                                               "total_size",
+                                               "blocks",
+                                               "state",
+                                               "requested_size",
+                                               "device",
+                                               "alloc",
+                                               "free_requested",
+                                               "free_completed",
+                                               "snapshot",
+                                               "oom",
+                                               "active_allocated",
+                                               "device_free",
+                                               "frames",
+                                               "name",
+                                               "filename",
+                                               "line"};
+constexpr size_t names_of_stacks = 4; // the last ones
 
 // The number of one of them.
 consteval uint8_t key(std::string_view name) {
@@ -35,8 +55,13 @@ bool is_name(const PickleValue *value, uint8_t name) {
 
 } // namespace
 
-Snapshot::Snapshot(const Pickle::Source &source, std::string name, std::optional<uint64_t> device)
-    : name_(std::move(name)), pickle_(source, snapshot_names, key("action")) {
+Snapshot::Snapshot(const Pickle::Source &source, std::string name, std::optional<uint64_t> device,
+                   bool with_stacks)
+    : name_(std::move(name)),
+      pickle_(source,
+              std::span(snapshot_names)
+                  .first(std::size(snapshot_names) - (with_stacks ? 0 : names_of_stacks)),
+              key("action"), with_stacks) {
     try {
         pickle_.read();
     } catch (const Malformed &malformed) {
@@ -160,6 +185,13 @@ void Snapshot::visit_event(const PickleValue &event, const Visit &visit) const {
     RecordedEvent row;
     row.time = number_or(event, key("time_us"), 0);
     if (is_name(what, key("snapshot")) || is_name(what, key("oom"))) {
+        row.is_failure = is_name(what, key("oom"));
+        if (row.is_failure) {
+            row.size = number_or(event, key("size"), 0);
+            row.free = number_or(event, key("device_free"), 0);
+            row.stream = number_or(event, key("stream"), 0);
+            row.site = site_of(event);
+        }
         visit(row);
         return;
     }
@@ -170,8 +202,42 @@ void Snapshot::visit_event(const PickleValue &event, const Visit &visit) const {
         row.address = number(event, key("addr"));
         row.size = number(event, key("size"));
         row.stream = number_or(event, key("stream"), 0);
+        row.site = site_of(event);
         visit(row);
     }
+}
+
+uint32_t Snapshot::site_of(const PickleValue &holder) const {
+    const PickleValue *const frames = pickle_.find(holder, key("frames"));
+    if (!frames || frames->kind != ValueKind::list) {
+        return 0;
+    }
+    const auto [known, is_new] = site_numbers_.try_emplace(frames->payload, 0);
+    if (is_new) {
+        known->second = sites_.number_of(location_of(pickle_.list(*frames)));
+    }
+    return known->second;
+}
+
+// As an event log has it: a compiled caller, which a snapshot has none of, and behind it the lines
+// of Python, the innermost first. Frames of C++ stand for those where there is no Python.
+std::string Snapshot::location_of(const std::vector<PickleValue> &frames) const {
+    std::string python, others;
+    size_t calls = 0;
+    for (const PickleValue &frame : frames) {
+        if (frame.kind != ValueKind::dictionary || ++calls > most_calls) {
+            continue;
+        }
+        const auto text = [&](uint8_t name) {
+            const PickleValue *const found = pickle_.find(frame, name);
+            return found ? observe::one_line(std::string(pickle_.text_of(*found))) : "";
+        };
+        const std::string file = text(key("filename"));
+        const bool is_python = file.ends_with(".py") || file.starts_with("<");
+        (is_python ? python : others) +=
+            fmt::format("\t{}:{} ({})", file, number_or(frame, key("line"), 0), text(key("name")));
+    }
+    return python.empty() ? others : python;
 }
 
 std::vector<RecordedBlock> Snapshot::live_in_the_end() const {
@@ -209,7 +275,8 @@ void Snapshot::add_blocks(const PickleValue &segment, size_t &visited,
         const uint64_t size = number(block, key("size"));
         if (is_name(pickle_.find(block, key("state")), key("active_allocated"))) {
             blocks.push_back({number_or(block, key("address"), at),
-                              number_or(block, key("requested_size"), size), stream});
+                              number_or(block, key("requested_size"), size), stream,
+                              site_of(block)});
         }
         if (__builtin_add_overflow(at, size, &at)) {
             throw Malformed("blocks that memory has room for", "larger ones");

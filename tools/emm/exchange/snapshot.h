@@ -12,11 +12,17 @@ namespace emm::tool {
 // are live in the end.
 class Snapshot : public Recording {
 public:
-    // `name` is for messages. Throws Failure.
-    Snapshot(const Pickle::Source &source, std::string name, std::optional<uint64_t> device);
+    // `name` is for messages. `with_stacks`: call sites are kept, which take memory. Throws
+    // Failure.
+    Snapshot(const Pickle::Source &source, std::string name, std::optional<uint64_t> device,
+             bool with_stacks = false);
+
+    // The one that it is about.
+    uint64_t device() const { return device_; }
 
     void visit(const Visit &visit) override;
     std::vector<RecordedBlock> live_in_the_end() const override;
+    const CallSites &sites() const override { return sites_; }
     const char *kind() const override { return "PyTorch snapshot"; }
 
 private:
@@ -26,6 +32,8 @@ private:
     const std::vector<PickleValue> *events() const;
     void add_blocks(const PickleValue &segment, size_t &visited,
                     std::vector<RecordedBlock> &blocks) const;
+    uint32_t site_of(const PickleValue &holder) const;
+    std::string location_of(const std::vector<PickleValue> &frames) const;
     void visit_event(const PickleValue &event, const Visit &visit) const;
     uint64_t number(const PickleValue &dictionary, uint8_t name) const;
     uint64_t number_or(const PickleValue &dictionary, uint8_t name, uint64_t otherwise) const;
@@ -33,6 +41,8 @@ private:
     const std::string name_;
     Pickle pickle_;
     uint64_t device_ = 0;
+    mutable CallSites sites_;
+    mutable std::unordered_map<uint64_t, uint32_t> site_numbers_; // by the list of frames
     bool has_requests_ = false; // else only the completed frees are there
 };
 

@@ -215,7 +215,7 @@ Json marks_json(const Recorded &recorded) {
 Json document_of(const std::string &name, const Recorded &recorded,
                  const std::vector<Replayed> &replays, const std::function<void(double)> &report) {
     Json figures = {{"input", name},
-                    {"kind", recorded.is_log ? "event log" : "trace"},
+                    {"kind", recorded.kind},
                     {"events", recorded.rows},
                     {"begin_ns", recorded.begin},
                     {"end_ns", recorded.end},

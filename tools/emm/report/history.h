@@ -85,7 +85,8 @@ struct Mark {
 };
 
 struct Recorded {
-    bool is_log = false;
+    const char *kind = "trace"; // "event log", snapshot_kind
+    bool is_log = false;        // it has addresses, and may have callers
     uint64_t rows = 0;
     uint64_t begin = 0, end = 0; // times of the first and the last event
     Part part;                   // of the recording
@@ -96,6 +97,9 @@ struct Recorded {
     std::unordered_map<std::string, std::string> pools; // of which this has "NAME (context N)"
     std::vector<Mark> marks;                            // the first ones
     uint64_t mark_count = 0, failure_count = 0;
+
+    static constexpr char snapshot_kind[] = "PyTorch snapshot";
+    bool is_snapshot() const { return kind == snapshot_kind; }
 };
 
 // Makes the histories out of events in their order.
@@ -143,10 +147,11 @@ History history_in(const History &history, Part part);
 struct PartChoice {
     Part part;
     std::optional<int64_t> step;
+    std::optional<uint64_t> device; // of a snapshot with several
 };
 
-// Reads an event log or a trace; a log is completed first if its program was killed. `report` is
-// called with the share that was read. Throws Failure.
+// Reads an event log, a trace or a snapshot of PyTorch; a log is completed first if its program was
+// killed. `report` is called with the share that was read. Throws Failure.
 Recorded read_recorded(const Input &input, const PartChoice &choice,
                        const std::function<void(double)> &report);
 

@@ -1,5 +1,6 @@
 #include "report/history.h"
 
+#include "exchange/snapshot.h"
 #include "observe/text.h"
 #include "print.h"
 #include "trace/event_log.h"
@@ -166,6 +167,61 @@ void read_trace_rows(LineFile &file, Part part, const std::function<void(double)
     rows.finish();
 }
 
+class SnapshotRows : public RecordingVisitor {
+public:
+    SnapshotRows(const Snapshot &snapshot, Part part, Recorded &recorded)
+        : snapshot_(snapshot), recorded_(recorded), builder_(recorded, part) {}
+
+    void allocated(const RecordedEvent &event, const Place &place) override {
+        Allocation block;
+        block.address = event.address;
+        block.size = event.size;
+        block.begin = nanoseconds_of(event.time);
+        block.site = event.site;
+        block.context = recorded_.contexts.number_of(0);
+        recorded_.rows++;
+        builder_.allocated(place.id, snapshot_.device(), Memory::device, event.stream, place.thread,
+                           block);
+    }
+    void freed(const RecordedEvent &event, const Place &place) override {
+        recorded_.rows++;
+        builder_.freed(place.id, nanoseconds_of(event.time), event.stream);
+    }
+    void marked(const RecordedEvent &event, const Place &) override {
+        recorded_.rows++;
+        builder_.marked({nanoseconds_of(event.time),
+                         event.is_failure ? "out of memory" : "snapshot", event.size, event.site,
+                         event.is_failure, event.free});
+    }
+    void finish() {
+        builder_.finish();
+        recorded_.sites = snapshot_.sites();
+    }
+
+private:
+    const Snapshot &snapshot_;
+    Recorded &recorded_;
+    HistoryBuilder builder_;
+};
+
+bool is_pickle(const Input &input) {
+    char first = 0;
+    return ByteFile(input.path(), input.name()).read(&first, 1) == 1 && first == '\x80';
+}
+
+void read_snapshot(const Input &input, const PartChoice &choice,
+                   const std::function<void(double)> &report, Recorded &recorded) {
+    ByteFile file(input.path(), input.name());
+    const auto source = [&](char *into, size_t most) {
+        report(file.share());
+        return file.read(into, most);
+    };
+    Snapshot snapshot(source, input.name(), choice.device, true);
+    SnapshotRows rows(snapshot, choice.part, recorded);
+    go_through(snapshot, rows, [] {});
+    rows.finish();
+}
+
 void check_not_empty(const Recorded &recorded, const std::string &name) {
     if (recorded.histories.empty()) {
         throw bad_file(name, "",
@@ -180,6 +236,13 @@ void check_not_empty(const Recorded &recorded, const std::string &name) {
 Recorded read_recorded(const Input &input, const PartChoice &choice,
                        const std::function<void(double)> &report) {
     Recorded recorded;
+    if (is_pickle(input)) {
+        recorded.kind = Recorded::snapshot_kind;
+        recorded.is_log = true;
+        read_snapshot(input, choice, report, recorded);
+        check_not_empty(recorded, input.name());
+        return recorded;
+    }
     if (input.path() == input.name()) {
         complete_event_log(input.path());
     }
@@ -187,6 +250,7 @@ Recorded read_recorded(const Input &input, const PartChoice &choice,
     const std::string first = file.where_it_is([&] { return std::string(file.first()); });
     recorded.is_log = is_event_log(first);
     if (recorded.is_log) {
+        recorded.kind = "event log";
         if (choice.step) {
             throw bad_file(input.name(), "",
                            Malformed("a trace for --step, which has marks", "an event log"));

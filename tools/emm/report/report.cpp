@@ -5,6 +5,7 @@
 #include "observe/text.h"
 #include "print.h"
 #include "progress.h"
+#include "report/changes.h"
 #include "report/document.h"
 #include "report/history.h"
 #include "report/page.h"
@@ -39,7 +40,9 @@ uint64_t nanoseconds_in(const std::optional<double> &seconds, uint64_t otherwise
 }
 
 PartChoice part_of(const ReportOptions &options) {
-    return {{nanoseconds_in(options.from, 0), nanoseconds_in(options.to, never)}, options.step};
+    return {{nanoseconds_in(options.from, 0), nanoseconds_in(options.to, never)},
+            options.step,
+            options.device};
 }
 
 bool has_plugins(const ReportOptions &options) {
@@ -48,6 +51,10 @@ bool has_plugins(const ReportOptions &options) {
 
 // A replay has one device.
 void check_devices(const Recorded &recorded) {
+    if (recorded.is_snapshot()) {
+        throw usage("report: expected an event log or a trace for --plugin or --compare, found a "
+                    "snapshot, of which emm import makes one");
+    }
     const auto devices =
         std::count_if(recorded.histories.begin(), recorded.histories.end(),
                       [](const History &history) { return history.memory == Memory::device; });
@@ -96,8 +103,17 @@ private:
                                  });
         }
         progress_.show("counting");
-        return document_of(input_.name(), recorded, replays,
-                           [this](double share) { show("counting", share); });
+        Json document = document_of(input_.name(), recorded, replays,
+                                    [this](double share) { show("counting", share); });
+        if (!options_.against.empty()) {
+            const Input before(options_.against);
+            document["figures"]["changes"] = changes_json(
+                before.name(),
+                read_recorded(before, {},
+                              [&](double share) { show("reading " + before.name(), share); }),
+                recorded);
+        }
+        return document;
     }
 
     void show(const std::string &what, double share) {

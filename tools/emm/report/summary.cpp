@@ -91,6 +91,20 @@ std::string replay_line(const Json &replay) {
                        number_in(replay, "failed"));
 }
 
+// The peaks, and what had the largest part in their difference.
+std::string changes_line(const Json &changes) {
+    const auto pair_text = [](const Json &pair) {
+        return fmt::format("{}, was {}", in_bytes(pair[1].get<uint64_t>()),
+                           in_bytes(pair[0].get<uint64_t>()));
+    };
+    const Json &first = changes.at("rows").at(0);
+    return fmt::format("  against {}: at most {}; most of it by {}: {}\n",
+                       observe::one_line(changes.at("before").get<std::string>()),
+                       pair_text(changes.at("peak_live_bytes")),
+                       observe::one_line(first.at("name").get<std::string>()),
+                       pair_text(first.at("peak_bytes")));
+}
+
 // Of all kinds of memory.
 std::string drops_line(const Json &all_memory) {
     Drops drops;
@@ -115,6 +129,9 @@ std::string summary_text(const Json &figures) {
     text += drops_line(figures.at("memory"));
     for (const Json &replay : figures.at("replays")) {
         text += replay_line(replay);
+    }
+    if (figures.contains("changes")) {
+        text += changes_line(figures.at("changes"));
     }
     if (number_in(figures, "failures") > 0) {
         text += fmt::format("  {} calls failed\n", number_in(figures, "failures"));

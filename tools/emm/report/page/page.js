@@ -137,7 +137,7 @@ function chartSection(memory, figures, replays, view) {
 
 function unknownReserved() {
   return "Not known: what was reserved, and the calls to the driver. " +
-    (page.document.figures.kind === "trace" ? "A trace does not tell, " : "An event log does not tell, ") +
+    "The " + page.document.figures.kind + " does not tell, " +
     "but a replay of its device memory does: emm report FILE --plugin SPEC, or --compare SPEC SPEC.";
 }
 
@@ -360,6 +360,23 @@ function comparison(figures, replays) {
   return made;
 }
 
+// Two recordings of a program: what has more or less than before.
+function changesSection(changes, view) {
+  const signed = ([was, is]) => was === is ? "same" : (is > was ? "+" : "-") + bytes(Math.abs(is - was));
+  const pair = ([was, is]) => bytes(is) + ", was " + bytes(was);
+  const made = section("What changed", "Against " + plainName(changes.before) + ": at most " + pair(changes.peak_live_bytes) +
+    " live; at the end " + pair(changes.left_bytes) + "." + (changes.by === "caller" ? " A click shows the blocks." : ""));
+  const rows = changes.rows.filter((row) => ["peak_bytes", "left_bytes", "allocations"].some((key) => row[key][0] !== row[key][1]));
+  const filled = tableOf(made, [changes.by, "at the peak", "was", "change", "live at the end", "was", "change", "allocations", "was"],
+    rows.map((row) => [row.name, ...[row.peak_bytes, row.left_bytes].flatMap((one) =>
+      [[bytes(one[1]), one[1]], bytes(one[0]), [signed(one), one[1] - one[0]]]), count(row.allocations[1]), count(row.allocations[0])]));
+  filled.id = "changes";
+  if (changes.by === "caller") {
+    [...filled.tBodies[0].rows].forEach((line, i) => rowButton(line, () => view.select({ ...open, text: rows[i].name })));
+  }
+  return made;
+}
+
 function failureSection(view) {
   const { failures, figures } = page.document, { table } = view;
   const made = section("Calls that failed", count(figures.failures) + " in all" +
@@ -384,6 +401,9 @@ function show(number) {
   tiles(main, figures, replays);
   if (replays.length > 1) {
     main.append(comparison(figures, replays));
+  }
+  if (number === 0 && all.changes) {
+    main.append(changesSection(all.changes, view));
   }
   main.append(chartSection(memory, figures, replays, view), flameSection(memory, figures, view), unfreedSection(view));
   if (figures.memory === "device memory") {
@@ -413,7 +433,7 @@ function start() {
   document.title = name + " - emm report";
   document.getElementById("title").textContent = name;
   document.getElementById("source").textContent =
-    (figures.kind === "trace" ? "A trace" : "An event log") + " of " + count(figures.events) + " events in " +
+    (figures.kind === "event log" ? "An " : "A ") + figures.kind + " of " + count(figures.events) + " events in " +
     duration(figures.end_ns - figures.begin_ns) + "." +
     (figures.is_part ? " This is a part of it, from " + moment(figures.begin_ns, 1e6) + " to " + moment(figures.end_ns, 1e6) +
       ", which begins with the blocks that were live then." : "") +
