@@ -65,7 +65,7 @@ class Completion(unittest.TestCase):
 
     def test_bash_offers_commands_options_and_the_values_of_options(self):
         self.assertEqual(sorted(word for word in self.bash("") if word[0] != "-"), sorted(commands()))
-        self.assertEqual(self.bash("re"), ["replay", "report"])
+        self.assertEqual(self.bash("re"), ["replay", "resume", "report"])
         for command in commands():
             self.assertTrue(set(options(command)) <= set(self.bash(command, "--")), command)
         self.assertEqual(self.bash("replay", "--order", ""), ["strict", "free"])

@@ -365,16 +365,19 @@ std::string PhysicalMemory::wake(const PiecePtr &piece) {
 }
 
 std::string PhysicalMemory::pause(bool keeps, const Tell &tell) {
-    std::map<CUdevice, std::pair<uint64_t, std::string>> figures;
+    struct Figures {
+        uint64_t bytes = 0;
+        std::map<std::string, uint64_t> stay; // bytes, by why
+    };
+    std::map<CUdevice, Figures> figures;
     std::vector<PiecePtr> pieces;
     std::string problem;
     for (const PiecePtr &piece : all()) {
-        auto &[bytes, stays] = figures[piece->device()];
+        Figures &found = figures[piece->device()];
         if (piece->stays) {
-            stays += fmt::format("{}{} bytes stay: {}", stays.empty() ? "" : ", ", piece->size,
-                                 piece->stays);
+            found.stay[piece->stays] += piece->size;
         } else if (piece->drivers != 0) {
-            bytes += piece->size;
+            found.bytes += piece->size;
             pieces.push_back(piece);
         }
     }
@@ -394,7 +397,11 @@ std::string PhysicalMemory::pause(bool keeps, const Tell &tell) {
         return still.empty() ? problem : fmt::format("{}; it goes on sleeping: {}", problem, still);
     }
     for (const auto &[device, found] : figures) {
-        tell(device, found.first, found.second);
+        std::string stays;
+        for (const auto &[why, bytes] : found.stay) {
+            stays += fmt::format("{}{} bytes stay: {}", stays.empty() ? "" : ", ", bytes, why);
+        }
+        tell(device, found.bytes, stays);
     }
     return "";
 }
