@@ -189,6 +189,11 @@ struct Obey {
             entry_of<int(const char *)>("simcuda_fail")(word.c_str() + 6);
         } else if (word == "export") {
             export_second();
+        } else if (word == "ipc") {
+            CUdeviceptr address = 0;
+            CUipcMemHandle handle;
+            REQUIRE(cu.cuMemAlloc(&address, block_bytes));
+            REQUIRE(cu.cuIpcGetMemHandle(&handle, address));
         } else if (word == "handles") {
             use_handles();
         } else if (word == "fork") {

@@ -145,6 +145,16 @@ class Outside(unittest.TestCase):
         self.ask("resume", sleeper.pid)
         self.assert_awake(sleeper)
 
+    def test_a_block_that_is_exported_stays_and_is_named(self):
+        sleeper = Sleeper(self, "alloc")
+        self.assertEqual(sleeper.tell("ipc"), "ipc")
+        paused = self.ask("pause", sleeper.pid)["pools"][0]
+        self.assertGreaterEqual(paused["bytes"], 4 * MIB)
+        self.assertRegex(paused["stays"], r"^\d+ bytes stay: exported, or not to be given back$")
+        self.assertGreaterEqual(sleeper.reserved(), 4 * MIB)
+        self.ask("resume", sleeper.pid)
+        self.assert_awake(sleeper)
+
     def test_handles_of_what_has_slept_are_good(self):
         sleeper = Sleeper(self, "mapped")
         self.ask("pause", sleeper.pid)

@@ -36,9 +36,15 @@ int collect(emm_context *manager, void *all) {
     return 0;
 }
 
-uint64_t paused_bytes(emm_context *manager) {
+emm_stats stats_of(emm_context *manager) {
     auto stats = sized<emm_stats>();
-    return emm_get_stats(manager, &stats) >= 0 ? stats.paused_bytes : 0;
+    return emm_get_stats(manager, &stats) >= 0 ? stats : emm_stats();
+}
+
+// Of a pool that is paused.
+std::string what_stays(emm_context *manager) {
+    const uint64_t bytes = stats_of(manager).reserved_bytes;
+    return bytes == 0 ? "" : fmt::format("{} bytes stay: exported, or not to be given back", bytes);
 }
 
 std::string last_text() {
@@ -50,6 +56,47 @@ std::string not_ended(int64_t timeout, const std::string &found) {
                        "nothing has changed",
                        double(timeout) / 1e9, found);
 }
+
+// --- what is on the device ---------------------------------------------------------------------
+
+// Of one context, by an event of all its streams: the driver's answer, CUDA_ERROR_NOT_READY if work
+// goes on at `until`. One that has died has none.
+CUresult wait_for_work_of(CUcontext context, int64_t until) {
+    const Driver &driver = server().driver;
+    const Current current(driver, context);
+    CUevent event = nullptr;
+    if (current.result() != CUDA_SUCCESS) {
+        return CUDA_SUCCESS;
+    }
+    CUresult result = driver.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    result = driver.record_context_event(context, event);
+    if (result == CUDA_SUCCESS) {
+        wait_for(until, [&] {
+            result = driver.cuEventQuery(event);
+            return result != CUDA_ERROR_NOT_READY;
+        });
+    }
+    driver.cuEventDestroy(event);
+    return result;
+}
+
+// What has not ended, or "".
+std::string wait_for_work(int64_t until) {
+    for (const CUcontext context : server().contexts.all_cuda()) {
+        const CUresult result = wait_for_work_of(context, until);
+        if (result != CUDA_SUCCESS) {
+            return result == CUDA_ERROR_NOT_READY
+                       ? "work that goes on"
+                       : fmt::format("the driver's error {}", int(result));
+        }
+    }
+    return "";
+}
+
+constexpr const char *captures = "a capture is in progress; nothing has changed";
 
 } // namespace
 
@@ -71,101 +118,79 @@ private:
     const bool has_begun_;
 };
 
-// --- what is on the device ---------------------------------------------------------------------
-
-// An event of each context tells of all its streams. Until it is complete nothing has changed.
-std::string Outside::wait_for_work(int64_t until) {
-    const Driver &driver = server().driver;
-    if (!driver.record_context_event) {
-        return "expected a driver for CUDA 12.5 or later, found one that cannot tell when a "
-               "context's work has ended (cuCtxRecordEvent)";
-    }
-    for (const CUcontext context : server().contexts.all_cuda()) {
-        const Current current(driver, context);
-        CUevent event = nullptr;
-        if (current.result() != CUDA_SUCCESS ||
-            driver.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) {
-            continue; // it has died
-        }
-        CUresult result = driver.record_context_event(context, event);
-        const bool has_ended = result != CUDA_SUCCESS || wait_for(until, [&] {
-                                   result = driver.cuEventQuery(event);
-                                   return result != CUDA_ERROR_NOT_READY;
-                               });
-        driver.cuEventDestroy(event);
-        if (!has_ended) {
-            return "work that goes on";
-        }
-        if (result != CUDA_SUCCESS) {
-            return fmt::format("the driver's error {}", int(result));
-        }
-    }
-    return "";
-}
-
 // A capture that began before ends first. "": they are held, and the devices have no work.
 std::string Outside::hold_calls(int64_t until) {
     const int64_t timeout = until - now();
-    static const int at_exit = std::atexit([] { server().outside.hold()->end(); });
-    const char *const captures = "a capture is in progress; nothing has changed";
-    if (at_exit != 0 || server().streams.any_capture()) {
+    static const bool ends = std::atexit([] { server().outside.hold()->end(); }) == 0;
+    if (!ends) {
+        return "no host memory";
+    }
+    if (!server().driver.record_context_event) {
+        return "expected a driver for CUDA 12.5 or later, found one that does not tell when the "
+               "work of a context has ended (cuCtxRecordEvent)";
+    }
+    if (server().streams.any_capture()) {
         return captures;
     }
     if (!hold_->close(timeout)) {
         return not_ended(timeout, "a call of the driver that has not returned");
     }
-    const std::string found = server().streams.any_capture() ? captures : wait_for_work(until);
-    if (!found.empty()) {
+    const bool captured = server().streams.any_capture(); // by a call that had begun
+    const std::string found = captured ? "" : wait_for_work(until);
+    is_held_ = !captured && found.empty();
+    if (!is_held_) {
         hold_->open();
-        return found == captures ? found : not_ended(timeout, found);
     }
-    is_held_ = true;
-    return "";
+    return captured ? captures : found.empty() ? "" : not_ended(timeout, found);
 }
 
 // --- pools -------------------------------------------------------------------------------------
 
-std::string Outside::pause_pools(const monitor::Outside &outside,
-                                 std::vector<emm_context *> &ret_paused) {
+// Those of the name, or all; `ret_names`: what names there are.
+std::vector<Outside::Pool> Outside::pools_named(const std::string &name,
+                                                std::set<std::string> &ret_names) {
     std::vector<emm_context *> all;
-    std::set<std::string> names;
-    std::string problem;
-    emm_foreach_context(&collect, &all);
-    // Those with a name first: the context's own one would pause them too.
     std::vector<Pool> pools;
+    emm_foreach_context(&collect, &all);
     for (emm_context *manager : all) {
         auto info = sized<emm_context_info>();
         if (emm_context_get_info(manager, &info) >= 0) {
-            names.insert(info.pool);
+            ret_names.insert(info.pool);
             pools.push_back({manager, info});
         }
     }
-    const std::string wanted = outside.pool;
-    std::erase_if(pools,
-                  [&](const Pool &pool) { return !wanted.empty() && wanted != pool.info.pool; });
-    std::stable_partition(pools.begin(), pools.end(),
-                          [](const Pool &pool) { return *pool.info.pool != 0; });
-    if (pools.empty() && !wanted.empty()) {
+    std::erase_if(pools, [&](const Pool &pool) { return !name.empty() && name != pool.info.pool; });
+    return pools;
+}
+
+std::string Outside::pause_pools(const monitor::Outside &outside,
+                                 std::vector<emm_context *> &ret_paused) {
+    std::set<std::string> names;
+    std::vector<Pool> pools = pools_named(outside.pool, names);
+    if (pools.empty() && *outside.pool) {
         names.erase("");
-        return fmt::format("expected the name of a pool, found '{}': {}", wanted,
+        return fmt::format("expected the name of a pool, found '{}': {}", outside.pool,
                            names.empty() ? std::string("it has no named pools")
                                          : fmt::format("it has {}", fmt::join(names, ", ")));
     }
+    // Those with a name first: the context's own one would pause them too.
+    std::stable_partition(pools.begin(), pools.end(),
+                          [](const Pool &pool) { return *pool.info.pool != 0; });
     for (const Pool &pool : pools) {
         size_t released = 0;
         const emm_status status = emm_context_pause(pool.manager, outside.flags, &released);
         if (status < 0 && !leaves_to_driver(status)) {
-            problem = last_text();
-            break;
+            return last_text();
         }
         if (status == EMM_OK) {
             ret_paused.push_back(pool.manager);
             paused_.insert(pool.manager);
         }
+        const std::string stays = status < 0 ? "" : what_stays(pool.manager);
         outside.tell(outside.state, {pool.info.device, pool.info.context_id, pool.info.pool,
-                                     status == EMM_OK ? released : 0, ""});
+                                     status == EMM_OK ? released : 0, stays.c_str()});
     }
-    return problem;
+    return "";
 }
 
 // Memory of cuMemCreate, as a pool of each device. It belongs to none by name.
@@ -216,7 +241,7 @@ std::string Outside::resume(const monitor::Outside &outside) {
             ++each;
             continue;
         }
-        const uint64_t bytes = paused_bytes(*each);
+        const uint64_t bytes = stats_of(*each).paused_bytes;
         const emm_status status = emm_context_resume(*each, EMM_RESUME_UNDO);
         if (status < 0 && !leaves_to_driver(status)) {
             problem = last_text();

@@ -32,11 +32,11 @@ private:
 
     std::string pause(const monitor::Outside &outside);
     std::string pause_held(const monitor::Outside &outside);
+    static std::vector<Pool> pools_named(const std::string &name, std::set<std::string> &ret_names);
     std::string pause_pools(const monitor::Outside &outside,
                             std::vector<emm_context *> &ret_paused);
     std::string resume(const monitor::Outside &outside);
     std::string hold_calls(int64_t until);
-    std::string wait_for_work(int64_t until);
     void let_go_if_awake();
 
     const HoldCalls *const hold_;
