@@ -71,6 +71,7 @@
     X(cuMemMap)                                                                                    \
     X(cuMemUnmap)                                                                                  \
     X(cuMemSetAccess)                                                                              \
+    X(cuMemGetAccess)                                                                              \
     X(cuMemExportToShareableHandle)                                                                \
     X(cuMemGetAllocationPropertiesFromHandle)                                                      \
     X(cuArrayCreate)                                                                               \

@@ -42,6 +42,24 @@ CUmemAllocationProp properties() {
     return made;
 }
 
+// The memory's device and those that reach it.
+std::vector<CUmemAccessDesc> access_of_all() {
+    std::vector<CUmemAccessDesc> all;
+    int count = 0;
+    REQUIRE(cu.cuDeviceGetCount(&count));
+    for (int device = 0; device < count; device++) {
+        int reaches = device == 0;
+        if (device != 0) {
+            REQUIRE(cu.cuDeviceCanAccessPeer(&reaches, device, 0));
+        }
+        if (reaches != 0) {
+            all.push_back(
+                {{CU_MEM_LOCATION_TYPE_DEVICE, {device}}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE});
+        }
+    }
+    return all;
+}
+
 // Two pieces in one range: of the first the handle goes at once, and the second is mapped twice.
 struct Mapped {
     CUdeviceptr address = 0;
@@ -49,7 +67,7 @@ struct Mapped {
 
     Mapped() {
         const CUmemAllocationProp wanted = properties();
-        CUmemAccessDesc access = {wanted.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+        const std::vector<CUmemAccessDesc> access = access_of_all();
         CUmemGenericAllocationHandle first = 0;
         REQUIRE(cu.cuMemAddressReserve(&address, 3 * piece_bytes, 0, 0, 0));
         REQUIRE(cu.cuMemCreate(&first, piece_bytes, &wanted, 0));
@@ -58,7 +76,7 @@ struct Mapped {
         REQUIRE(cu.cuMemMap(address + piece_bytes, piece_bytes, 0, second, 0));
         REQUIRE(cu.cuMemMap(address + 2 * piece_bytes, piece_bytes, 0, second, 0));
         REQUIRE(cu.cuMemRelease(first));
-        REQUIRE(cu.cuMemSetAccess(address, 3 * piece_bytes, &access, 1));
+        REQUIRE(cu.cuMemSetAccess(address, 3 * piece_bytes, access.data(), access.size()));
     }
 };
 
@@ -75,7 +93,7 @@ void export_second() {
 }
 
 // The handle of what is mapped at an address is the one that the program has, and can be mapped
-// again.
+// again. All devices have the access that they had.
 void use_handles() {
     CUmemGenericAllocationHandle found = 0;
     CUmemAllocationProp read = {};
@@ -89,6 +107,11 @@ void use_handles() {
     REQUIRE(cu.cuMemSetAccess(address, piece_bytes, &access, 1));
     REQUIRE(cu.cuMemRelease(found));
     REQUIRE(cu.cuMemUnmap(address, piece_bytes));
+    for (const CUmemAccessDesc &each : access_of_all()) {
+        unsigned long long flags = 0;
+        REQUIRE(cu.cuMemGetAccess(&flags, &each.location, mapped().address));
+        require(flags == each.flags ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN, "access");
+    }
     const bool is_good = found == mapped().second && read.type == properties().type &&
                          read.requestedHandleTypes == properties().requestedHandleTypes;
     require(is_good ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN, "handles");

@@ -11,7 +11,7 @@ import unittest
 
 PROGRAM = sys.argv.pop(1)
 EMM = os.environ["EMM_TEST_PROGRAM"]
-SIM = "memory=1GiB"
+SIM = "memory=1GiB,devices=2"
 IS_SIMULATED = bool(os.environ.get("EMM_DRIVER"))
 MIB = 1 << 20
 TIMEOUT = 60
