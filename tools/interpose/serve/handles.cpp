@@ -109,24 +109,28 @@ CUresult physical_range_handle(void *ret_handle, CUdeviceptr address, size_t siz
                                               address, size, type, flags);
 }
 
-CUresult multicast_bind(Handle multicast, size_t offset, Handle handle, size_t memory_offset,
-                        size_t size, unsigned long long flags) {
-    const Turn turn;
-    const Handle drivers =
-        turn.is_programs() ? physical().drivers(handle, "bound by cuMulticastBindMem") : handle;
-    return ask_driver<&multicast_bind>(served_cuMulticastBindMem, multicast, offset, drivers,
-                                       memory_offset, size, flags);
-}
-
-CUresult multicast_bind_address(Handle multicast, size_t offset, CUdeviceptr address, size_t size,
-                                unsigned long long flags) {
-    const Turn turn;
-    if (turn.is_programs()) {
-        physical().stays_at(address, size, "bound by cuMulticastBindAddr");
+// The later forms name the device.
+template <Served entry, class... Device> struct BindMemory {
+    static CUresult call(Handle multicast, Device... device, size_t offset, Handle handle,
+                         size_t memory_offset, size_t size, unsigned long long flags) {
+        const Turn turn;
+        const Handle drivers =
+            turn.is_programs() ? physical().drivers(handle, "bound to a multicast object") : handle;
+        return ask_driver<&call>(entry, multicast, device..., offset, drivers, memory_offset, size,
+                                 flags);
     }
-    return ask_driver<&multicast_bind_address>(served_cuMulticastBindAddr, multicast, offset,
-                                               address, size, flags);
-}
+};
+
+template <Served entry, class... Device> struct BindAddress {
+    static CUresult call(Handle multicast, Device... device, size_t offset, CUdeviceptr address,
+                         size_t size, unsigned long long flags) {
+        const Turn turn;
+        if (turn.is_programs()) {
+            physical().stays_at(address, size, "bound to a multicast object");
+        }
+        return ask_driver<&call>(entry, multicast, device..., offset, address, size, flags);
+    }
+};
 
 template <Served entry> CUresult map_arrays(CUarrayMapInfo *list, unsigned count, CUstream stream) {
     const Turn turn;
@@ -151,8 +155,14 @@ void serve_physical(Entries &entries) {
     entries.at[served_cuMemExportToShareableHandle] = entry_of<&physical_export>();
     entries.at[served_cuMemGetAllocationPropertiesFromHandle] = entry_of<&physical_properties>();
     entries.at[served_cuMemGetHandleForAddressRange] = entry_of<&physical_range_handle>();
-    entries.at[served_cuMulticastBindMem] = entry_of<&multicast_bind>();
-    entries.at[served_cuMulticastBindAddr] = entry_of<&multicast_bind_address>();
+    entries.at[served_cuMulticastBindMem] =
+        entry_of<&BindMemory<served_cuMulticastBindMem>::call>();
+    entries.at[served_cuMulticastBindMem_v2] =
+        entry_of<&BindMemory<served_cuMulticastBindMem_v2, CUdevice>::call>();
+    entries.at[served_cuMulticastBindAddr] =
+        entry_of<&BindAddress<served_cuMulticastBindAddr>::call>();
+    entries.at[served_cuMulticastBindAddr_v2] =
+        entry_of<&BindAddress<served_cuMulticastBindAddr_v2, CUdevice>::call>();
     entries.at[served_cuMemMapArrayAsync] = entry_of<&map_arrays<served_cuMemMapArrayAsync>>();
     entries.at[served_cuMemMapArrayAsync_ptsz] =
         entry_of<&map_arrays<served_cuMemMapArrayAsync_ptsz>>();

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <functional>
 #include <mutex>
+#include <signal.h>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
@@ -149,6 +150,33 @@ TEST_CASE("a thread that is held may hold a further thread's place after its end
     sleep_a_moment();
     CHECK_FALSE(held.is_back());
     hold::calls.open();
+}
+
+TEST_CASE("a thread that is held stays so after a signal") {
+    struct sigaction action = {}, before = {};
+    static std::atomic<int> handled;
+    handled = 0;
+    action.sa_handler = [](int) { handled++; };
+    REQUIRE(sigaction(SIGUSR1, &action, &before) == 0);
+    const Pauser pauser;
+    REQUIRE(hold::calls.close(long_enough));
+    std::atomic<bool> is_back{false};
+    std::thread held([&] {
+        call();
+        is_back = true;
+    });
+    for (int i = 1; i <= 3; i++) {
+        sleep_a_moment();
+        pthread_kill(held.native_handle(), SIGUSR1);
+        while (handled != i) {
+            std::this_thread::yield();
+        }
+    }
+    sleep_a_moment();
+    CHECK_FALSE(is_back);
+    hold::calls.open();
+    held.join();
+    sigaction(SIGUSR1, &before, nullptr);
 }
 
 TEST_CASE("no thread is within a call while calls are held") {
