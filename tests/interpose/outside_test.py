@@ -235,10 +235,11 @@ class Outside(unittest.TestCase):
         self.assert_awake(sleeper)
 
     def test_a_resume_without_memory_may_be_tried_again(self):
-        shared = ("--pausable", "--limit", "16MiB", "--shared", f"outside-{os.getpid()}")
+        shared = ("--pausable", "--limit", "10MiB", "--shared", f"outside-{os.getpid()}")
         sleeper = Sleeper(self, "alloc", "mapped", options=shared)
         self.ask("pause", sleeper.pid)
         other = Sleeper(self, "alloc", "mapped", options=shared)
+        other.process.send_signal(signal.SIGSTOP)  # it holds 4 MiB at least, and gives none of them back
         self.refused("resume", sleeper.pid)
         self.assert_sleeps(sleeper)
         other.end()
