@@ -279,8 +279,13 @@ emm_status DefaultMemory::unpin(void *host, size_t size) {
     return release_or_keep(std::move(block), live_);
 }
 
+// What was freed goes back first: new memory beside it would share its pages, and what the driver
+// knows of them, such as the place that they were prefetched to.
 emm_status DefaultMemory::alloc_managed(size_t size, uint32_t flags, emm_deviceptr *ret_ptr) {
     retry_one();
+    if (may_return(context_)) {
+        flush(context_);
+    }
     Live::node_type block = make_node({Kind::managed, size});
     const driver::Driver &driver = context_.driver;
     const driver::Current current(driver, context_.cuda_context, context_.id);

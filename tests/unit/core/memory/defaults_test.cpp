@@ -241,6 +241,18 @@ TEST_CASE("managed memory comes and goes") {
     CHECK(emm_memfreemanaged(context, ptr, 0, EMM_STREAM_UNORDERED) == EMM_E_NOT_OWNED);
 }
 
+// Beside it the driver would tell of the new memory what the program did with the old.
+TEST_CASE("managed memory that was freed is the driver's before more is taken") {
+    emm_context *context = recorded_context();
+    emm_deviceptr old = 0, next = 0;
+    REQUIRE(emm_memallocmanaged(context, 256, EMM_ATTACH_GLOBAL, &old) == EMM_OK);
+    CHECK(emm_memfreemanaged(context, old, 256, EMM_STREAM_UNORDERED) == EMM_OK);
+    CHECK(pending() == 1);
+    REQUIRE(emm_memallocmanaged(context, 256, EMM_ATTACH_GLOBAL, &next) == EMM_OK);
+    CHECK(pending() == 0);
+    CHECK(emm_memfreemanaged(context, next, 256, EMM_STREAM_UNORDERED) == EMM_OK);
+}
+
 TEST_CASE("the defaults free nothing on a stream that captures, and say why") {
     emm_context *context = recorded_context();
     CUstream stream = nullptr;
