@@ -2,7 +2,8 @@
 // interface, so that memcheck finds accesses past a block and after its free in any plugin's
 // memory:
 //
-//     heap     an allocation or a mapping of the driver's, from the first block in it on
+//     heap     an allocation of the driver's, from the first block in it on; compute-sanitizer 13.0
+//              refuses one of mapped memory or of a memory pool
 //     region   a block, or the part of it that lies in one heap
 //
 // A block that is freed is one no more when the work that may use it is over: a free waits for its
@@ -50,7 +51,7 @@ struct Range {
 
 struct Heap {
     Range range;
-    nvtxMemHeapHandle_t handle;
+    nvtxMemHeapHandle_t handle; // NULL: the tool has refused it
 };
 
 struct Block {
@@ -92,19 +93,21 @@ private:
 
     const emm_plugin *const below;
     emm_manager *const *const below_managers;
+    const emm_host &host_;
     const std::string name_;
     const SanitizeDriver driver_;
-    const nvtxDomainHandle_t domain_; // NULL: the tool asks for nothing
+    const nvtxDomainHandle_t domain_; // NULL under compute-sanitizer, which needs none
     const PrivateStream waits_;
     ContextWait wait_;
     std::mutex mutex_; // around the rest, and what the tool is told
     std::map<CUdeviceptr, Heap> heaps_;
     Blocks live_, freed_; // freed_: told still
     unsigned long long told_ = 0;
+    bool has_warned_ = false;
 };
 
 Manager::Manager(const emm_host &host, const emm_context_info &info, const char *const *)
-    : below(info.below), below_managers(info.below_managers),
+    : below(info.below), below_managers(info.below_managers), host_(host),
       name_(std::string("emm") + (*info.pool ? " pool " : "") + info.pool), driver_(host),
       domain_(nvtxDomainCreateA("emm")), waits_(driver_, info.cuda_context, info.context_id),
       wait_(driver_, info.cuda_context) {}
@@ -118,7 +121,7 @@ emm_status Manager::memalloc(size_t size, emm_stream stream, emm_deviceptr *ret_
     Blocks made; // before the memory
     made[0].size = size;
     const emm_status status = EMM_BELOW(this, memalloc, size, stream, ret_ptr);
-    if (status < EMM_OK || !domain_) {
+    if (status < EMM_OK) {
         return status;
     }
     Blocks::node_type block = made.extract(made.begin());
@@ -136,7 +139,7 @@ emm_status Manager::memfree(emm_deviceptr ptr, size_t size, emm_stream stream) {
             block = live_.extract(found);
         }
     }
-    if (block.empty()) { // it is refused there, or the tool asks for nothing
+    if (block.empty()) { // it is refused there
         return EMM_BELOW(this, memfree, ptr, size, stream);
     }
     const Block its = block.mapped();
@@ -241,7 +244,7 @@ void Manager::each_part(emm_deviceptr ptr, const Block &block, Visit visit) noex
     for (; heap != heaps_.end() && heap->first < last; ++heap) {
         const emm_deviceptr begin = std::max(ptr, heap->first);
         const emm_deviceptr end = std::min(last, heap->second.range.end());
-        if (begin < end) {
+        if (heap->second.handle && begin < end) {
             visit(heap->second, begin, end);
         }
     }
@@ -302,6 +305,12 @@ void Manager::add_heap(const Range &range) {
     desc.messageType = NVTX_MESSAGE_TYPE_ASCII;
     desc.message.ascii = name_.c_str();
     heap = {range, nvtxMemHeapRegister(domain_, &desc)};
+    if (!heap.handle && !has_warned_) {
+        has_warned_ = true;
+        host_.log(EMM_LOG_WARN,
+                  "sanitize: compute-sanitizer checks inside memory of cuMemAlloc alone, and this "
+                  "plugin has other: expected one such as pool:growth=segment");
+    }
     for (const Blocks *const blocks : {&live_, &freed_}) {
         for (auto block = blocks->lower_bound(range.end()); block != blocks->begin();) {
             --block;
@@ -310,7 +319,7 @@ void Manager::add_heap(const Range &range) {
             if (end <= begin) {
                 break;
             }
-            if (block->second.is_told) {
+            if (heap.handle && block->second.is_told) {
                 tell_region(heap, begin, end - begin);
             }
         }
@@ -379,7 +388,9 @@ void Manager::forget_everything() noexcept {
         }
     }
     for (const auto &[begin, heap] : heaps_) {
-        nvtxMemHeapUnregister(domain_, heap.handle);
+        if (heap.handle) {
+            nvtxMemHeapUnregister(domain_, heap.handle);
+        }
     }
     live_.clear();
     freed_.clear();

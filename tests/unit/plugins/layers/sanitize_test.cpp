@@ -38,6 +38,16 @@ TEST_CASE("each block is told with its size, and no byte behind it") {
     }
 }
 
+TEST_CASE("a tool that refuses a heap is told nothing of its blocks") {
+    const Gpu gpu;
+    TOLD(refuse_heaps)(true);
+    const emm_deviceptr ptr = gpu.allocate(large);
+    CHECK(told_bytes(ptr, large) == 0);
+    CHECK(gpu.free(ptr, large) == EMM_OK);
+    REQUIRE(emm_trim(gpu.emm(), 0, nullptr) == EMM_OK);
+    TOLD(refuse_heaps)(false);
+}
+
 TEST_CASE("blocks beside each other are told apart") {
     const Gpu gpu;
     std::vector<emm_deviceptr> blocks;
