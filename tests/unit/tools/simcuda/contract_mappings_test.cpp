@@ -263,7 +263,7 @@ TEST_CASE("host memory behind reserved addresses is used as device memory is, an
     CHECK(byte_at(range + size - 1) == 42);
     CUmemGenericAllocationHandle of_device = create(size);
     map(range + size, size, of_device);
-    CHECK(cu().cuMemSetAccess(range + size, size, &access, 1) == CUDA_ERROR_INVALID_VALUE);
+    CHECK(cu().cuMemSetAccess(range + size, size, &access, 1) == CUDA_ERROR_NOT_SUPPORTED);
     CHECK(cu().cuMemUnmap(range, 2 * size) == CUDA_SUCCESS);
     CHECK(cu().cuMemRelease(handle) == CUDA_SUCCESS);
     CHECK(cu().cuMemRelease(of_device) == CUDA_SUCCESS);
