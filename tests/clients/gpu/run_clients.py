@@ -139,7 +139,7 @@ def programs(folder):
                    dataclasses.replace(*limited("pool", limit=limit), environment=variables)), needs, times=5)
           for library, command, needs, limit, variables in (
               ("jax", script("jax_training.py", "4096", "300"), "jax", "8GiB", ()),
-              ("torch-expandable", script("torch_training.py"), "torch", "24GiB",
+              ("torch-expandable", script("torch_training.py", "--steps", "30"), "torch", "24GiB",
                (("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"),)),
               *((library, script("pools_computing.py", library), "cupy", "8GiB", ())
                 for library in ("rmm-async", "cuda.core-pool", "cuda.core-virtual")))),
