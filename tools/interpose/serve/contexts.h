@@ -95,7 +95,6 @@ public:
     // thread's.
     using Kept = std::shared_lock<std::shared_mutex>;
     Kept keep() { return Kept(ending_); }
-    Kept keep_later() { return Kept(ending_, std::defer_lock); } // its lock is to be taken
 
     // The context is about to end: its work is waited for, emm gives up what it holds there. The
     // one that was its record, or NULL.

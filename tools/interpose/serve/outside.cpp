@@ -217,10 +217,6 @@ std::string Outside::pause_held(const monitor::Outside &outside) {
 
 std::string Outside::pause(const monitor::Outside &outside) {
     const int64_t until = now() + outside.timeout;
-    Contexts::Kept kept = server().contexts.keep_later();
-    if (!wait_for(until, [&] { return kept.try_lock(); })) {
-        return not_ended(outside.timeout, "a context that another thread ends");
-    }
     std::string problem = is_held_ ? "" : hold_calls(until);
     if (problem.empty()) {
         problem = pause_held(outside);
@@ -231,7 +227,6 @@ std::string Outside::pause(const monitor::Outside &outside) {
 
 // What has been resumed stays so when memory runs out: the next time the rest is resumed.
 std::string Outside::resume(const monitor::Outside &outside) {
-    const auto kept = server().contexts.keep();
     std::string problem;
     const std::string wanted = outside.pool;
     for (auto each = paused_.begin(); each != paused_.end() && problem.empty();) {
