@@ -128,9 +128,11 @@ class Reader(PageCase):
         self.assertEqual(self.value("document.querySelector('.node').getAttribute('aria-label')"), "live at the moment, 800 B")
 
     def test_what_was_never_freed_stands_by_caller(self):
-        self.assertEqual([row[:3] for row in self.rows("unfreed")],
-                         [["train.py:40 (forward)", "2.0 KiB", "1"], ["train.py:20 (cache)", "800 B", "2"]])
-        self.value("document.querySelectorAll('#unfreed tbody tr')[1].click()")
+        self.assertEqual([row[:4] for row in self.rows("unfreed")],
+                         [["train.py:40 (forward)", "2.0 KiB", "", "1"], ["train.py:20 (cache)", "800 B", "", "2"]])
+        self.press("bytes and how long they are held")
+        self.assertEqual([row[0] for row in self.rows("unfreed")], ["train.py:20 (cache)", "train.py:40 (forward)"])
+        self.value("document.querySelectorAll('#unfreed tbody tr')[0].click()")
         self.assertEqual(self.value("page.view.filter.which"), "never freed")
         self.assertIn("The filter has 2 of 5 blocks", self.value("document.getElementById('found').textContent"))
 

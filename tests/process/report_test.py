@@ -268,6 +268,23 @@ class Snapshots(Case):
             self.assertEqual(page["memory"][0]["table"]["first_address"], "0x1000")
         self.assertIn("found a snapshot", self.refusal(path, "-o", self.page, "--plugin", "pool"))
 
+    def test_what_pytorch_had_reserved_is_told_by_a_snapshot(self):
+        events = [event("free_requested", 0x9000, 50, 1), event("segment_alloc", 0x1000, 4096, 2), event("alloc", 0x1000, 1000, 3),
+                  event("free_completed", 0x9000, 50, 4), event("alloc", 0x1400, 2000, 5), event("segment_free", 0x9000, 512, 6),
+                  event("free_requested", 0x1000, 1000, 7)]
+        told = snapshot(*events, live=[(0x1400, 2000)])
+        told["segments"][0].update(address=0x1000, total_size=4096)
+        figures = self.figures(self.file("s.pickle", pickle.dumps(told)))
+        replay, = figures["replays"]
+        self.assertEqual({key: replay[key] for key in ("is_recorded", "peak_reserved_bytes", "peak_reserved_event", "live_then_bytes")},
+                         {"is_recorded": True, "peak_reserved_bytes": 4608, "peak_reserved_event": 2, "live_then_bytes": 1000})
+        self.assertEqual(replay["when_most_reserved"],
+                         {"event": 2, "reserved": 4608, "live": 1000, "pending": 50, "cached": 3558, "rest": 0})
+        self.assertEqual(replay["driver_calls"], {"segments taken": 1, "segments given back": 1})
+        self.assertEqual(data_of(self.page)["replays"][0]["samples"]["reserved"], [512, 512, 4608, 4608, 4096])
+        events = [event("alloc", 0x1000, 10, 1)]
+        self.assertEqual(self.figures(self.file("s.pickle", pickle.dumps(snapshot(*events))))["replays"], [])
+
     def test_frames_of_cpp_stand_for_those_of_python_where_there_are_none(self):
         told = snapshot({**event("alloc", 0x1000, 10, 1), "frames": [{"name": "at::empty(long, int)", "filename": "??", "line": 0}]})
         self.figures(self.file("s.pickle", pickle.dumps(told)))

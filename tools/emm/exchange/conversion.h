@@ -26,6 +26,9 @@ struct RecordedEvent {
     uint32_t site = 0; // of the recording's call sites
     bool is_failure = false;
     uint64_t free = 0; // of the device, at a failure
+    // After it, as far as the recording tells: what the allocator had from the driver, and what of
+    // that was freed and waited for the device.
+    uint64_t reserved = 0, pending = 0;
 };
 
 struct RecordedBlock {

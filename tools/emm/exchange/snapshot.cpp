@@ -34,6 +34,10 @@ constexpr std::string_view snapshot_names[] = {"segments",
                                                "oom",
                                                "active_allocated",
                                                "device_free",
+                                               "segment_alloc",
+                                               "segment_free",
+                                               "segment_map",
+                                               "segment_unmap",
                                                "frames",
                                                "name",
                                                "filename",
@@ -167,10 +171,12 @@ uint64_t Snapshot::number_or(const PickleValue &dictionary, uint8_t name,
 
 void Snapshot::visit(const Visit &visit) {
     const auto *const list = events();
+    RecordedEvent totals;
+    totals.reserved = segments_told().before;
     for (size_t i = 0; list && i < list->size(); i++) {
         try {
             if ((*list)[i].kind == ValueKind::dictionary) {
-                visit_event((*list)[i], visit);
+                visit_event((*list)[i], totals, visit);
             }
         } catch (const Malformed &malformed) {
             throw bad_file(name_, fmt::format("event {} of device {}", i + 1, device_), malformed);
@@ -178,11 +184,55 @@ void Snapshot::visit(const Visit &visit) {
     }
 }
 
+// Of the reserved bytes, modulo 2^64. 0: no segment came or went.
+uint64_t Snapshot::growth_of(const PickleValue &event) const {
+    const PickleValue *const what = pickle_.find(event, key("action"));
+    const bool comes = is_name(what, key("segment_alloc")) || is_name(what, key("segment_map"));
+    const bool goes = is_name(what, key("segment_free")) || is_name(what, key("segment_unmap"));
+    const uint64_t size = comes || goes ? number(event, key("size")) : 0;
+    return comes ? size : uint64_t(0) - size;
+}
+
+// What is there in the end less what came in the meantime was there before; more, where that would
+// have been less than nothing.
+Snapshot::Segments Snapshot::segments_told() const {
+    Segments told;
+    uint64_t growth = 0, lowest = 0, end = 0;
+    const auto *const list = events();
+    for (const PickleValue &event : list ? *list : std::vector<PickleValue>()) {
+        const uint64_t change = event.kind == ValueKind::dictionary ? growth_of(event) : 0;
+        growth += change;
+        lowest = static_cast<int64_t>(growth - lowest) < 0 ? growth : lowest;
+        told.taken += static_cast<int64_t>(change) > 0;
+        told.given_back += static_cast<int64_t>(change) < 0;
+    }
+    const PickleValue *const all = segments();
+    for (const PickleValue &segment : all ? pickle_.list(*all) : std::vector<PickleValue>()) {
+        if (segment.kind == ValueKind::dictionary &&
+            number_or(segment, key("device"), 0) == device_) {
+            end += number_or(segment, key("total_size"), 0);
+            told.is_told = true;
+        }
+    }
+    told.is_told = told.is_told || told.taken + told.given_back > 0;
+    const auto before = static_cast<int64_t>(end - growth);
+    told.before = static_cast<uint64_t>(
+        std::max({int64_t(0), before, static_cast<int64_t>(uint64_t(0) - lowest)}));
+    return told;
+}
+
 // A free counts from when the program let go of the block. When PyTorch's allocator finds its
 // memory reusable is that allocator's affair, as it is a plugin's.
-void Snapshot::visit_event(const PickleValue &event, const Visit &visit) const {
+void Snapshot::visit_event(const PickleValue &event, RecordedEvent &totals,
+                           const Visit &visit) const {
     const PickleValue *const what = pickle_.find(event, key("action"));
-    RecordedEvent row;
+    totals.reserved += growth_of(event);
+    if (has_requests_ && is_name(what, key("free_requested"))) {
+        totals.pending += number(event, key("size"));
+    } else if (has_requests_ && is_name(what, key("free_completed"))) {
+        totals.pending -= std::min(totals.pending, number(event, key("size")));
+    }
+    RecordedEvent row = totals;
     row.time = number_or(event, key("time_us"), 0);
     if (is_name(what, key("snapshot")) || is_name(what, key("oom"))) {
         row.is_failure = is_name(what, key("oom"));

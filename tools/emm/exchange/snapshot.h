@@ -17,6 +17,15 @@ public:
     Snapshot(const Pickle::Source &source, std::string name, std::optional<uint64_t> device,
              bool with_stacks = false);
 
+    // What it tells of the segments that PyTorch had from the driver: how often it took one, and
+    // gave one back.
+    struct Segments {
+        uint64_t taken = 0, given_back = 0;
+        uint64_t before = 0; // bytes, before the first event
+        bool is_told = false;
+    };
+    Segments segments_told() const;
+
     // The one that it is about.
     uint64_t device() const { return device_; }
 
@@ -34,7 +43,8 @@ private:
                     std::vector<RecordedBlock> &blocks) const;
     uint32_t site_of(const PickleValue &holder) const;
     std::string location_of(const std::vector<PickleValue> &frames) const;
-    void visit_event(const PickleValue &event, const Visit &visit) const;
+    uint64_t growth_of(const PickleValue &event) const;
+    void visit_event(const PickleValue &event, RecordedEvent &totals, const Visit &visit) const;
     uint64_t number(const PickleValue &dictionary, uint8_t name) const;
     uint64_t number_or(const PickleValue &dictionary, uint8_t name, uint64_t otherwise) const;
 

@@ -139,7 +139,9 @@ public:
         const auto step = static_cast<uint32_t>(most - replayed.reserved.begin());
         return {{"reserved", extents_json(extents_of(replayed.reserved, buckets_))},
                 {"samples", replayed.samples},
-                {"map", map_json(history_, replayed.addresses, leading(), {peak_.step, step})}};
+                {"map", replayed.is_recorded ? Json()
+                                             : map_json(history_, replayed.addresses, leading(),
+                                                        {peak_.step, step})}};
     }
 
 private:

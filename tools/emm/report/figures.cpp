@@ -145,7 +145,7 @@ Json figures_of(const History &history, const Peak &peak, const std::vector<Grou
 }
 
 Json figures_of(const Replayed &replayed, const History &history, const Peak &peak) {
-    Json figures = {{"plugin", replayed.plugin}};
+    Json figures = {{"plugin", replayed.plugin}, {"is_recorded", replayed.is_recorded}};
     if (replayed.problem) {
         figures.update(to_json(*replayed.problem));
         return figures;

@@ -98,6 +98,14 @@ struct Recorded {
     std::vector<Mark> marks;                            // the first ones
     uint64_t mark_count = 0, failure_count = 0;
 
+    // After each step of the first history, where a whole snapshot tells: what PyTorch had from the
+    // driver, and what of that waited for the device.
+    struct Reserve {
+        std::vector<uint64_t> reserved, pending;
+        uint64_t taken = 0, given_back = 0; // segments
+    };
+    std::optional<Reserve> reserve;
+
     static constexpr char snapshot_kind[] = "PyTorch snapshot";
     bool is_snapshot() const { return kind == snapshot_kind; }
 };

@@ -180,11 +180,13 @@ public:
         block.site = event.site;
         block.context = recorded_.contexts.number_of(0);
         recorded_.rows++;
+        add_reserve(event);
         builder_.allocated(place.id, snapshot_.device(), Memory::device, event.stream, place.thread,
                            block);
     }
     void freed(const RecordedEvent &event, const Place &place) override {
         recorded_.rows++;
+        add_reserve(event);
         builder_.freed(place.id, nanoseconds_of(event.time), event.stream);
     }
     void marked(const RecordedEvent &event, const Place &) override {
@@ -196,9 +198,27 @@ public:
     void finish() {
         builder_.finish();
         recorded_.sites = snapshot_.sites();
+        const Snapshot::Segments told = snapshot_.segments_told();
+        if (told.is_told && recorded_.part.is_all()) {
+            reserve_.taken = told.taken;
+            reserve_.given_back = told.given_back;
+            recorded_.reserve = std::move(reserve_);
+        }
     }
 
 private:
+    // What was live before the recording is allocated without an event: the first one tells.
+    void add_reserve(const RecordedEvent &event) {
+        if (event.reserved != 0 && live_before_ == reserve_.reserved.size()) {
+            std::fill(reserve_.reserved.begin(), reserve_.reserved.end(), event.reserved);
+        }
+        live_before_ += event.reserved == 0 && live_before_ == reserve_.reserved.size();
+        reserve_.reserved.push_back(event.reserved);
+        reserve_.pending.push_back(event.pending);
+    }
+
+    Recorded::Reserve reserve_;
+    size_t live_before_ = 0; // events without a reserve, in the beginning
     const Snapshot &snapshot_;
     Recorded &recorded_;
     HistoryBuilder builder_;

@@ -2,6 +2,8 @@
 
 #include "child.h"
 #include "observe/read_write.h"
+#include "report/address_map.h"
+#include "report/histograms.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -96,6 +98,48 @@ Replayed replay_on(const ReportOptions &options, const Input &input, const std::
 }
 
 } // namespace
+
+Replayed recorded_reserve(const History &history, const Recorded::Reserve &reserve) {
+    Replayed replayed;
+    replayed.plugin = "PyTorch's allocator";
+    replayed.is_recorded = true;
+    replayed.reserved = reserve.reserved;
+    replayed.addresses = addresses_of(history);
+    replayed.driver = {{"simulated", false}};
+    replayed.result = {
+        {"peak_reserved_bytes",
+         *std::max_element(reserve.reserved.begin(), reserve.reserved.end())},
+        {"failed", 0},
+        {"leaked", 0},
+        {"driver_calls",
+         {{"segments taken", reserve.taken}, {"segments given back", reserve.given_back}}},
+        {"ns_per_event", {{"mean", 0}}}};
+    replayed.notes = Json::array();
+    Json &samples = replayed.samples;
+    samples = {{"step", Json::array()},   {"live", Json::array()},     {"pending", Json::array()},
+               {"cached", Json::array()}, {"reserved", Json::array()}, {"calls", Json::object()}};
+    const uint32_t most =
+        static_cast<uint32_t>(std::max_element(reserve.reserved.begin(), reserve.reserved.end()) -
+                              reserve.reserved.begin());
+    const std::vector<uint32_t> moments =
+        moments_of(history, most_samples, {most, peak_of(history).step});
+    uint64_t live = 0;
+    size_t next = 0;
+    for (uint32_t step = 0; step < history.steps.size(); step++) {
+        const uint64_t size = history.block_of(step).size;
+        live = history.is_free(step) ? live - size : live + size;
+        if (next < moments.size() && moments[next] == step) {
+            next++;
+            const uint64_t reserved = reserve.reserved[step], pending = reserve.pending[step];
+            samples["step"].push_back(step);
+            samples["live"].push_back(live);
+            samples["pending"].push_back(pending);
+            samples["cached"].push_back(reserved - std::min(reserved, live + pending));
+            samples["reserved"].push_back(reserved);
+        }
+    }
+    return replayed;
+}
 
 std::vector<Replayed> replay_all(const ReportOptions &options, const Input &input,
                                  const History &history,

@@ -102,6 +102,9 @@ private:
                                      show("replaying on " + plugin, share);
                                  });
         }
+        if (recorded.reserve) {
+            replays.push_back(recorded_reserve(recorded.histories.front(), *recorded.reserve));
+        }
         progress_.show("counting");
         Json document = document_of(input_.name(), recorded, replays,
                                     [this](double share) { show("counting", share); });

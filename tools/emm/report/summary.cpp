@@ -82,6 +82,12 @@ std::string replay_line(const Json &replay) {
         return fmt::format("  {}: {}\n", plugin,
                            observe::one_line(replay.at("error").at("message").get<std::string>()));
     }
+    if (replay.at("is_recorded").get<bool>()) {
+        return fmt::format("  {}: at most {} reserved, at {:.6f} s, with {} live\n", plugin,
+                           bytes_in(replay, "peak_reserved_bytes"),
+                           in_seconds(replay, "peak_reserved_time_ns"),
+                           bytes_in(replay, "live_then_bytes"));
+    }
     return fmt::format("  {}{}: at most {} reserved, at {:.6f} s, with {} live; {} driver calls; "
                        "{} failed\n",
                        plugin, replay.at("simulated").get<bool>() ? " on the SIMULATED driver" : "",

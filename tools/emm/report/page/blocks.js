@@ -183,10 +183,17 @@ function blockFacts(table, block) {
 
 // By caller, with when it came: memory that is never freed and comes all the time is a leak.
 function unfreedSection(view) {
-  const made = section("What was never freed"), box = add(made, "div");
+  const orders = { "bytes": "bytes", "bytes and how long they are held": "held" };
+  let order = "bytes";
+  const made = section("What was never freed");
+  choices(made, "most", Object.keys(orders), "bytes", (name) => {
+    order = orders[name];
+    draw();
+  });
+  const box = add(made, "div");
   box.id = "unfreed";
   const draw = () => {
-    const { table } = view, rows = unfreedBy(table, view.mask, 32);
+    const { table } = view, rows = unfreedBy(table, view.mask, 24).sort((one, other) => other[order] - one[order]);
     box.replaceChildren();
     if (rows.length === 0) {
       add(box, "p", "about", "Nothing: each block was freed, or dropped by a reset or with its context.");
@@ -195,10 +202,10 @@ function unfreedSection(view) {
     add(box, "p", "about", "Still live at the end. Bars: when it was allocated, from the first event to the last. Memory " +
         "that a program keeps comes once; a leak comes again and again. A click shows the blocks.");
     const lines = rows.slice(0, 30);
-    const filled = tableOf(box, ["caller", "bytes", "blocks", "first", "last", "when"], lines.map((row) =>
-      [row.name, [bytes(row.bytes), row.bytes], count(row.blocks), moment(row.from, 1e6), moment(row.to, 1e6), ""]));
+    const filled = tableOf(box, ["caller", "bytes", "when", "blocks", "first", "last"], lines.map((row) =>
+      [row.name, [bytes(row.bytes), row.bytes], "", count(row.blocks), moment(row.from, 1e6), moment(row.to, 1e6)]));
     [...filled.tBodies[0].rows].forEach((line, i) => {
-      spark(line.lastElementChild, lines[i].times);
+      spark(line.children[2], lines[i].times);
       rowButton(line, () => view.select({ ...open, text: lines[i].name, which: "never freed" }));
     });
     if (rows.length > lines.length) {

@@ -19,6 +19,10 @@ function replaysOf(number) {
   return number > 0 ? [] : figures.replays.map((one, i) => ({ figures: one, drawn: replays[i] }));
 }
 
+function captionOf(replay) {
+  return (replay.is_recorded ? "as recorded, on " : "replayed on ") + shortened(replay.plugin, 100);
+}
+
 // What was not freed: a reset or the end of its context took it.
 function dropsText(figures) {
   const part = (blocks, how) => blocks > 0 ? ", " + count(blocks) + " dropped " + how : "";
@@ -118,7 +122,7 @@ function chartSection(memory, figures, replays, view) {
   for (const replay of replayed.length > 0 ? replayed : [null]) {
     const box = add(grid, "figure");
     if (replay) {
-      add(box, "figcaption", "", "replayed on " + shortened(replay.figures.plugin, 100));
+      add(box, "figcaption", "", captionOf(replay.figures));
     }
     new MemoryChart(box, view, memory, figures, replay && replay.drawn, shared);
   }
@@ -127,7 +131,7 @@ function chartSection(memory, figures, replays, view) {
   if (replayed.length > 0) {
     const item = add(legend.parentElement, "p", "about");
     add(item, "i", "hatched");
-    add(item, "span", "", "hatched: reserved by the plugin, and not live. Why, is told below.");
+    add(item, "span", "", "hatched: reserved from the driver, and not live. Why, is told below.");
   } else {
     add(made, "p", "about", unknownReserved());
   }
@@ -188,7 +192,7 @@ function reservedSection(replays, frees) {
   const grid = add(made, "div", replays.length > 1 ? "grid" : "");
   replays.forEach(({ figures: replay, drawn }) => {
     const box = add(grid, "figure");
-    add(box, "figcaption", "", "replayed on " + shortened(replay.plugin, 100));
+    add(box, "figcaption", "", captionOf(replay));
     if (replay.error) {
       add(box, "p", "failure", shortened(replay.error.message, 500));
       return;
@@ -286,8 +290,8 @@ function reservedBox(box, replay, samples, frees) {
 }
 
 function mapSection(memory, replays, view) {
-  const drawn = replays.filter((one) => one.drawn).map((one) =>
-    ["replayed on " + shortened(one.figures.plugin, 100), one.drawn.map]);
+  const drawn = replays.filter((one) => one.drawn && one.drawn.map).map((one) =>
+    [captionOf(one.figures), one.drawn.map]);
   const maps = (memory.map ? [["as recorded", { ...memory.map, isRecorded: true }]] : []).concat(drawn).filter(([, map]) => map.starts.length > 0);
   const made = section("Where the blocks lay",
     maps.length > 0 ? "Colours by " + maps[0][1].by + ". The dashed line in the chart above is the moment." +
@@ -312,8 +316,8 @@ function callsSection(replays) {
     add(made, "p", "about", unknownReserved());
     return made;
   }
-  add(made, "p", "about", "By emm and the plugin in the replay, over its events. " +
-      (good.length > 1 ? "All functions together." : ""));
+  add(made, "p", "about", good[0].figures.is_recorded ? "The segments that PyTorch took from the driver." :
+      "By emm and the plugin in the replay, over its events. " + (good.length > 1 ? "All functions together." : ""));
   const names = [...new Set(good.flatMap((one) => Object.keys(one.figures.driver_calls)))];
   const total = (name) => good.reduce((sum, one) => sum + (one.figures.driver_calls[name] || 0), 0);
   names.sort((one, other) => total(other) - total(one));

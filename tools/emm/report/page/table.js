@@ -409,16 +409,18 @@ function blocksOf(table, mask) {
   return blocks;
 }
 
-// What was never freed, by caller: its bytes, when, and how much of it began in each part of the time.
+// What was never freed, by caller: its bytes, when, how much of it began in each part of the time, and
+// `held`: bytes times how long they have been held.
 function unfreedBy(table, mask, parts) {
   const begin = table.timeOf(0), length = Math.max(1, table.timeOf(table.events - 1) - begin);
   const blocks = blocksOf(table, mask).filter((block) => table.isUnfreed(block));
   const rows = new Map(sumsBy(table, blocks, (block) => table.callerOf(block)).map((sum) =>
-    [sum.name, { ...sum, from: Infinity, to: 0, times: new Array(parts).fill(0) }]));
+    [sum.name, { ...sum, from: Infinity, to: 0, held: 0, times: new Array(parts).fill(0) }]));
   for (const block of blocks) {
     const row = rows.get(table.callerOf(block)), at = table.begin[block];
     row.from = Math.min(row.from, at);
     row.to = Math.max(row.to, at);
+    row.held += table.size[block] * (begin + length - at);
     row.times[Math.min(parts - 1, Math.floor((at - begin) / length * parts))] += table.size[block];
   }
   return [...rows.values()];

@@ -99,3 +99,25 @@ TEST_CASE("streams have their names, and those that are too many share one") {
     CHECK(names.number_of(1) == Names::most);
     CHECK(names.text(Names::most) == "others");
 }
+
+TEST_CASE("a part begins with what was live, and keeps the true times of its blocks") {
+    Script script;
+    script.alloc(1, 10, 100)
+        .alloc(2, 20, 7)
+        .free(2, 30)
+        .alloc(3, 40, 5)
+        .free(1, 50)
+        .alloc(4, 60, 1);
+    const History part = history_in(script.history(), {25, 45});
+    CHECK(part.live_before == 2);
+    CHECK(part.steps == std::vector<uint32_t>{0, 2, 3, 4});
+    CHECK(part.time_of(0) == 25);
+    CHECK(part.time_of(3) == 40);
+    REQUIRE(part.blocks.size() == 3);
+    CHECK(part.blocks[0].begin == 10);
+    CHECK(part.blocks[0].end == 50);
+    CHECK(part.blocks[0].last_step == no_step);
+    CHECK(part.blocks[1].last_step == 2);
+    CHECK(history_in(script.history(), {}).steps == script.history().steps);
+    CHECK(history_in(script.history(), {70, 80}).blocks.size() == 2); // what is never freed
+}
