@@ -350,26 +350,21 @@ Command report_command(CLI::App &app) {
         option(command, "--plugin SPEC", options->plugin,
                "replay the events through a plugin, on the simulated driver unless\n"
                "EMM_DRIVER is set: what it reserves, its driver calls, its addresses");
-    option(command, "--compare SPEC SPEC...", options->compare,
-           "the same for two to six plugins, side by side; comes behind LOG")
-        ->expected(2, 6)
-        ->excludes(plugin);
+    CLI::Option *compare = option(command, "--compare SPEC SPEC...", options->compare,
+                                  "the same for two to six plugins, side by side; comes behind LOG")
+                               ->expected(2, 6)
+                               ->excludes(plugin);
+    CLI::Option *step =
+        option(command, "--step N", options->step, "of a trace, from the mark N to the next one")
+            ->excludes(plugin, compare);
+    option(command, "--from SECONDS", options->from, "the part since then, and what was live then")
+        ->check(CLI::NonNegativeNumber)
+        ->excludes(plugin, compare, step);
+    option(command, "--to SECONDS", options->to, "the part until then")
+        ->check(CLI::NonNegativeNumber)
+        ->excludes(plugin, compare, step);
     option(command, "--against LOG", options->against,
            "a recording of an earlier run: what changed since, by caller");
-    CLI::Option *compare = command->get_option("--compare");
-    CLI::Option *step =
-        option(command, "--step N", options->step, "of a trace, from the mark N to the next one");
-    for (CLI::Option *const part :
-         {option(command, "--from SECONDS", options->from,
-                 "of the recording, what happened since, and what was live then")
-              ->check(CLI::NonNegativeNumber),
-          option(command, "--to SECONDS", options->to, "of the recording, what happened until then")
-              ->check(CLI::NonNegativeNumber)
-              ->excludes(step),
-          step}) {
-        part->excludes(plugin)->excludes(compare);
-    }
-    step->excludes("--from");
     option(command, "--limit SECONDS", options->limit,
            "seconds (default 120) that a plugin's process may be silent")
         ->check(positive_number());
