@@ -90,6 +90,12 @@ class FromSnapshot(Case):
             sentence = self.refusal("import", self.file("s.pickle", pickle.dumps(told)))
             self.assertIn(f"event 2 of device 0: expected a whole number for {key}, {found}", sentence)
 
+    def test_segments_without_a_size_are_refused(self):
+        broken = event("segment_alloc", 0x1000, 10, 1)
+        del broken["size"]
+        path = self.file("s.pickle", pickle.dumps(snapshot(event("alloc", 0x1000, 10, 1), broken)))
+        self.assertIn("segments of device 0: expected a whole number for size, found none", self.refusal("import", path))
+
     def test_a_pickle_that_was_cut_short_is_refused_at_every_length(self):
         whole = pickle.dumps(snapshot(event("alloc", 0x1000, 10, 1), live=[(0x4000, 300)]))
         for length in range(2, len(whole) - 1, 97):

@@ -46,7 +46,7 @@ class Functions(PageCase):
                                ({"stream": "5"}, [1]), ({"least": 700, "most": 1000}, [1, 3]),
                                ({"which": "never freed"}, [0, 3, 4]), ({"which": "freed on another stream"}, [1]),
                                ({"text": "cache", "least": 101}, [3])):
-            self.assertEqual(self.value(f"blocksOf(t, maskOf(t, {{...open, ...{filter!r}}}))"), blocks, filter)
+            self.assertEqual(self.value(f"blocksOf(t, maskOf(t, {{...noFilter, ...{filter!r}}}))"), blocks, filter)
 
     def test_a_level_has_single_events_and_adds_up(self):
         level = self.value("levelOf(t, groupsBy(t, all, questionOf(t, 'caller'), ['train.py:20 (cache)', 'others']), 2, 2, 6, 100)")
@@ -193,6 +193,22 @@ class Reader(PageCase):
         self.value("[...document.querySelectorAll('#blocks tbody tr')].find((line) => line.textContent.includes('loader')).click()")
         self.assertIn("5.000000 s, behind this part", self.value("document.getElementById('block').textContent"))
         self.assertEqual([row[0] for row in self.rows("unfreed")], ["train.py:20 (cache)"])
+
+    def test_a_trace_tells_what_it_knows_of_its_blocks(self):
+        self.show(TRACES / "infer_gpt.csv.gz")
+        heads = "[...document.querySelectorAll('#{} thead th')].map((cell) => cell.textContent)"
+        self.assertEqual(self.value(heads.format("blocks")), ["size", "stream", "allocated at", "lived"])
+        self.assertEqual(self.value(heads.format("unfreed"))[0], "size")
+        self.value("document.querySelector('#blocks tbody tr').click()")
+        self.assertIn("The recording does not tell who asked.", self.value("document.getElementById('block').textContent"))
+
+    def test_a_million_events_open_in_three_seconds(self):
+        size = [512 + i % 4093 for i in range(500500)]
+        rows = [f"{i},0,{i % 3},alloc,{i},{size[i]}\n" + (f"{i},0,0,free,{i - 500},{size[i - 500]}\n" if i >= 500 else "")
+                for i in range(500500)]
+        self.show(self.file("trace.csv", "time,thread,stream,op,id,size\n" + "".join(rows)))
+        self.assertEqual(self.value("page.view.table.events"), 1000500)
+        self.assertLess(self.value("performance.getEntriesByType('navigation')[0].loadEventEnd"), 3000)
 
     def test_the_reader_chooses_the_line_that_colours(self):
         self.fill("line", "line 0")

@@ -193,9 +193,17 @@ uint64_t Snapshot::growth_of(const PickleValue &event) const {
     return comes ? size : uint64_t(0) - size;
 }
 
+Snapshot::Segments Snapshot::segments_told() const {
+    try {
+        return segments_of_events();
+    } catch (const Malformed &malformed) {
+        throw bad_file(name_, fmt::format("segments of device {}", device_), malformed);
+    }
+}
+
 // What is there in the end less what came in the meantime was there before; more, where that would
 // have been less than nothing.
-Snapshot::Segments Snapshot::segments_told() const {
+Snapshot::Segments Snapshot::segments_of_events() const {
     Segments told;
     uint64_t growth = 0, lowest = 0, end = 0;
     const auto *const list = events();

@@ -43,6 +43,7 @@ private:
                     std::vector<RecordedBlock> &blocks) const;
     uint32_t site_of(const PickleValue &holder) const;
     std::string location_of(const std::vector<PickleValue> &frames) const;
+    Segments segments_of_events() const;
     uint64_t growth_of(const PickleValue &event) const;
     void visit_event(const PickleValue &event, RecordedEvent &totals, const Visit &visit) const;
     uint64_t number(const PickleValue &dictionary, uint8_t name) const;

@@ -24,13 +24,13 @@ function selection(id, names, texts) {
 
 function filterBar(parent, view) {
   const { table } = view, row = add(parent, "div", "fields");
-  const text = field(row, "find", input("find", "caller, file or 0xaddress"));
+  const text = field(row, "find", input("find", table.hasCallers ? "caller, file or 0xaddress" : "0xaddress"));
   const streams = streamNames(table);
   const stream = field(row, "stream", selection("stream", ["", ...streams], ["all", ...streams]));
   const least = field(row, "at least", input("least", "1 MiB")), most = field(row, "at most", input("most", "4 GiB"));
   const whiches = ["all", "never freed", "freed on another stream"];
   const which = field(row, "blocks", selection("which", whiches, whiches));
-  const clear = addButton(row, "", "clear", () => view.select({ ...open }));
+  const clear = addButton(row, "", "clear", () => view.select({ ...noFilter }));
   clear.id = "clear";
   const said = add(parent, "p", "about");
   said.id = "found";
@@ -39,16 +39,16 @@ function filterBar(parent, view) {
     box.setAttribute("aria-invalid", String(box.value !== "" && Number.isNaN(size)));
     return Number.isNaN(size) ? other : size;
   };
-  const apply = () => view.select({ text: text.value, stream: stream.value, least: sizeOr(least, open.least),
-                                    most: sizeOr(most, open.most), which: which.value });
+  const apply = () => view.select({ text: text.value, stream: stream.value, least: sizeOr(least, noFilter.least),
+                                    most: sizeOr(most, noFilter.most), which: which.value });
   [text, stream, least, most, which].forEach((one) => one.addEventListener("change", apply));
   view.movers.push(() => {
     const { filter } = view;
     text.value = filter.text;
     stream.value = filter.stream;
     which.value = filter.which;
-    least.value = filter.least === open.least ? "" : least.value || bytes(filter.least);
-    most.value = filter.most === open.most ? "" : most.value || bytes(filter.most);
+    least.value = filter.least === noFilter.least ? "" : least.value || bytes(filter.least);
+    most.value = filter.most === noFilter.most ? "" : most.value || bytes(filter.most);
     clear.disabled = isOpen(filter);
     said.textContent = foundText(view);
   });
@@ -107,9 +107,12 @@ class BlockList {
     const shown = largestOf(table, blocks, this.most), sizes = sizeTexts(shown.map((block) => table.size[block]));
     this.box.replaceChildren();
     this.more.hidden = blocks.length <= this.most;
-    const made = tableOf(this.box, ["size", "caller", "address", "stream", "allocated at", "lived"], shown.map((block, i) =>
-      [[sizes[i], table.size[block]], table.callerOf(block), table.addressText(block), table.nameOf("stream", block),
-       moment(table.begin[block], 1e3), livedText(table, block)]));
+    const known = (is, cell) => is ? [cell] : [];
+    const made = tableOf(this.box,
+      ["size", ...known(table.hasCallers, "caller"), ...known(table.hasAddresses, "address"), "stream", "allocated at", "lived"],
+      shown.map((block, i) => [[sizes[i], table.size[block]], ...known(table.hasCallers, table.callerOf(block)),
+        ...known(table.hasAddresses, table.addressText(block)), table.nameOf("stream", block),
+        moment(table.begin[block], 1e3), livedText(table, block)]));
     [...made.tBodies[0].rows].forEach((line, i) => {
       line.setAttribute("aria-selected", String(shown[i] === view.block));
       rowButton(line, () => {
@@ -138,7 +141,7 @@ function blockBox(parent, view) {
       add(box, "p", "about", "Click the chart, or a row below: here is then the block, with its stack.");
       return;
     }
-    add(box, "h3", "", bytes(table.size[block]) + " by " + plainName(table.callerOf(block)));
+    add(box, "h3", "", bytes(table.size[block]) + (table.hasCallers ? " by " + plainName(table.callerOf(block)) : ""));
     const rows = blockFacts(table, block), facts = add(box, "dl");
     rows.forEach(([name, text]) => {
       add(facts, "dt", "", name);
@@ -149,9 +152,11 @@ function blockBox(parent, view) {
     if (table.last[block] < table.events) {
       addButton(buttons, "", "to its end", () => view.moveTo(table.last[block]));
     }
-    addButton(buttons, "", "all of its caller", () => view.select({ ...open, text: table.callerOf(block) }));
-    if (table.data.first_address !== null) {
-      addButton(buttons, "", "all at its address", () => view.select({ ...open, text: table.addressText(block) }));
+    if (table.hasCallers) {
+      addButton(buttons, "", "all of its caller", () => view.select({ ...noFilter, text: table.callerOf(block) }));
+    }
+    if (table.hasAddresses) {
+      addButton(buttons, "", "all at its address", () => view.select({ ...noFilter, text: table.addressText(block) }));
     }
     const stack = table.stackOf(table.site[block]);
     add(box, "p", "about", stack.length === 0 ? "The recording does not tell who asked." :
@@ -159,7 +164,7 @@ function blockBox(parent, view) {
     const list = add(box, "ol", "stack");
     for (const frame of stack) {
       const item = add(list, "li", frame.text === table.callerOf(block) ? "caller" : "");
-      addButton(item, "", shortened(frame.full, 300), () => view.select({ ...open, text: frame.full }));
+      addButton(item, "", shortened(frame.full, 300), () => view.select({ ...noFilter, text: frame.full }));
     }
   });
 }
@@ -202,14 +207,14 @@ function unfreedSection(view) {
     add(box, "p", "about", "Still live at the end. Bars: when it was allocated, from the first event to the last. Memory " +
         "that a program keeps comes once; a leak comes again and again. A click shows the blocks.");
     const lines = rows.slice(0, 30);
-    const filled = tableOf(box, ["caller", "bytes", "when", "blocks", "first", "last"], lines.map((row) =>
+    const filled = tableOf(box, [table.hasCallers ? "caller" : "size", "bytes", "when", "blocks", "first", "last"], lines.map((row) =>
       [row.name, [bytes(row.bytes), row.bytes], "", count(row.blocks), moment(row.from, 1e6), moment(row.to, 1e6)]));
     [...filled.tBodies[0].rows].forEach((line, i) => {
       spark(line.children[2], lines[i].times);
-      rowButton(line, () => view.select({ ...open, text: lines[i].name, which: "never freed" }));
+      rowButton(line, () => view.select({ ...noFilter, text: table.hasCallers ? lines[i].name : "", which: "never freed" }));
     });
     if (rows.length > lines.length) {
-      add(box, "p", "about", count(rows.length - lines.length) + " more callers have " +
+      add(box, "p", "about", count(rows.length - lines.length) + " more rows have " +
           bytes(rows.slice(lines.length).reduce((sum, row) => sum + row.bytes, 0)) + ".");
     }
   };
@@ -238,7 +243,7 @@ function streamSection(view) {
     const filled = tableOf(box, ["stream", "at the moment", "the most ever", "at", "blocks", "allocated in all", "freed on another stream"],
       rows.map((row) => [row.name, [bytes(row.now), row.now], [bytes(row.most), row.most], moment(table.timeOf(row.at), 1e6),
                          count(row.blocks), bytes(row.bytes), count(row.elsewhere)]));
-    [...filled.tBodies[0].rows].forEach((line, i) => rowButton(line, () => view.select({ ...open, stream: rows[i].name })));
+    [...filled.tBodies[0].rows].forEach((line, i) => rowButton(line, () => view.select({ ...noFilter, stream: rows[i].name })));
   });
   return made;
 }

@@ -20,7 +20,7 @@ class AddressMap {
     canvas.addEventListener("click", (event) => {
       const start = map.starts[this.cellAt(event)];
       if (start && map.isRecorded) {
-        view.select({ ...open, text: start });
+        view.select({ ...noFilter, text: start });
       }
     });
   }

@@ -376,7 +376,7 @@ function changesSection(changes, view) {
       [[bytes(one[1]), one[1]], bytes(one[0]), [signed(one), one[1] - one[0]]]), count(row.allocations[1]), count(row.allocations[0])]));
   filled.id = "changes";
   if (changes.by === "caller") {
-    [...filled.tBodies[0].rows].forEach((line, i) => rowButton(line, () => view.select({ ...open, text: rows[i].name })));
+    [...filled.tBodies[0].rows].forEach((line, i) => rowButton(line, () => view.select({ ...noFilter, text: rows[i].name })));
   }
   return made;
 }

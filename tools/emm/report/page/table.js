@@ -113,12 +113,11 @@ class Table {
   }
 
   addressText(block) {
-    return this.data.first_address === null ? "unknown"
-      : "0x" + (BigInt(this.data.first_address) + BigInt(this.address[block])).toString(16);
+    return !this.hasAddresses ? "unknown" : "0x" + (BigInt(this.data.first_address) + BigInt(this.address[block])).toString(16);
   }
   // How far an address is from the lowest one; NaN of what is no address.
   offsetOf(text) {
-    return this.data.first_address !== null && /^0x[0-9a-f]{1,16}$/i.test(text)
+    return this.hasAddresses && /^0x[0-9a-f]{1,16}$/i.test(text)
       ? Number(BigInt(text) - BigInt(this.data.first_address)) : NaN;
   }
 
@@ -130,6 +129,12 @@ class Table {
   callerOf(block) {
     return this.calls.texts[this.calls.caller[this.site[block]]];
   }
+  get hasCallers() {
+    return this.calls.frames.some((frames) => frames.length > 0);
+  }
+  get hasAddresses() {
+    return this.data.first_address !== null;
+  }
   nameOf(kind, block) {
     const names = this.data[kind === "freed_on" ? "streams" : kind + "s"];
     return names[Math.min(this[kind][block], names.length - 1)];
@@ -137,10 +142,10 @@ class Table {
 }
 
 // What the reader asked for; each part may be left open.
-const open = { text: "", stream: "", least: 0, most: Infinity, which: "all" };
+const noFilter = { text: "", stream: "", least: 0, most: Infinity, which: "all" };
 
 function isOpen(filter) {
-  return Object.keys(open).every((key) => filter[key] === open[key]);
+  return Object.keys(noFilter).every((key) => filter[key] === noFilter[key]);
 }
 
 // One of a block: 1, it fits. An address fits the blocks around it, any other text the stacks that have it.
@@ -409,15 +414,16 @@ function blocksOf(table, mask) {
   return blocks;
 }
 
-// What was never freed, by caller: its bytes, when, how much of it began in each part of the time, and
+// What was never freed, by caller, or by size where there are none: its bytes, when, how much of it began in each part of the time, and
 // `held`: bytes times how long they have been held.
 function unfreedBy(table, mask, parts) {
   const begin = table.timeOf(0), length = Math.max(1, table.timeOf(table.events - 1) - begin);
   const blocks = blocksOf(table, mask).filter((block) => table.isUnfreed(block));
-  const rows = new Map(sumsBy(table, blocks, (block) => table.callerOf(block)).map((sum) =>
+  const question = questionOf(table, table.hasCallers ? "caller" : "size");
+  const rows = new Map(sumsBy(table, blocks, question).map((sum) =>
     [sum.name, { ...sum, from: Infinity, to: 0, held: 0, times: new Array(parts).fill(0) }]));
   for (const block of blocks) {
-    const row = rows.get(table.callerOf(block)), at = table.begin[block];
+    const row = rows.get(question(block)), at = table.begin[block];
     row.from = Math.min(row.from, at);
     row.to = Math.max(row.to, at);
     row.held += table.size[block] * (begin + length - at);

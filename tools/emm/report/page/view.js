@@ -5,7 +5,7 @@ const finest = 1024; // buckets of a part that is computed here are at most twic
 
 class View {
   constructor(memory, table, figures) {
-    Object.assign(this, { memory, table, figures, axis: "time", group: memory.group, filter: { ...open } });
+    Object.assign(this, { memory, table, figures, axis: "time", group: memory.group, filter: { ...noFilter } });
     this.event = figures.peak_event;
     this.block = -1;
     this.listeners = []; // of all changes
