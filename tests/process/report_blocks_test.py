@@ -96,6 +96,17 @@ class Functions(PageCase):
         self.assertTrue(self.value("colorsOf(['a', 'b'])[1] === colorsOf(['b'])[0] && colorsOf(['a', 'b'])[0] !== colorsOf(['b'])[0]"))
         self.assertEqual(self.value("new Set(colorsOf([...'abcdefghi'])).size"), 9)
 
+    def test_a_table_of_the_largest_blocks_has_events_of_others_too(self):
+        self.value("window.few = new Table({ count: 2, left_off: 1, least_size: 5, events: 6, begin: 0, first_address: null, streams: ['0'],"
+                   "columns: { event: 'AQ==', events: 'AwA=', begin: 'Cg==', lived: 'HgA=', size: 'BQY=', address: 'AA==', site: 'AA==',"
+                   "stream: 'AA==', thread: 'AA==', freed_on: 'AA==', pool: 'AA==', dropped: 'AA==' } }, t.calls), null")
+        self.assertEqual(self.value("[0, 1, 2, 3, 4, 5].map((event) => few.timeOf(event))"), [0, 10, 20, 20, 40, 40])
+        self.assertEqual(self.value("[0, 25, 99].map((time) => few.eventAt(time))"), [0, 3, 5])
+        self.assertEqual(self.value("levelOf(few, new Uint8Array(2), 1, 0, 5, 99).end"), [0, 5, 11, 11, 6, 6])
+        self.assertEqual(self.value("eventText(few, 3)"), "of a block that is not listed")
+        self.assertIn("1 blocks of less than 5 B are not listed", self.value(
+            "foundText({ table: few, filter: noFilter })"))
+
     def test_lines_further_out_are_answers_too(self):
         self.assertEqual(self.value("[0, 1, 2, 9].map((depth) => questionOf(t, 'line ' + depth)(0))"),
                          ["train.py:7 (alloc)", "train.py:20 (cache)", "train.py:90 (<module>)", "train.py:90 (<module>)"])

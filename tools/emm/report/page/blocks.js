@@ -24,7 +24,8 @@ function selection(id, names, texts) {
 
 function filterBar(parent, view) {
   const { table } = view, row = add(parent, "div", "fields");
-  const text = field(row, "find", input("find", table.hasCallers ? "caller, file or 0xaddress" : "0xaddress"));
+  const text = field(row, "find", input("find", "caller, file or 0xaddress"));
+  text.parentElement.hidden = !table.hasCallers && !table.hasAddresses;
   const streams = streamNames(table);
   const stream = field(row, "stream", selection("stream", ["", ...streams], ["all", ...streams]));
   const least = field(row, "at least", input("least", "1 MiB")), most = field(row, "at most", input("most", "4 GiB"));

@@ -95,7 +95,8 @@ function chartSection(memory, figures, replays, view) {
     view.axis = name === "time" ? "time" : "event";
     view.showAll();
   });
-  choices(tools, "colour by", memory.groups.map((groups) => groups.name), view.group, (name) => view.colorBy(name));
+  const told = memory.groups.filter(({ labels }) => labels.length > 1 || labels[0] !== "unknown");
+  choices(tools, "colour by", told.map((groups) => groups.name), view.group, (name) => view.colorBy(name));
   lineChoice(tools, view, (name) => view.colorBy(name));
   let drawn = null;
   view.listeners.push(() => {

@@ -146,9 +146,13 @@ class View {
 // What an event was, in words.
 function eventText(table, event) {
   const owner = table.owner[event], block = owner >> 1;
-  return owner < 0 ? "of a block that is not listed" : bytes(table.size[block]) + (owner % 2 === 0
-    ? table.begin[block] < table.data.begin ? " live before, allocated by " : " allocated by "
-    : table.isDropped(block) ? " dropped, allocated by " : " freed, allocated by ") + plainName(table.callerOf(block));
+  if (owner < 0) {
+    return "of a block that is not listed";
+  }
+  const by = table.hasCallers ? " by " + plainName(table.callerOf(block)) : "";
+  const what = owner % 2 === 0 ? table.begin[block] < table.data.begin ? "live before" : "allocated"
+    : table.isDropped(block) ? "dropped" : "freed";
+  return bytes(table.size[block]) + " " + what + (what === "allocated" || by === "" ? by : ", allocated" + by);
 }
 
 // The moment: a slider over all events, and steps to it.
