@@ -184,6 +184,15 @@ class Reader(PageCase):
         self.assertIn("event 3: 4.9 KiB freed, allocated by train.py:40 (forward)",
                       self.value("document.querySelector('.tip').textContent"))
 
+    def test_single_blocks_are_seen_where_there_are_few(self):
+        self.assertEqual(self.value("[...page.view.fewBlocks]"), [2, 4, 1, 0, 3]) # by group, the largest first
+        few = self.colors("canvas")
+        self.value("page.view.select({ text: 'cache' })")
+        self.assertEqual(self.value("[...page.view.fewBlocks]"), [0, 3])
+        self.assertLess(self.colors("canvas"), few)
+        self.show(TRACES / "infer_gpt.csv.gz")
+        self.assertEqual(self.value("page.view.fewBlocks"), [])
+
     def test_streams_and_failures_are_listed_and_lead_to_their_moment(self):
         self.assertEqual([row[0] for row in self.rows("streams")], ["0", "5"])
         failed, = self.rows("failed")

@@ -86,6 +86,7 @@ class MemoryChart {
     this.most = 1.04 * (this.shared ? Math.max(own, this.shared(this.view)) : own);
     this.drawGrid(context, width);
     this.drawStack(context);
+    this.drawBlocks(context);
     if (this.replay) {
       this.drawReserved(context);
     }
@@ -139,6 +140,40 @@ class MemoryChart {
         }
       }
     });
+  }
+
+  // Single blocks where there are few: a line on each, and a frame around the chosen one.
+  drawBlocks(context) {
+    const blocks = this.view.fewBlocks;
+    context.lineWidth = 1;
+    for (let begin = 0, end = 1; blocks.length > 0 && begin < this.columns.length; begin = end, end++) {
+      const column = this.columns[begin], isSame = (other) => other && other.bucket === column.bucket && other.lasts === column.lasts;
+      while (column && isSame(this.columns[end])) {
+        end++;
+      }
+      if (column) {
+        this.drawEdges(context, blocks, this.eventOf(column), margin.left + begin, margin.left + end);
+      }
+    }
+  }
+  drawEdges(context, blocks, event, left, right) {
+    const { table, block: chosen } = this.view;
+    let below = 0;
+    for (const block of blocks.filter((one) => table.isLive(one, event))) {
+      const bottom = this.y(below), top = this.y(below += table.size[block]);
+      context.fillStyle = color(block === chosen ? "accent" : "card");
+      if (bottom - top > 3 || block === chosen) {
+        context.fillRect(left, top, right - left, block === chosen ? 2 : 0.6);
+      }
+      if (block === chosen) {
+        context.fillRect(left, bottom - 2, right - left, 2);
+      }
+    }
+  }
+
+  eventOf(column) {
+    const { level } = this.view;
+    return column.lasts ? level.last_event[column.bucket] : level.high_event[column.bucket];
   }
 
   // Hatched from what is live up to what is reserved.
@@ -252,7 +287,7 @@ class MemoryChart {
     if (!column) {
       return null;
     }
-    const event = column.lasts ? view.level.last_event[column.bucket] : view.level.high_event[column.bucket];
+    const event = this.eventOf(column);
     const height = this.most * (1 - (y - margin.top) / this.height);
     return { event, block: blockAtHeight(view.table, view.groupOf, view.labels.length, event, height) };
   }

@@ -1,6 +1,7 @@
 // What the parts of the page share about one kind of memory: the axis and the part of it that is shown,
 // the moment, the chosen block, the filter, and what blocks are coloured by.
 
+const mostFew = 400; // events in whose chart single blocks are seen
 const finest = 1024; // buckets of a part that is computed here are at most twice as many
 
 class View {
@@ -123,6 +124,15 @@ class View {
       this.known.level = levelOf(this.table, this.groupOf, this.labels.length, from, to, finest);
     }
     return this.known.level;
+  }
+  // The blocks of a part of few events, as they are stacked: by group, and the older ones below.
+  get fewBlocks() {
+    const { table, level, groupOf, first, last } = this;
+    const begin = level.first_event[Math.max(0, lastNotAbove(first, this.from))];
+    const end = level.last_event[Math.max(0, lastNotAbove(last, this.to))];
+    return end - begin > mostFew ? [] : this.once("few " + begin + " " + end, () =>
+      blocksOf(table, groupOf.map((group, i) => group !== nothing && table.first[i] <= end && table.last[i] >= begin))
+        .sort((one, other) => groupOf[one] - groupOf[other] || one - other));
   }
   // Of a replay, for each bucket of the level: as fine as the tool has it.
   reservedOf(replay) {
