@@ -95,6 +95,21 @@ class Functions(PageCase):
     def test_a_name_has_one_colour_in_all_lists(self):
         self.assertTrue(self.value("colorsOf(['a', 'b'])[1] === colorsOf(['b'])[0] && colorsOf(['a', 'b'])[0] !== colorsOf(['b'])[0]"))
         self.assertEqual(self.value("new Set(colorsOf([...'abcdefghi'])).size"), 9)
+        # Letters that are 17 apart have the same hash here.
+        both = self.value("knownColors.clear(), colorsOf(['A', 'R'])")
+        self.assertEqual(self.value("[...colorsOf(['A']), ...colorsOf(['R'])]"), both)
+        self.assertNotEqual(both[0], both[1])
+        self.assertEqual(self.value("knownColors.clear(), colorsOf(['R'])[0]"), both[0])
+
+    def test_what_is_reserved_is_not_drawn_beside_what_a_filter_has(self):
+        self.show(TRACES / "infer_gpt.csv.gz", "--plugin", "pool")
+        tip = "document.querySelector('.tip').textContent"
+        left, top, width, _ = self.box("canvas")
+        self.browser.mouse("mouseMoved", left + width / 2, top + 150)
+        self.assertIn("reserved: ", self.value(tip))
+        self.value("page.view.select({ least: 1 << 20 })")
+        self.browser.mouse("mouseMoved", left + width / 2 + 1, top + 150)
+        self.assertNotIn("reserved: ", self.value(tip))
 
     def test_a_table_of_the_largest_blocks_has_events_of_others_too(self):
         self.value("window.few = new Table({ count: 2, left_off: 1, least_size: 5, events: 6, begin: 0, first_address: null, streams: ['0'],"

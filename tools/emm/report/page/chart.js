@@ -33,6 +33,11 @@ class MemoryChart {
     return { labels: this.view.labels, ...this.view.level.stacks };
   }
 
+  // What is reserved is not of the blocks that a filter has.
+  get shownReplay() {
+    return isOpen(this.view.filter) ? this.replay : null;
+  }
+
   x(value) {
     const { from, to } = this.view;
     return margin.left + (value - from) / (to - from) * this.width;
@@ -48,7 +53,7 @@ class MemoryChart {
   // For each column of the screen the bucket with the most in it, or the state that lasts.
   fill() {
     const { view } = this, buckets = view.level, { first, last } = view;
-    const reservedIn = this.replay && view.reservedOf(this.replay);
+    const reservedIn = this.shownReplay && view.reservedOf(this.shownReplay);
     this.columns = new Array(Math.ceil(this.width)).fill(null);
     const put = (column, bucket, lasts) => {
       const live = lasts ? buckets.end[bucket] : buckets.high[bucket];
@@ -87,7 +92,7 @@ class MemoryChart {
     this.drawGrid(context, width);
     this.drawStack(context);
     this.drawBlocks(context);
-    if (this.replay) {
+    if (this.shownReplay) {
       this.drawReserved(context);
     }
     this.drawMarks(context);
@@ -305,7 +310,7 @@ class MemoryChart {
     const events = buckets.last_event[i] - buckets.first_event[i] + 1;
     const span = column.low < column.live ? " (at least " + bytes(column.low) + ")" : "";
     const lines = [when, "live: " + bytes(column.live) + span];
-    if (this.replay) {
+    if (this.shownReplay) {
       lines.push("reserved: " + bytes(column.reserved));
     }
     labels.forEach((label, group) => {

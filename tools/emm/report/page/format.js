@@ -86,22 +86,22 @@ function color(name) {
   return getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
 }
 
-// A name has the same colour in every list of every report, unless a name before it in the list has that
-// one: then the next.
+// A name has the colour of its hash in every report, unless a name before it in the list has that one: then
+// the next that is free. It keeps it in all lists of the page.
 const groupColors = 17;
+const knownColors = new Map();
 function colorsOf(names) {
-  const taken = new Set();
-  return names.map((name) => {
-    if (name === "others" || name === "nothing") {
-      return color("others");
-    }
+  const isNone = (name) => name === "others" || name === "nothing";
+  const taken = new Set(names.filter((name) => !isNone(name)).map((name) => knownColors.get(name)));
+  for (const name of names.filter((one) => !isNone(one) && !knownColors.has(one))) {
     let number = [...name].reduce((hash, letter) => (hash * 31 + letter.codePointAt(0)) % 1000003, 7) % groupColors;
-    while (taken.has(number) && taken.size < groupColors) {
+    for (let tried = 0; taken.has(number) && tried < groupColors; tried++) {
       number = (number + 1) % groupColors;
     }
     taken.add(number);
-    return color("group" + number);
-  });
+    knownColors.set(name, number);
+  }
+  return names.map((name) => color(isNone(name) ? "others" : "group" + knownColors.get(name)));
 }
 
 // One line of text beside the pointer.
