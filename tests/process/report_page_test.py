@@ -191,6 +191,7 @@ class Page(PageCase):
             for dark in (False, True):
                 self.browser.open(pathlib.Path(self.folder.name, "page.html"), width=width, dark=dark)
                 self.assertEqual(self.value("document.documentElement.scrollWidth"), width)
+                self.assertLess(self.value("document.querySelector('#comparison td:last-child').getBoundingClientRect().right"), width)
                 dark_paper = self.value("getComputedStyle(document.body).backgroundColor")
                 self.assertEqual(dark_paper, "rgb(21, 23, 27)" if dark else "rgb(251, 251, 250)")
 
