@@ -31,7 +31,9 @@ void require(CUresult result, const char *what) {
 }
 #define REQUIRE(call) require(call, #call)
 
-std::atomic<long> rounds{0}, wrong{0};
+constexpr int most_workers = 16;
+std::atomic<long> rounds[most_workers], wrong{0};
+int workers = 0;
 std::atomic<bool> blocks{false};
 
 CUmemAllocationProp properties() {
@@ -131,6 +133,7 @@ CUdeviceptr of_own_pool(CUstream stream) {
 }
 
 struct Worker {
+    int number;
     std::string kind;
     CUcontext context;
 
@@ -167,7 +170,7 @@ struct Worker {
             REQUIRE(cu.cuStreamSynchronize(stream));
             wrong += bytes.front() != 0xa5 || bytes[half - 1] != 0xa5 || bytes[half] != round ||
                      bytes.back() != round;
-            rounds++;
+            rounds[number]++;
         }
     }
 };
@@ -197,7 +200,11 @@ struct Obey {
 
     std::string answer(const std::string &word) {
         if (word == "count") {
-            return std::to_string(rounds) + " " + std::to_string(wrong);
+            std::string line = std::to_string(wrong);
+            for (int i = 0; i < workers; i++) {
+                line += " " + std::to_string(rounds[i]);
+            }
+            return line;
         } else if (word == "block") {
             blocks = true;
             REQUIRE(cu.cuLaunchHostFunc(stream, &wait_in_host_function, nullptr));
@@ -243,8 +250,10 @@ int main(int count, char **words) {
     REQUIRE(cu.cuCtxSetCurrent(context));
     Obey obey = {context};
     REQUIRE(cu.cuStreamCreate(&obey.stream, CU_STREAM_NON_BLOCKING));
-    for (int i = 1; i < count; i++) {
-        std::thread([worker = Worker{words[i], context}] { worker.work(); }).detach();
+    for (workers = 0; workers + 1 < count && workers < most_workers; workers++) {
+        std::thread([worker = Worker{workers, words[workers + 1], context}] {
+            worker.work();
+        }).detach();
     }
     for (std::string word; std::getline(std::cin, word) && word != "exit";) {
         std::cout << obey.answer(word) << std::endl;

@@ -31,7 +31,6 @@ class Sleeper:
                                         stdout=subprocess.PIPE, bufsize=1)
         self.pid = self.process.pid
         test.addCleanup(self.end)
-        self.count = len(kinds)
         self.wait_for_rounds()
 
     def end(self):
@@ -45,15 +44,16 @@ class Sleeper:
         return self.process.stdout.readline().strip()
 
     def rounds(self):
-        return int(self.tell("count").split()[0])
+        """Of each of its threads."""
+        return [int(number) for number in self.tell("count").split()[1:]]
 
     def wrong(self):
-        return int(self.tell("count").split()[1])
+        return int(self.tell("count").split()[0])
 
     def wait_for_rounds(self):
         """Until each of its threads has made some more."""
-        aim, until = self.rounds() + 10 * self.count, time.monotonic() + TIMEOUT
-        while self.rounds() < aim:
+        before, until = self.rounds(), time.monotonic() + TIMEOUT
+        while any(now < some + 5 for now, some in zip(self.rounds(), before)):
             if time.monotonic() > until:
                 raise AssertionError("its threads do not go on")
             time.sleep(0.01)
@@ -62,8 +62,14 @@ class Sleeper:
         return sum(context["stats"]["reserved_bytes"] for context in self.figures()["contexts"])
 
     def figures(self):
-        found = json.loads(emm("top", "--json").stdout)
-        return next(each for each in found["processes"] if each["pid"] == self.pid)
+        """Once its plugin has answered."""
+        until = time.monotonic() + TIMEOUT
+        while time.monotonic() < until:
+            found = json.loads(emm("top", "--json").stdout)
+            figures = next(each for each in found["processes"] if each["pid"] == self.pid)
+            if not figures["problem"] and all(context["stats"] for context in figures["contexts"]):
+                return figures
+        raise AssertionError(f"no figures: {figures}")
 
 
 # Calls that only the pausing thread makes.
