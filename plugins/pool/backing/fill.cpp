@@ -3,120 +3,204 @@
 #include <algorithm>
 
 namespace emm::pool {
+void Fill::Parting::reserve(size_t count) {
+    blocks.reserve(count);
+    pieces.reserve(count);
+}
+
+void Fill::Parting::add(Block &block) {
+    blocks.push_back(&block);
+    pieces.push_back(block.segment->pieces.at(block.begin));
+}
 
 Fill::Fill(Heap &heap, const FillPlan &plan, const Heap::Room *room, FreePool &pool,
-           const std::vector<CUmemAccessDesc> &access)
-    : heap_(heap), pool_(pool), sizes_(plan.sizes), access_(access) {
-    std::vector<IdlePiece> chosen;
-    chosen.reserve(plan.moved.size() + plan.released.size());
-    moving_.reserve(plan.moved.size());
-    doubled_.reserve(plan.moved.size());
-    leaving_.reserve(plan.released.size());
-    gone_.reserve(plan.released.size());
-    moved_pieces_.reserve(plan.moved.size());
-    doubled_pieces_.reserve(plan.moved.size());
-    pieces_.reserve(plan.moved.size() + sizes_.size());
-    chosen = plan.moved;
+           const std::vector<CUmemAccessDesc> &access, bool keeps_places)
+    : heap_(heap), pool_(pool), pending_(plan.has_pending()), keeps_places_(keeps_places),
+      sizes_(plan.sizes), access_(access), wanted_(plan.mapped) {
+    std::vector<IdlePiece> chosen = plan.moved;
     chosen.insert(chosen.end(), plan.released.begin(), plan.released.end());
     std::sort(chosen.begin(), chosen.end(), [](const IdlePiece &a, const IdlePiece &b) {
         return a.piece.address < b.piece.address;
     });
-    heap_.reserve_records(2 * chosen.size() + 5);
-    ending_.reserve(heap_.vacated_places());
-    ended_.reserve(heap_.vacated_places());
+    const std::vector<uint64_t> places = places_to_end(plan, room);
+    moving_.reserve(plan.moved.size());
+    leaving_.reserve(plan.released.size());
+    kept_.reserve(plan.moved.size());
+    kept_pieces_.reserve(plan.moved.size());
+    pieces_.reserve(plan.moved.size() + sizes_.size());
+    ending_.reserve(places.size());
+    rests_.reserve(places.size() + 2);
+    heap_.reserve_records(2 * (chosen.size() + places.size()) + 5);
+    promised_ = places.size() + plan.moved.size();
+    heap_.reserve_places(promised_);
     for (Block *block : heap_.take_pieces(chosen, pool_)) {
         const bool moves =
             std::any_of(plan.moved.begin(), plan.moved.end(), [block](const IdlePiece &each) {
                 return each.piece.address == block->begin;
             });
-        if (block->state == State::vacated) {
-            doubled_.push_back(block);
-            Piece piece = block->segment->pieces.at(block->begin);
-            piece.other = piece.address;
-            doubled_pieces_.push_back(piece);
+        if (!moves) {
+            leaving_.add(*block);
+        } else if (!keeps_places_ && block->state != State::vacated) {
+            moving_.add(*block);
         } else {
-            (moves ? moving_ : leaving_).push_back(block);
+            kept_.push_back(block);
         }
     }
-    heap_.take_vacated(chosen, ending_);
+    keep_places();
     if (room) {
-        spills_ = room->range->segment->spilled();
-        target_ = heap_.take_unmapped(*room, plan.mapped);
-        spare_ = heap_.take_record();
+        take_target(*room);
+    }
+    end_places(places);
+}
+
+// What is complete comes before what is pending, in the order of addresses.
+void Fill::keep_places() {
+    const auto is_complete = [](const Block *block) { return block->state != State::vacated; };
+    std::stable_partition(kept_.begin(), kept_.end(), is_complete);
+    for (const Block *block : kept_) {
+        Piece piece = block->segment->pieces.at(block->begin);
+        piece.other = piece.address;
+        kept_pieces_.push_back(piece);
+        complete_ += is_complete(block);
     }
 }
 
-// Former places come first: a piece has so many at most. Then what is given back, then new memory,
-// then what moves: if there is no new memory, nothing has moved.
+// Those where the target will be, those of pieces that go or may have no more places, and the
+// oldest of all where there are too many. In the order of addresses.
+std::vector<uint64_t> Fill::places_to_end(const FillPlan &plan, const Heap::Room *room) const {
+    std::vector<uint64_t> places = plan.ended;
+    const uint64_t begin = room ? room->begin(wanted_) : 0;
+    for (uint64_t at = begin; room && at < begin + wanted_;) {
+        const Piece piece = room->range->segment->pieces.at(at);
+        if (piece) {
+            places.push_back(piece.address);
+        }
+        at = piece ? piece.end() : at + page_bytes;
+    }
+    for (const IdlePiece &each : plan.moved) {
+        keeps_places_ || each.pending ? heap_.add_surplus_place(each.piece, places)
+                                      : heap_.add_further_places(each.piece, places);
+    }
+    for (const IdlePiece &each : plan.released) {
+        heap_.add_further_places(each.piece, places);
+    }
+    const std::vector<uint64_t> &idle = heap_.idle_places();
+    const size_t all = heap_.further_places() + plan.moved.size();
+    if (all > most_idle_places) {
+        const size_t oldest = std::min(all - most_idle_places, idle.size());
+        places.insert(places.end(), idle.begin(), idle.begin() + ptrdiff_t(oldest));
+    }
+    std::sort(places.begin(), places.end());
+    places.erase(std::unique(places.begin(), places.end()), places.end());
+    return places;
+}
+
+void Fill::take_target(const Heap::Room &room) {
+    spills_ = room.range->segment->spilled();
+    const uint64_t begin = room.begin(wanted_);
+    target_ = heap_.take_unmapped(begin, begin + wanted_);
+    taken_begin_ = target_->begin;
+    taken_end_ = target_->end();
+    if (taken_begin_ < begin) {
+        rests_.push_back(target_);
+        target_ = heap_.split(*target_, begin - taken_begin_);
+    }
+    if (begin + wanted_ < taken_end_) {
+        rests_.push_back(heap_.split(*target_, wanted_));
+    }
+    spare_ = heap_.take_record();
+}
+
+void Fill::end_places(const std::vector<uint64_t> &places) {
+    for (const uint64_t place : places) {
+        ending_.push_back(heap_.piece_at(place));
+        const bool within = taken_begin_ <= place && place < taken_end_;
+        if (Block *block = heap_.begin_to_end(place, within)) {
+            rests_.push_back(block);
+        }
+    }
+}
+
+// Places come first: a piece has so many at most, and the target's addresses are to be free. Then
+// what is given back, then new memory, then what moves: if there is no new memory, nothing has
+// moved.
 CUresult Fill::ask(const PageDriver &driver) {
     CUresult result = CUDA_SUCCESS;
-    driver.unmap(ending_, ended_, result);
+    ended_ = driver.unmap(ending_, heap_, result);
     if (result == CUDA_SUCCESS) {
-        left_ = driver.unmap(leaving_, gone_, result);
+        leaving_.done = driver.unmap(leaving_.pieces, heap_, result);
     }
-    for (const Piece &piece : gone_) {
-        driver.release(piece, refused_);
+    for (size_t i = 0; i < leaving_.done; i++) {
+        driver.release(leaving_.pieces[i], refused_);
     }
     if (result == CUDA_SUCCESS) {
         result = driver.create(sizes_, pieces_, refused_, spills_);
     }
     if (result == CUDA_SUCCESS) {
-        moved_ = driver.unmap(moving_, moved_pieces_, result);
+        moving_.done = driver.unmap(moving_.pieces, heap_, result);
     }
-    for (Piece &piece : moved_pieces_) {
+    for (Piece &piece : moving_.pieces) {
         piece.other = 0;
     }
-    pieces_.insert(pieces_.begin(), moved_pieces_.begin(), moved_pieces_.end());
     if (result == CUDA_SUCCESS) {
-        pieces_.insert(pieces_.end(), doubled_pieces_.begin(), doubled_pieces_.end());
+        const auto pending = kept_pieces_.begin() + ptrdiff_t(complete_);
+        pieces_.insert(pieces_.begin(), kept_pieces_.begin(), pending);
+        pieces_.insert(pieces_.end(), pending, kept_pieces_.end());
     }
+    pieces_.insert(pieces_.begin(), moving_.pieces.begin(),
+                   moving_.pieces.begin() + ptrdiff_t(moving_.done));
     if (target_) {
-        mapped_ = driver.map(*target_, pieces_, moved_, access_, result, refused_);
+        mapped_ = driver.map(*target_, pieces_, moving_.done, access_, result, refused_);
     }
     return result;
 }
 
 void Fill::settle(Holdings &holdings) {
-    settle_places(holdings);
-    hand_back(holdings, leaving_, left_);
-    hand_back(holdings, moving_, moved_);
-    if (!target_) {
-        return;
+    for (size_t i = 0; i < ending_.size(); i++) {
+        i < ended_ ? heap_.end_place(ending_[i].address) : heap_.keep_place(ending_[i].address);
     }
-    holdings.add(mapped_, spills_);
-    if (mapped_ > 0 && mapped_ < target_->size) {
-        heap_.make_unmapped(*heap_.split(*target_, mapped_, *spare_));
+    for (Block *block : rests_) {
+        heap_.make_unmapped(*block);
+    }
+    hand_back(holdings, leaving_);
+    hand_back(holdings, moving_);
+    if (target_) {
+        settle_target(holdings);
+    }
+    heap_.give_up_places(promised_);
+}
+
+void Fill::settle_target(Holdings &holdings) {
+    uint64_t bytes = 0;
+    size_t moved = 0; // of those that are kept
+    for (size_t i = 0; i < mapped_; i++) {
+        const Piece &piece = pieces_[i];
+        bytes += piece.bytes;
+        target_->segment->pieces.add({piece.address, piece.bytes, piece.handle, 0, piece.spilled});
+        if (piece.other) {
+            holdings.remove(piece.bytes);
+            heap_.link(*kept_[moved++], piece.address);
+        }
+    }
+    for (; moved < kept_.size(); moved++) {
+        heap_.reoccupy(*kept_[moved]);
+    }
+    holdings.add(bytes, spills_);
+    if (bytes > 0 && bytes < target_->size) {
+        heap_.make_unmapped(*heap_.split(*target_, bytes, *spare_));
     } else {
         heap_.give_record(spare_);
     }
-    mapped_ > 0 ? heap_.give(*target_, !doubled_.empty() ? pool_ : heap_.anyone)
-                : heap_.make_unmapped(*target_);
+    bytes > 0 ? heap_.give(*target_, pending_ ? pool_ : heap_.anyone)
+              : heap_.make_unmapped(*target_);
 }
 
-void Fill::settle_places(Holdings &holdings) {
-    for (size_t i = 0; i < ending_.size(); i++) {
-        i < ended_.size() ? heap_.make_unmapped(*ending_[i]) : heap_.keep_place(*ending_[i]);
-    }
-    const uint64_t mapped_end = target_ ? target_->begin + mapped_ : 0;
-    const auto is_mapped = [&](const Piece &piece) {
-        return piece.other != 0 && piece.address != piece.other && piece.end() <= mapped_end;
-    };
-    size_t i = 0;
-    for (const Piece &piece : pieces_) {
-        if (is_mapped(piece)) {
-            holdings.remove(piece.bytes);
-            heap_.link(*doubled_[i++], piece.address);
-        }
-    }
-    for (; i < doubled_.size(); i++) {
-        heap_.reoccupy(*doubled_[i]);
-    }
-}
-
-void Fill::hand_back(Holdings &holdings, const std::vector<Block *> &blocks, size_t taken_away) {
-    for (size_t i = 0; i < blocks.size(); i++) {
-        Block &block = *blocks[i];
-        if (i < taken_away) {
+void Fill::hand_back(Holdings &holdings, const Parting &parting) {
+    for (size_t i = 0; i < parting.blocks.size(); i++) {
+        Block &block = *parting.blocks[i];
+        if (i < parting.done) {
+            Pieces &pieces = block.segment->pieces;
+            pieces.remove(pieces.at(block.begin));
             holdings.remove(block.size, block.segment->spilled());
             heap_.make_unmapped(block);
         } else {

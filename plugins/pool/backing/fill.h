@@ -12,34 +12,52 @@ class Fill {
 public:
     // The lock is held. All that needs host memory comes before anything is taken; throws
     // std::bad_alloc. `room` is NULL where a plan only gives memory back. `pool` gets what is
-    // pending.
+    // pending. `keeps_places`: what moves stays mapped where it was, too.
     Fill(Heap &heap, const FillPlan &plan, const Heap::Room *room, FreePool &pool,
-         const std::vector<CUmemAccessDesc> &access);
+         const std::vector<CUmemAccessDesc> &access, bool keeps_places);
 
     CUresult ask(const PageDriver &driver); // no lock is held
     void settle(Holdings &holdings);        // what the driver has done becomes the heap's
     const Refused &refused() const { return refused_; }
 
 private:
-    void hand_back(Holdings &holdings, const std::vector<Block *> &blocks, size_t taken_away);
-    void settle_places(Holdings &holdings);
+    // Blocks of one piece each, which the driver takes away.
+    struct Parting {
+        std::vector<Block *> blocks;
+        std::vector<Piece> pieces;
+        size_t done = 0;
+
+        void reserve(size_t count);
+        void add(Block &block);
+    };
+    std::vector<uint64_t> places_to_end(const FillPlan &plan, const Heap::Room *room) const;
+    void keep_places();
+    void take_target(const Heap::Room &room);
+    void end_places(const std::vector<uint64_t> &places);
+    void hand_back(Holdings &holdings, const Parting &parting);
+    void settle_target(Holdings &holdings);
 
     Heap &heap_;
     FreePool &pool_;
-    std::vector<Block *> moving_, leaving_; // a piece each
-    std::vector<Block *> doubled_;          // the same, pending: mapped a second time
-    std::vector<Block *> ending_;           // former places
-    std::vector<uint64_t> sizes_;           // of new pieces
-    std::vector<Piece> gone_, ended_;       // released; of former places
-    std::vector<Piece> moved_pieces_, doubled_pieces_;
-    std::vector<Piece> pieces_; // for the target: what moves, new ones, those mapped a second time
+    const bool pending_, keeps_places_;
+    Parting moving_, leaving_;
+    std::vector<Block *> kept_;      // whose pieces are mapped once more
+    std::vector<Piece> kept_pieces_; // the same
+    size_t complete_ = 0;            // of those; the rest are pending
+    std::vector<Piece> ending_;      // places
+    std::vector<Block *> rests_;     // unmapped, once they have ended
+    size_t ended_ = 0;               // of the places
+    std::vector<uint64_t> sizes_;    // of new pieces
+    std::vector<Piece> pieces_; // for the target, in this order: moving, complete, new, pending
     Refused refused_;           // of all that went back
     const std::vector<CUmemAccessDesc> access_;
+    const uint64_t wanted_; // bytes behind the target
     Block *target_ = nullptr;
-    Block *spare_ = nullptr;      // a record, in case that only a part of the target gets memory
-    bool spills_ = false;         // the target's memory is the host's
-    size_t moved_ = 0, left_ = 0; // how many of them the driver has taken away
-    uint64_t mapped_ = 0;         // bytes behind the target
+    uint64_t taken_begin_ = 0, taken_end_ = 0; // what the target was cut from
+    Block *spare_ = nullptr; // a record, in case that only a part of the target gets memory
+    bool spills_ = false;    // the target's memory is the host's
+    size_t mapped_ = 0;      // pieces behind the target
+    size_t promised_ = 0;    // places that may become idle
 };
 
 } // namespace emm::pool

@@ -29,16 +29,6 @@ bool has_attribute(const ServedContext &context, CUdevice_attribute attribute, b
     return attribute_of(context, attribute, unknown) != 0;
 }
 
-// Behind the blocks that lie side by side from the first on. They are sorted by address.
-size_t end_of_run(const std::vector<Block *> &blocks, size_t first) {
-    size_t end = first + 1;
-    while (end < blocks.size() && blocks[end]->segment == blocks[first]->segment &&
-           blocks[end]->begin == blocks[end - 1]->begin + blocks[end - 1]->size) {
-        end++;
-    }
-    return end;
-}
-
 } // namespace
 
 bool PageDriver::is_served(const ServedContext &context) {
@@ -101,22 +91,29 @@ void PageDriver::free_addresses(CUdeviceptr base, uint64_t bytes) const {
     driver_.cuMemAddressFree(base, bytes);
 }
 
-size_t PageDriver::unmap(const std::vector<Block *> &blocks, std::vector<Piece> &ret_pieces,
+// Behind the pieces that lie side by side in one segment from the first on.
+size_t PageDriver::end_of_run(const std::vector<Piece> &pieces, size_t first, const Heap &heap) {
+    const Segment &segment = heap.segment_at(pieces[first].address);
+    size_t end = first + 1;
+    while (end < pieces.size() && pieces[end].address == pieces[end - 1].end() &&
+           &heap.segment_at(pieces[end].address) == &segment) {
+        end++;
+    }
+    return end;
+}
+
+size_t PageDriver::unmap(const std::vector<Piece> &pieces, const Heap &heap,
                          CUresult &result) const {
     const Relaxed relaxed(driver_);
     size_t done = 0;
-    while (done < blocks.size()) {
-        const size_t end = end_of_run(blocks, done);
-        const uint64_t begin = blocks[done]->begin;
-        result = driver_.cuMemUnmap(begin, blocks[end - 1]->begin + blocks[end - 1]->size - begin);
+    while (done < pieces.size()) {
+        const size_t end = end_of_run(pieces, done, heap);
+        const uint64_t begin = pieces[done].address;
+        result = driver_.cuMemUnmap(begin, pieces[end - 1].end() - begin);
         if (result != CUDA_SUCCESS) {
             break;
         }
-        for (; done < end; done++) {
-            Pieces &pieces = blocks[done]->segment->pieces;
-            ret_pieces.push_back(pieces.at(blocks[done]->begin));
-            pieces.remove(ret_pieces.back());
-        }
+        done = end;
     }
     return done;
 }
@@ -176,9 +173,9 @@ CUresult PageDriver::create(const std::vector<uint64_t> &sizes, std::vector<Piec
     return CUDA_SUCCESS;
 }
 
-uint64_t PageDriver::map(Block &block, std::vector<Piece> &pieces, size_t kept,
-                         const std::vector<CUmemAccessDesc> &access, CUresult &result,
-                         Refused &refused) const {
+size_t PageDriver::map(Block &block, std::vector<Piece> &pieces, size_t kept,
+                       const std::vector<CUmemAccessDesc> &access, CUresult &result,
+                       Refused &refused) const {
     const Relaxed relaxed(driver_);
     uint64_t at = block.begin;
     size_t mapped = 0;
@@ -206,19 +203,16 @@ uint64_t PageDriver::map(Block &block, std::vector<Piece> &pieces, size_t kept,
                               [&](const Piece &piece) { keep_stuck(*block.segment, piece); });
             }
             mapped = 0;
-            at = block.begin;
             latest = granted;
         }
     }
-    for (size_t i = 0; i < pieces.size(); i++) {
-        if (i < mapped) {
-            block.segment->pieces.add(pieces[i]);
-        } else if (!pieces[i].other) { // it is mapped nowhere
+    for (size_t i = mapped; i < pieces.size(); i++) {
+        if (!pieces[i].other) { // it is mapped nowhere
             release(pieces[i], refused);
         }
     }
     result = result == CUDA_SUCCESS ? latest : result;
-    return at - block.begin;
+    return mapped;
 }
 
 CUresult PageDriver::map_piece(uint64_t at, const Piece &piece) const {

@@ -50,15 +50,15 @@ public:
     // The access that host memory gets besides: programs may take it for what the CPU can read.
     CUmemAccessDesc access_of_host() const;
     void release(const Piece &piece, Refused &refused) const noexcept;
-    // Takes the memory away from behind blocks of one piece each. How many have been served: all,
-    // or those before the one that the driver refused.
-    size_t unmap(const std::vector<Block *> &blocks, std::vector<Piece> &ret_pieces,
-                 CUresult &result) const;
-    // Puts pieces behind a block, side by side from its beginning. The bytes in place: of all, or
-    // of the first `kept` pieces if it has to stop; the other pieces are given back to the driver.
-    uint64_t map(Block &block, std::vector<Piece> &pieces, size_t kept,
-                 const std::vector<CUmemAccessDesc> &access, CUresult &result,
-                 Refused &refused) const;
+    // Ends mappings, which are ordered by address. How many have ended: all, or those before the
+    // one that the driver refused.
+    size_t unmap(const std::vector<Piece> &pieces, const Heap &heap, CUresult &result) const;
+    // Puts pieces behind a block, side by side from its beginning. How many are in place: all, or
+    // the first `kept` if it has to stop. Of the others those that have no other place are given
+    // back to the driver.
+    size_t map(Block &block, std::vector<Piece> &pieces, size_t kept,
+               const std::vector<CUmemAccessDesc> &access, CUresult &result,
+               Refused &refused) const;
 
     // The pieces and the addresses of a segment that the program uses no more, nor the device.
     // Returns the bytes that it has unmapped. Pieces that the driver refuses to unmap stay in the
@@ -83,6 +83,7 @@ private:
     CUmemAllocationProp properties(bool spilled) const;
     CUresult try_as_one(const std::vector<uint64_t> &sizes, Refused &refused) const;
     CUresult map_piece(uint64_t at, const Piece &piece) const;
+    static size_t end_of_run(const std::vector<Piece> &pieces, size_t first, const Heap &heap);
 
     // Mappings that the driver refused to end. They go as a whole, before something else is mapped
     // where they lie, or with the addresses.

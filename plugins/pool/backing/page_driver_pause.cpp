@@ -4,21 +4,6 @@
 #include "cuda/relaxed.h"
 
 namespace emm::pool {
-namespace {
-
-// Behind the pieces that lie side by side in one segment from the first on. They are sorted by
-// address.
-size_t end_of_run(const std::vector<Piece> &pieces, size_t first, const Heap &heap) {
-    const Segment &segment = heap.segment_at(pieces[first].address);
-    size_t end = first + 1;
-    while (end < pieces.size() && pieces[end].address == pieces[end - 1].end() &&
-           &heap.segment_at(pieces[end].address) == &segment) {
-        end++;
-    }
-    return end;
-}
-
-} // namespace
 
 // A run that the driver does not unmap stays as it is.
 void PageDriver::take_away(const std::vector<Piece> &pieces, const Heap &heap,

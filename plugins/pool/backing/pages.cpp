@@ -93,8 +93,10 @@ Block *Pages::grow(Lock &lock, StreamPool &pool, const Caller &caller, uint64_t 
         return block;
     }
     OrderedPools ordered(order_);
-    if (options_.places > 1 && pool.order == Order::stream && !access_.any_peer()) {
+    if (has_places() && pool.order == Order::stream) {
         ordered.add(pool, UINT64_MAX);
+    }
+    if (!ordered.all().empty()) {
         wait_for_others(lock, pool, caller, bytes, true, ordered);
     }
     return fill_up(lock, pool, caller, bytes, zone_for(options_, bytes), ordered, result);
@@ -268,7 +270,34 @@ CUresult Pages::fill(Lock &lock, StreamPool &pool, const Heap::Room &room, bool 
                                 room.range->segment->spilled())) {
         return no_memory_of_pool;
     }
-    return carry_out(lock, pool, plan, &room);
+    return go_back(pool, plan, room) ? CUDA_SUCCESS : carry_out(lock, pool, plan, &room);
+}
+
+// Where the plan would put pieces that are all mapped there already, side by side in any order, no
+// call to the driver is needed.
+bool Pages::go_back(StreamPool &pool, const FillPlan &plan, const Heap::Room &room) {
+    const uint64_t begin = room.begin(plan.mapped);
+    std::vector<IdlePiece> pieces = plan.moved;
+    size_t found = 0;
+    for (uint64_t at = begin; at < begin + plan.mapped; found++) {
+        const Piece there = heap_.piece_at(at);
+        const auto piece =
+            std::find_if(pieces.begin() + ptrdiff_t(found), pieces.end(),
+                         [&](const IdlePiece &each) { return each.piece.handle == there.handle; });
+        if (there.address != at || there.role != Role::idle || piece == pieces.end()) {
+            return false;
+        }
+        std::swap(pieces[found], *piece);
+        at = there.end();
+    }
+    if (!has_places() || found == 0 || found < pieces.size() || !plan.released.empty()) {
+        return false;
+    }
+    heap_.go_back(pieces, begin, pool);
+    if (plan.has_pending()) {
+        order_.mark_dirty(pool, 0, 0);
+    }
+    return true;
 }
 
 CUresult Pages::carry_out(Lock &lock, StreamPool &pool, const FillPlan &plan,
@@ -282,7 +311,7 @@ CUresult Pages::carry_out(Lock &lock, StreamPool &pool, const FillPlan &plan,
     if (spills) {
         access.push_back(driver_.access_of_host());
     }
-    Fill work(heap_, plan, room, pool, access);
+    Fill work(heap_, plan, room, pool, access, has_places() && !spills);
     if (may_use_slack(plan.mapped, holdings_.most_with(0))) {
         moved_ns_ += plan.cost();
     }
@@ -345,15 +374,19 @@ std::unique_ptr<Segment> Pages::reserve(uint64_t bytes, Zone zone, CUresult &res
 // --- back to the driver --------------------------------------------------------------------------
 
 // Spilled pieces go first, then those of the smallest parts of free memory; none of them is in use,
-// complete or not. They go whole, so a little less than `keep` may stay.
-uint64_t Pages::release_idle(Lock &lock, uint64_t keep, bool) {
+// complete or not. They go whole, so a little less than `keep` may stay. A trim ends all idle
+// places, too.
+uint64_t Pages::release_idle(Lock &lock, uint64_t keep, bool complete_only) {
     const uint64_t before = holdings_.reserved();
     CUresult result = CUDA_SUCCESS;
     return_refused(lock);
     access_.await(lock);
-    while (!moves_.returns_are_deferred() && holdings_.cached() > keep && result == CUDA_SUCCESS) {
+    std::vector<uint64_t> places = complete_only ? std::vector<uint64_t>() : heap_.idle_places();
+    while (!moves_.returns_are_deferred() && result == CUDA_SUCCESS &&
+           (holdings_.cached() > keep || !places.empty())) {
         FillPlan plan;
-        uint64_t missing = holdings_.cached() - keep;
+        plan.ended.swap(places);
+        uint64_t missing = holdings_.cached() - std::min(holdings_.cached(), keep);
         for (const bool spilled : {true, false}) {
             for (const IdlePiece &each :
                  heap_.idle_pieces(nullptr, parts_to_release, {}, spilled)) {
@@ -363,7 +396,7 @@ uint64_t Pages::release_idle(Lock &lock, uint64_t keep, bool) {
                 }
             }
         }
-        if (plan.released.empty()) {
+        if (plan.released.empty() && plan.ended.empty()) {
             break;
         }
         result = carry_out(lock, order_.common(), plan, nullptr);

@@ -56,6 +56,8 @@ public:
 private:
     class OrderedPools;
     void begin_spill();
+    // Whether a piece may be mapped at more than one address.
+    bool has_places() const { return options_.places > 1 && !access_.any_peer(); }
     Block *take_of(StreamPool &pool, uint64_t bytes, Zone zone);
     Block *fill_up(Lock &lock, StreamPool &pool, const Caller &caller, uint64_t bytes, Zone zone,
                    OrderedPools &ordered, CUresult &result);
@@ -70,6 +72,7 @@ private:
     uint64_t allowance_ns() const;
     CUresult fill(Lock &lock, StreamPool &pool, const Heap::Room &room, bool may_grow,
                   const OrderedPools &ordered);
+    bool go_back(StreamPool &pool, const FillPlan &plan, const Heap::Room &room);
     CUresult carry_out(Lock &lock, StreamPool &pool, const FillPlan &plan, const Heap::Room *room);
     CUresult add_addresses(Lock &lock, uint64_t bytes, Zone zone);
     std::unique_ptr<Segment> reserve(uint64_t bytes, Zone zone, CUresult &result);
@@ -81,7 +84,6 @@ private:
     // --- pages_pause.cpp
     template <class Choose> std::vector<Piece> pieces_where(Choose choose) const;
     std::vector<Range> content_of(const std::vector<Piece> &pieces) const;
-    void end_former_places(Lock &lock);
     void drop_idle_paused();
     CUresult put_behind(const std::vector<Piece> &pieces, const std::vector<Range> &content,
                         HostCopy &copy, Refused &refused);

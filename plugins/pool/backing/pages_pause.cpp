@@ -67,9 +67,7 @@ std::vector<Range> Pages::content_of(const std::vector<Piece> &pieces) const {
 
 CUresult Pages::pause(Lock &lock, const PauseRequest &request, HostCopy &copy) {
     const auto leaves = [&](const Piece &piece) {
-        const Block *block = heap_.found_at(piece.address).block;
-        const bool vacated = block && block->state == State::vacated;
-        return !vacated && piece.handle != 0 && !piece.spilled &&
+        return piece.role == Role::owner && piece.handle != 0 && !piece.spilled &&
                !overlaps(piece, request.exported);
     };
     const auto leaves_alone = [&](const Piece &piece) { // its former places have gone
@@ -84,8 +82,15 @@ CUresult Pages::pause(Lock &lock, const PauseRequest &request, HostCopy &copy) {
         }
     }
     release_idle(lock, 0, true);
-    end_former_places(lock);
     access_.await(lock);
+    FillPlan plan;
+    for (const Piece &each : pieces_where([](const Piece &p) { return p.role != Role::owner; })) {
+        plan.ended.push_back(each.address);
+    }
+    if (!plan.ended.empty()) {
+        carry_out(lock, order_.common(), plan, nullptr);
+        access_.await(lock);
+    }
     const PageAccess::Use use(access_);
     const Moves::Move move(moves_);
     const std::vector<Piece> leaving = pieces_where(leaves_alone);
@@ -105,33 +110,6 @@ CUresult Pages::pause(Lock &lock, const PauseRequest &request, HostCopy &copy) {
     }
     keep_refused(refused);
     return CUDA_SUCCESS;
-}
-
-// All are complete: nothing but its piece's owner is left.
-void Pages::end_former_places(Lock &lock) {
-    access_.await(lock);
-    const PageAccess::Use use(access_);
-    std::vector<IdlePiece> owners;
-    for (const Piece &piece : pieces_where([](const Piece &each) { return each.other != 0; })) {
-        const Block *block = heap_.found_at(piece.address).block;
-        if (!block || block->state != State::vacated) {
-            owners.push_back({piece, 0, nullptr, false});
-        }
-    }
-    std::vector<Block *> ending;
-    std::vector<Piece> ended;
-    ending.reserve(heap_.vacated_places());
-    ended.reserve(heap_.vacated_places());
-    heap_.take_vacated(owners, ending);
-    CUresult result = CUDA_SUCCESS;
-    size_t done = 0;
-    {
-        const Unlocked unlocked(lock);
-        done = driver_.unmap(ending, ended, result);
-    }
-    for (size_t i = 0; i < ending.size(); i++) {
-        i < done ? heap_.make_unmapped(*ending[i]) : heap_.keep_place(*ending[i]);
-    }
 }
 
 // What was freed meanwhile needs no memory.

@@ -54,6 +54,7 @@ bool can_merge(const Block &left, const Block &right) {
 void Heap::index(Block &block) {
     if (block.state == State::unmapped) {
         unmapped_[unsigned(block.zone)].insert(block.low, block.size, block.begin);
+        ranges_.insert(block.own, granule, block.end());
         return;
     }
     SizeTree &complete = complete_like(block);
@@ -118,6 +119,7 @@ void Heap::sort_remnants_in() {
 void Heap::unindex(Block &block) {
     if (block.state == State::unmapped) {
         unmapped_[unsigned(block.zone)].remove(block.low);
+        ranges_.remove(block.own);
         return;
     }
     const FreePool &pool = *block.pool;
@@ -346,6 +348,9 @@ void Heap::complete(FreePool &pool, uint64_t tag) {
         block->dirty_begin = block->dirty_end = block->begin;
         if (!vacated) {
             index(*coalesce(block));
+        } else if (piece_at(block->begin).role == Role::former) {
+            former_places_--;
+            rest(*block);
         }
     }
 }

@@ -68,13 +68,16 @@ public:
         uint64_t missing = 0;   // bytes, in whole pages
         bool at_its_end = false;
         const Block *beside = nullptr; // the free block that the new memory joins, if any
+
+        uint64_t begin(uint64_t bytes) const; // where so much is put
     };
     // Where memory would make a block of this size together with what is free beside it.
     Room room_for(const FreePool &pool, uint64_t bytes, Zone zone) const;
     Room room_alone(uint64_t bytes, Zone zone) const; // without what is free beside it
     void add_addresses(Segment &segment);             // as one unmapped range
     void make_unmapped(Block &block);                 // of a taken block without memory
-    Block *take_unmapped(Room room, uint64_t bytes);
+    // The addresses, and what idle places reach beyond them: a taken block.
+    Block *take_unmapped(uint64_t begin, uint64_t end);
     // A free pool whose memory with tags up to that the asking stream may use at once.
     struct Ordered {
         const FreePool *pool;
@@ -93,15 +96,32 @@ public:
     std::vector<Block *> take_pieces(const std::vector<IdlePiece> &chosen, FreePool &pool);
 
     // --- further places: heap_places.cpp ---
-    // A piece that was pending has one more place, which owns its memory from now on.
-    void link(Block &vacated, uint64_t new_place);
-    void reoccupy(Block &vacated); // it got none: the memory is free where it was
-    // The former places of these pieces that have to end for it, ordered by the address: taken, so
-    // that they can be unmapped. There is room for vacated_places() in the vector.
-    void take_vacated(const std::vector<IdlePiece> &leaving, std::vector<Block *> &ret_taken);
-    size_t vacated_places() const { return vacated_places_; }
-    void keep_place(Block &block); // the driver refused to unmap it
     void set_most_places(uint64_t most) { most_places_ = most; }
+    // From now on so many places may become idle with no need of host memory, until that is
+    // given up. Throws std::bad_alloc.
+    void reserve_places(size_t count);
+    void give_up_places(size_t count) { promised_places_ -= count; }
+    // A taken piece has one more place, which owns its memory from now on. The block is the former
+    // place: vacated, or complete and then a part of an unmapped range.
+    void link(Block &block, uint64_t new_place);
+    void reoccupy(Block &block); // it got none: the memory is free where it was
+    // Pieces that lie idle go back to idle places of theirs, which lie side by side in that order:
+    // they become one free block, of `pool` if work may use any of them. The driver is not asked.
+    // Throws std::bad_alloc, before anything is taken.
+    void go_back(const std::vector<IdlePiece> &pieces, uint64_t place, FreePool &pool);
+    // Idle places, the oldest first.
+    const std::vector<uint64_t> &idle_places() const { return idle_places_; }
+    size_t further_places() const { return idle_places_.size() + former_places_; }
+    Piece piece_at(uint64_t address) const { return map_.find(address)->pieces.at(address); }
+    // Places of a piece other than this one: all of them; or those that have to end before it has
+    // one more.
+    void add_further_places(const Piece &piece, std::vector<uint64_t> &ret_places) const;
+    void add_surplus_place(const Piece &piece, std::vector<uint64_t> &ret_places) const;
+    // The driver is asked to end a place: the block, unless it is a part of a taken one. Two
+    // records are needed. Then the mapping has gone, or has stayed.
+    Block *begin_to_end(uint64_t place, bool within);
+    void end_place(uint64_t place);
+    void keep_place(uint64_t place);
     Block *split(Block &block, uint64_t front) { return split(block, front, *records_.take()); }
     Block *split(Block &block, uint64_t front, Block &record); // one from take_record
 
@@ -150,6 +170,10 @@ private:
     Room room_in(Block &range, const FreePool &pool, uint64_t bytes) const;
     const SizeNode *next_paged_part(const SizeNode &position, bool spilled) const;
     uint64_t next_place(uint64_t address) const; // of the piece that begins there; or itself
+    Block *range_at(uint64_t address) const;     // the unmapped range that holds it
+    void rest(Block &block);                     // the former place of a piece, complete
+    void leave_to_rest(Block &block);            // the same, once it is
+    void forget_idle(uint64_t place);
     void join_ring(uint64_t member, uint64_t place);
     void leave_ring(uint64_t place);
     bool may_leave(const Piece &piece, bool pending) const;
@@ -157,7 +181,8 @@ private:
                             std::vector<IdlePiece> &found) const;
     void vacate(Block &block, FreePool &pool);
     Block *split_free(Block &block, uint64_t bytes);
-    std::string fault_of_place(const Block &block) const;
+    std::string fault_of_places(const Piece &piece) const;
+    std::string fault_of_range(const Block &block) const;
     std::string fault_of(const Segment &segment) const;
     std::string fault_of_free(const Block &block) const;
 
@@ -168,8 +193,10 @@ private:
     List<Segment, &Segment::whole> whole_;
     SizeTree complete_[zones]; // complete parts of all blocks
     SizeTree unmapped_[zones];
-    SizeTree vacated_; // places whose piece has another one, which owns the memory
-    size_t vacated_places_ = 0;
+    SizeTree ranges_;          // all that is unmapped, by its end
+    size_t former_places_ = 0; // vacated, and no idle ones yet
+    std::vector<uint64_t> idle_places_;
+    size_t promised_places_ = 0;
     uint64_t most_places_ = 2; // of a piece
     uint64_t zone_bytes_[zones] = {};
     uint64_t idle_bytes_[zones] = {};

@@ -1,6 +1,7 @@
 // What must hold of every segment, verified.
 #include "heap.h"
 
+#include <algorithm>
 #include <cstdio>
 
 namespace emm::pool {
@@ -56,33 +57,50 @@ std::string Heap::fault() const {
     return "";
 }
 
-// A place on its way to the driver is in no index, and owns its memory.
-std::string Heap::fault_of_place(const Block &block) const {
-    const Piece piece = block.segment->pieces.at(block.begin);
-    if (piece.address != block.begin || piece.bytes != block.size) {
-        return "a vacated place is no piece's";
+// Nothing but former places: idle ones, or one that is vacated.
+std::string Heap::fault_of_range(const Block &block) const {
+    if (block.begin % segment_granule != 0 || block.size % segment_granule != 0) {
+        return "it is not made of whole pages";
     }
-    if (block.dirty() != block.pending.linked) {
+    const bool vacated = block.state == State::vacated;
+    if (vacated && block.dirty() != block.pending.linked) {
         return "a vacated place is dirty and not pending, or the other way round";
     }
-    if (!block.low.linked()) {
-        return "";
-    }
-    unsigned owners = 0, ends = piece.other < piece.address;
-    for (uint64_t at = piece.other; at != 0 && at != piece.address; at = next_place(at)) {
-        const Segment *segment = map_.find(at);
-        const Piece place = segment ? segment->pieces.at(at) : Piece{};
-        const Block *there = found_at(at).block;
-        if (place.handle != piece.handle || place.other == 0) {
-            return "the places of a piece disagree";
+    for (uint64_t address = block.begin; address < block.end();) {
+        const Piece piece = block.segment->pieces.at(address);
+        if (piece && (piece.address != address || piece.end() > block.end())) {
+            return "a place is not within it";
         }
-        owners += !there || !there->low.linked();
-        ends += place.other < at;
-    }
-    if (owners != 1 || ends != 1) {
-        return "a piece has no owner, or several, or its places are not in order";
+        const bool in_list =
+            std::find(idle_places_.begin(), idle_places_.end(), address) != idle_places_.end();
+        if (piece && !vacated && (piece.role != Role::idle || !in_list)) {
+            return "an unmapped range has more behind it than idle places";
+        }
+        if (vacated && (!piece || piece.bytes != block.size || piece.role == Role::idle)) {
+            return "a vacated place is no piece's";
+        }
+        const std::string found = piece.role != Role::owner ? fault_of_places(piece) : "";
+        if (!found.empty()) {
+            return found;
+        }
+        address = piece ? piece.end() : address + page_bytes;
     }
     return "";
+}
+
+std::string Heap::fault_of_places(const Piece &piece) const {
+    unsigned owners = 0, ends = piece.other <= piece.address;
+    for (uint64_t at = piece.other; at != 0 && at != piece.address; at = next_place(at)) {
+        const Piece place = piece_at(at);
+        if (place.handle != piece.handle || place.bytes != piece.bytes || place.other == 0) {
+            return "the places of a piece disagree";
+        }
+        owners += place.role == Role::owner;
+        ends += place.other <= at;
+    }
+    return owners == 1 && ends == 1
+               ? ""
+               : "a piece has no owner, or several, or its places are not in order";
 }
 
 std::string Heap::fault_of(const Segment &segment) const {
@@ -107,18 +125,15 @@ std::string Heap::fault_of(const Segment &segment) const {
         if (left && can_merge(*left, *block)) {
             return at(*block) + "it and its left neighbour should be one";
         }
-        if (block->state == State::unmapped &&
-            (block->begin % segment_granule != 0 || block->size % segment_granule != 0 ||
-             segment.pieces.at(block->begin) || segment.pieces.at(block->end() - 1))) {
-            return at(*block) + "an unmapped range has memory behind it";
-        }
         if (segment.paged() && block->state == State::free &&
             (!segment.pieces.at(block->begin) || !segment.pieces.at(block->end() - 1))) {
             return at(*block) + "free, and a part has no memory behind it";
         }
-        const std::string found = block->state == State::free      ? fault_of_free(*block)
-                                  : block->state == State::vacated ? fault_of_place(*block)
-                                                                   : "";
+        const std::string found =
+            block->state == State::free ? fault_of_free(*block)
+            : block->state == State::unmapped || block->state == State::vacated
+                ? fault_of_range(*block)
+                : "";
         if (!found.empty()) {
             return at(*block) + found;
         }

@@ -43,6 +43,10 @@ void Heap::make_unmapped(Block &block) {
     index(*coalesce(&block));
 }
 
+uint64_t Heap::Room::begin(uint64_t bytes) const {
+    return at_its_end ? range->end() - bytes : range->begin;
+}
+
 Heap::Room Heap::room_in(Block &range, const FreePool &pool, uint64_t bytes) const {
     const uint64_t before = usable(range.left, pool, true);
     const uint64_t after = usable(range.right, pool, false);
@@ -81,9 +85,24 @@ Heap::Room Heap::room_alone(uint64_t bytes, Zone zone) const {
     return range ? Room{range->block(), missing} : Room{};
 }
 
-Block *Heap::take_unmapped(Room room, uint64_t bytes) {
-    Block *taken = cut(*room.range, bytes, room.at_its_end);
+// The first range that ends behind the address.
+Block *Heap::range_at(uint64_t address) const {
+    SizeNode position;
+    position.size = granule;
+    position.address = address;
+    return ranges_.after(position)->block();
+}
+
+Block *Heap::take_unmapped(uint64_t begin, uint64_t end) {
+    Block &range = *range_at(begin);
+    const Piece first = range.segment->pieces.at(begin), last = range.segment->pieces.at(end - 1);
+    begin = first ? first.address : begin;
+    end = last ? last.end() : end;
+    Block *taken = cut(range, range.end() - begin, true);
     taken->state = State::waiting;
+    if (taken->end() != end) {
+        make_unmapped(*split(*taken, end - begin));
+    }
     return taken;
 }
 

@@ -11,20 +11,19 @@ uint64_t Heap::next_place(uint64_t address) const {
     return next ? next : address;
 }
 
-// A piece that goes gives up its former places, which are complete where it is. One that is pending
-// keeps them; if it has as many as it may, one that is complete makes room.
+// A pending piece that has as many places as it may needs one that can end.
 bool Heap::may_leave(const Piece &piece, bool pending) const {
     unsigned places = 1;
-    bool any_complete = false;
+    bool any_idle = false;
     for (uint64_t at = piece.other; at != 0 && at != piece.address; at = next_place(at)) {
-        const Block *former = found_at(at).block;
-        if (!former || !former->low.linked()) { // it is on its way to the driver
+        const Role role = piece_at(at).role;
+        if (role == Role::ending) {
             return false;
         }
-        any_complete = any_complete || !former->pending.linked;
+        any_idle = any_idle || role == Role::idle;
         places++;
     }
-    return !pending || places < most_places_ || any_complete;
+    return !pending || places < most_places_ || any_idle;
 }
 
 // Each free block that is dirty leads to the pieces that it is a part of. Blocks of less than a
@@ -115,57 +114,123 @@ void Heap::leave_ring(uint64_t place) {
     map_.find(before)->pieces.set_other(before, before == next ? 0 : next);
 }
 
-void Heap::link(Block &vacated, uint64_t new_place) {
-    join_ring(vacated.begin, new_place);
-    vacated_.insert(vacated.low, vacated.size, vacated.begin);
-    vacated_places_++;
-}
-
-void Heap::reoccupy(Block &vacated) {
-    disown(vacated);
-    vacated.state = State::free;
-    index(*coalesce(&vacated));
-}
-
-void Heap::take_vacated(const std::vector<IdlePiece> &leaving, std::vector<Block *> &ret_taken) {
-    const auto take = [&](Block &block, uint64_t owner) {
-        vacated_.remove(block.low);
-        vacated_places_--;
-        if (block.pending.linked) {
-            block.pool->pending.remove(block);
-        }
-        block.state = State::waiting;
-        leave_ring(block.begin);
-        block.segment->pieces.set_other(block.begin, owner); // to come back to, if it stays
-        ret_taken.push_back(&block);
-    };
-    for (const IdlePiece &each : leaving) {
-        const uint64_t owner = each.piece.address;
-        unsigned places = 1;
-        Block *complete = nullptr;
-        for (uint64_t at = next_place(owner); at != owner; places++) {
-            Block *former = found_at(at).block;
-            at = next_place(at);
-            if (!each.pending) {
-                take(*former, owner);
-            }
-            complete = former->pending.linked ? complete : former;
-        }
-        if (each.pending && places == most_places_) {
-            take(*complete, owner);
-        }
+void Heap::reserve_places(size_t count) {
+    const size_t needed = idle_places_.size() + former_places_ + promised_places_ + count;
+    if (needed > idle_places_.capacity()) {
+        idle_places_.reserve(std::max(needed, 2 * idle_places_.capacity()));
     }
-    std::sort(ret_taken.begin(), ret_taken.end(),
-              [](const Block *a, const Block *b) { return a->begin < b->begin; });
+    promised_places_ += count;
 }
 
-void Heap::keep_place(Block &block) {
-    block.state = State::vacated;
-    block.pool = &anyone;
-    block.dirty_begin = block.dirty_end = block.begin;
-    join_ring(block.segment->pieces.at(block.begin).other, block.begin);
-    vacated_.insert(block.low, block.size, block.begin);
-    vacated_places_++;
+void Heap::rest(Block &block) {
+    block.segment->pieces.set_role(block.begin, Role::idle);
+    idle_places_.push_back(block.begin);
+    make_unmapped(block);
+}
+
+// What may still use it may have been completed since it was taken.
+void Heap::link(Block &block, uint64_t new_place) {
+    join_ring(block.begin, new_place);
+    leave_to_rest(block);
+}
+
+void Heap::leave_to_rest(Block &block) {
+    if (block.pending.linked) {
+        block.segment->pieces.set_role(block.begin, Role::former);
+        former_places_++;
+    } else {
+        rest(block);
+    }
+}
+
+void Heap::reoccupy(Block &block) {
+    if (block.state != State::vacated) {
+        give(block, anyone);
+        return;
+    }
+    disown(block);
+    block.state = State::free;
+    index(*coalesce(&block));
+}
+
+// --- back to a former place ----------------------------------------------------------------------
+
+void Heap::go_back(const std::vector<IdlePiece> &pieces, uint64_t place, FreePool &pool) {
+    std::vector<IdlePiece> leaving = pieces;
+    std::sort(leaving.begin(), leaving.end(), [](const IdlePiece &a, const IdlePiece &b) {
+        return a.piece.address < b.piece.address;
+    });
+    reserve_records(2 * leaving.size() + 2);
+    reserve_places(leaving.size());
+    const std::vector<Block *> left = take_pieces(leaving, pool);
+    uint64_t end = place;
+    for (const IdlePiece &each : pieces) {
+        map_.find(end)->pieces.set_role(end, Role::owner);
+        forget_idle(end);
+        end += each.piece.bytes;
+    }
+    Block *target = take_unmapped(place, end);
+    const bool pending = std::any_of(left.begin(), left.end(),
+                                     [](const Block *block) { return block->pending.linked; });
+    for (Block *block : left) {
+        leave_to_rest(*block);
+    }
+    give_up_places(leaving.size());
+    give(*target, pending ? pool : anyone);
+}
+
+// --- the end of a place --------------------------------------------------------------------------
+
+void Heap::forget_idle(uint64_t place) {
+    idle_places_.erase(std::find(idle_places_.begin(), idle_places_.end(), place));
+}
+
+void Heap::add_further_places(const Piece &piece, std::vector<uint64_t> &ret_places) const {
+    for (uint64_t at = piece.other; at != 0 && at != piece.address; at = next_place(at)) {
+        ret_places.push_back(at);
+    }
+}
+
+// The oldest idle one; of a piece that is complete any will do.
+void Heap::add_surplus_place(const Piece &piece, std::vector<uint64_t> &ret_places) const {
+    std::vector<uint64_t> places;
+    add_further_places(piece, places);
+    if (places.size() + 1 < most_places_) {
+        return;
+    }
+    const auto is_its = [&](uint64_t place) {
+        return std::find(places.begin(), places.end(), place) != places.end();
+    };
+    const auto oldest = std::find_if(idle_places_.begin(), idle_places_.end(), is_its);
+    ret_places.push_back(oldest != idle_places_.end() ? *oldest : places.front());
+}
+
+Block *Heap::begin_to_end(uint64_t place, bool within) {
+    const Piece piece = piece_at(place);
+    map_.find(place)->pieces.set_role(place, Role::ending);
+    if (piece.role == Role::idle) {
+        forget_idle(place);
+        return within ? nullptr : take_unmapped(place, piece.end());
+    }
+    Block *block = found_at(place).block;
+    if (block->pending.linked) {
+        block->pool->pending.remove(*block);
+    }
+    former_places_--;
+    block->state = State::waiting;
+    block->pool = nullptr;
+    return block;
+}
+
+void Heap::end_place(uint64_t place) {
+    leave_ring(place);
+    Pieces &pieces = map_.find(place)->pieces;
+    pieces.remove(pieces.at(place));
+}
+
+void Heap::keep_place(uint64_t place) {
+    map_.find(place)->pieces.set_role(place, Role::idle);
+    idle_places_.push_back(place);
 }
 
 } // namespace emm::pool

@@ -51,8 +51,9 @@ List<Segment, &Segment::all> Heap::forget_all() {
         complete_[zone] = unmapped_[zone] = {};
         zone_bytes_[zone] = idle_bytes_[zone] = 0;
     }
-    vacated_ = {};
-    vacated_places_ = 0;
+    ranges_ = {};
+    former_places_ = 0;
+    idle_places_.clear();
     whole_bytes_ = quarantined_ = 0;
     return segments;
 }

@@ -5,9 +5,9 @@ namespace emm::pool {
 void Pieces::add(const Piece &piece) {
     const uint64_t first = number(piece.address);
     const auto count = int64_t(piece.bytes / page_bytes);
-    pages_[first] = {piece.handle, piece.other, count};
+    pages_[first] = {piece.handle, piece.other, count, piece.role};
     for (int64_t i = 1; i < count; i++) {
-        pages_[first + uint64_t(i)] = {0, 0, -i};
+        pages_[first + uint64_t(i)] = {0, 0, -i, Role::owner};
     }
 }
 
@@ -20,6 +20,10 @@ void Pieces::remove(const Piece &piece) {
 
 void Pieces::set_other(uint64_t address, uint64_t other) {
     pages_[number(address)].other = other;
+}
+
+void Pieces::set_role(uint64_t address, Role role) {
+    pages_[number(address)].role = role;
 }
 
 void Pieces::set_handle(uint64_t address, uint64_t handle) {

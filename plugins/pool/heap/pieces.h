@@ -10,12 +10,21 @@ namespace emm::pool {
 
 constexpr uint64_t page_bytes = 2ull << 20; // what every piece is a multiple of, and aligned to
 
+// What a piece has at one of its places.
+enum class Role : uint8_t {
+    owner,  // its memory, in use or free
+    former, // work that may still use it: a vacated block
+    idle,   // nothing but the mapping, to come back to: part of an unmapped range
+    ending  // a mapping that the driver is being asked to end
+};
+
 struct Piece {
     uint64_t address = 0;
     uint64_t bytes = 0;   // 0: there is none
     uint64_t handle = 0;  // 0: its pool is paused, and nothing is mapped
     uint64_t other = 0;   // the next of its places, in a ring by address; 0: it has one place
     bool spilled = false; // host memory
+    Role role = Role::owner;
 
     uint64_t end() const { return address + bytes; }
     explicit operator bool() const { return bytes != 0; }
@@ -43,6 +52,7 @@ public:
     void remove(const Piece &piece);
     void set_other(uint64_t address, uint64_t other);   // of the piece that begins there
     void set_handle(uint64_t address, uint64_t handle); // the same
+    void set_role(uint64_t address, Role role);         // the same
 
     Piece at(uint64_t address) const; // the piece that holds the byte there
     // The first piece that begins at `from` or behind it and ends at `end` or before it.
@@ -63,11 +73,16 @@ private:
     struct Page {
         uint64_t handle, other;
         int64_t extent; // of a piece's first page: its pages; of others: less the way to the first
+        Role role;      // of a piece's first page
     };
     uint64_t number(uint64_t address) const { return (address - base_) / page_bytes; }
     Piece piece_from(uint64_t first) const {
-        return {base_ + first * page_bytes, uint64_t(pages_[first].extent) * page_bytes,
-                pages_[first].handle, pages_[first].other, spilled_};
+        return {base_ + first * page_bytes,
+                uint64_t(pages_[first].extent) * page_bytes,
+                pages_[first].handle,
+                pages_[first].other,
+                spilled_,
+                pages_[first].role};
     }
 
     uint64_t base_ = 0;

@@ -17,6 +17,11 @@ constexpr uint64_t unmap_ns = 23'000;
 constexpr uint64_t release_ns = 27'000;
 constexpr uint64_t cheap_to_release = 64 << 20;
 
+// How many places may stay mapped that nothing uses, of all pieces together: the oldest end, as
+// soon as a move makes more. Each costs the host 8 bytes and the driver its page table; all of them
+// 20 ms in the driver when the pool ends.
+constexpr size_t most_idle_places = 1024;
+
 // Memory that may be held: `slack` is a part of the most that was ever needed.
 struct Allowance {
     uint64_t claimed = 0; // bytes held, or on their way from the driver

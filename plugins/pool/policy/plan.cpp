@@ -28,6 +28,10 @@ bool is_before(const IdlePiece &a, const IdlePiece &b) {
     return a.around != b.around ? a.around < b.around : a.piece.address < b.piece.address;
 }
 
+bool lies_before(const IdlePiece &a, const IdlePiece &b) {
+    return a.pending != b.pending ? b.pending : a.piece.address < b.piece.address;
+}
+
 uint64_t pieces_in(uint64_t bytes, uint64_t piece) {
     return (bytes + piece - 1) / piece;
 }
@@ -109,6 +113,7 @@ FillPlan plan_fill(const FillRequest &request, std::vector<IdlePiece> &idle) {
         prefer_new_pieces(request, plan);
     }
     add_new_pieces(request, plan);
+    std::sort(plan.moved.begin(), plan.moved.end(), lies_before);
     return plan;
 }
 

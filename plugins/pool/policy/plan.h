@@ -10,8 +10,9 @@ namespace emm::pool {
 
 // What is to be done for a request. All lengths are multiples of a page.
 struct FillPlan {
-    std::vector<IdlePiece> moved;    // mapped elsewhere
+    std::vector<IdlePiece> moved;    // mapped elsewhere: what is complete, then what is pending
     std::vector<IdlePiece> released; // given back, because new ones are cheaper than moving them
+    std::vector<uint64_t> ended;     // further places: their mappings end
     std::vector<uint64_t> sizes;     // of new pieces
     uint64_t created = 0;            // bytes of new memory: their sum
     uint64_t mapped = 0;             // bytes that the request gets: of `moved`, and `created`

@@ -3,6 +3,7 @@
 #include "catch.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <random>
 
@@ -22,14 +23,21 @@ struct Paged {
     }
     ~Paged() { heap.forget_all(); }
 
+    bool is_unmapped(uint64_t begin, uint64_t end) const {
+        for (; begin < end && !segment.pieces.at(begin); begin += page_bytes) {
+        }
+        return begin >= end;
+    }
     // New memory, as one block in the heap.
     bool add(uint64_t pages) {
         heap.reserve_records(4);
         const Heap::Room room = heap.room_alone(pages * page_bytes, Zone::large);
-        if (!room.range) {
+        const uint64_t begin = room.range ? room.begin(pages * page_bytes) : 0;
+        const uint64_t end = begin + pages * page_bytes;
+        if (!room.range || !is_unmapped(begin, end)) {
             return false;
         }
-        Block *block = heap.take_unmapped(room, pages * page_bytes);
+        Block *block = heap.take_unmapped(begin, end);
         segment.pieces.add({block->begin, block->size, ++handles});
         heap.give(*block, common);
         return true;
@@ -89,6 +97,159 @@ TEST_CASE("a piece with a part that is not free, or freed with no stream, keeps 
     CHECK(paged.heap.idle_pieces(nullptr, 100, ordered).size() == 1);
 }
 
+namespace {
+
+uint64_t bytes_of(const std::vector<IdlePiece> &pieces) {
+    uint64_t bytes = 0;
+    for (const IdlePiece &each : pieces) {
+        bytes += each.piece.bytes;
+    }
+    return bytes;
+}
+
+// As a fill does: the pieces get further places side by side. Places that are in the way end, and
+// those that a piece has too many of, and `ends`; a driver that fails maps nothing.
+void move(
+    Paged &paged, const std::vector<IdlePiece> &chosen, uint64_t begin, FreePool &pool,
+    std::vector<uint64_t> ends = {}, const std::function<bool()> &fails = [] { return false; }) {
+    Heap &heap = paged.heap;
+    const uint64_t end = begin + bytes_of(chosen);
+    for (uint64_t at = begin; at < end; at += page_bytes) {
+        if (const Piece piece = paged.segment.pieces.at(at)) {
+            ends.push_back(piece.address);
+        }
+    }
+    for (const IdlePiece &each : chosen) {
+        heap.add_surplus_place(each.piece, ends);
+    }
+    std::sort(ends.begin(), ends.end());
+    ends.erase(std::unique(ends.begin(), ends.end()), ends.end());
+    heap.reserve_records(2 * (chosen.size() + ends.size()) + 5);
+    heap.reserve_places(chosen.size() + ends.size());
+    const std::vector<Block *> left = heap.take_pieces(chosen, pool);
+    Block *target = heap.take_unmapped(begin, end);
+    std::vector<Block *> rests;
+    const uint64_t taken_begin = target->begin, taken_end = target->end();
+    if (taken_begin < begin) {
+        rests.push_back(target);
+        target = heap.split(*target, begin - taken_begin);
+    }
+    if (end < taken_end) {
+        rests.push_back(heap.split(*target, end - begin));
+    }
+    for (const uint64_t place : ends) {
+        Block *block = heap.begin_to_end(place, taken_begin <= place && place < taken_end);
+        rests.insert(rests.end(), block ? 1 : 0, block);
+    }
+    bool failed = fails();
+    for (const uint64_t place : ends) {
+        failed = failed || fails();
+        failed ? heap.keep_place(place) : heap.end_place(place);
+    }
+    for (Block *block : rests) {
+        heap.make_unmapped(*block);
+    }
+    uint64_t at = begin;
+    for (Block *block : left) {
+        const Piece piece = paged.segment.pieces.at(block->begin);
+        if (failed) {
+            heap.reoccupy(*block);
+            continue;
+        }
+        paged.segment.pieces.add({at, piece.bytes, piece.handle});
+        heap.link(*block, at);
+        at += piece.bytes;
+    }
+    heap.give_up_places(chosen.size() + ends.size());
+    if (failed) {
+        heap.make_unmapped(*target);
+    } else {
+        heap.give(*target, pool);
+    }
+}
+
+// An idle place to which one of the pieces may go back; 0: there is none.
+uint64_t place_of(const Heap &heap, const IdlePiece &idle) {
+    std::vector<uint64_t> places;
+    heap.add_further_places(idle.piece, places);
+    for (const uint64_t place : places) {
+        if (heap.piece_at(place).role == Role::idle) {
+            return place;
+        }
+    }
+    return 0;
+}
+
+} // namespace
+
+TEST_CASE("a former place is idle once its work is complete, and not before") {
+    Paged paged(64);
+    REQUIRE(paged.add(2));
+    Block *block = paged.take(paged.mine, 2 * page_bytes);
+    const uint64_t former = block->begin;
+    paged.heap.give(*block, paged.mine);
+    const std::vector<IdlePiece> idle =
+        paged.heap.idle_pieces(nullptr, 100, {{&paged.mine, UINT64_MAX}});
+    REQUIRE(idle.size() == 1);
+    const uint64_t begin = paged.heap.room_alone(2 * page_bytes, Zone::large).begin(2 * page_bytes);
+    move(paged, idle, begin, paged.mine);
+    CHECK(paged.heap.idle_places().empty());
+    CHECK(paged.heap.piece_at(former).role == Role::former);
+    CHECK(paged.heap.fault() == "");
+    paged.heap.complete(paged.mine, paged.clock.end_tag());
+    CHECK(paged.heap.idle_places() == std::vector<uint64_t>{former});
+    CHECK(paged.heap.piece_at(former).role == Role::idle);
+    CHECK(paged.heap.fault() == "");
+}
+
+TEST_CASE("a piece goes back to a former place, and leaves one behind") {
+    Paged paged(64);
+    REQUIRE(paged.add(2));
+    Heap &heap = paged.heap;
+    std::vector<IdlePiece> idle = heap.idle_pieces(nullptr, 100);
+    const uint64_t first = idle.front().piece.address;
+    const uint64_t second = heap.room_alone(2 * page_bytes, Zone::large).begin(2 * page_bytes);
+    move(paged, idle, second, paged.common);
+    CHECK(heap.idle_places() == std::vector<uint64_t>{first});
+    heap.go_back(heap.idle_pieces(nullptr, 100), first, paged.mine);
+    CHECK(heap.idle_places() == std::vector<uint64_t>{second});
+    CHECK(heap.piece_at(first).role == Role::owner);
+    CHECK(heap.fault() == "");
+    Block *block = paged.take(paged.theirs, 2 * page_bytes); // it is complete: of use to all
+    REQUIRE(block);
+    CHECK(block->begin == first);
+    heap.give(*block, paged.theirs);
+    heap.go_back(heap.idle_pieces(nullptr, 100, {{&paged.theirs, UINT64_MAX}}), second,
+                 paged.theirs);
+    CHECK(heap.piece_at(first).role == Role::former);
+    CHECK(!paged.take(paged.mine, 2 * page_bytes)); // theirs, until their work is complete
+    CHECK(heap.fault() == "");
+}
+
+TEST_CASE("of the idle places of a piece that has as many as it may the oldest ends") {
+    Paged paged(64);
+    paged.heap.set_most_places(3);
+    REQUIRE(paged.add(1));
+    std::vector<uint64_t> places;
+    const auto surplus = [&] {
+        std::vector<uint64_t> ends;
+        paged.heap.add_surplus_place(paged.heap.idle_pieces(nullptr, 100).front().piece, ends);
+        return ends;
+    };
+    for (int i = 0; i < 4; i++) {
+        const std::vector<IdlePiece> idle = paged.heap.idle_pieces(nullptr, 100);
+        CHECK(surplus() == (i < 2 ? std::vector<uint64_t>{} : std::vector{places[size_t(i) - 2]}));
+        places.push_back(idle.front().piece.address);
+        move(paged, idle, paged_base + (10 + uint64_t(i)) * page_bytes, paged.common);
+        CHECK(paged.heap.fault() == "");
+    }
+    CHECK(paged.heap.idle_places() == std::vector{places[2], places[3]});
+    paged.heap.set_most_places(1);
+    places.clear();
+    paged.heap.add_further_places(paged.heap.idle_pieces(nullptr, 100).front().piece, places);
+    CHECK(places.size() == 2);
+}
+
 TEST_CASE("random traffic with second places: each page has one owner, and the heap stays whole") {
     for (uint32_t seed = 1; seed <= 20; seed++) {
         std::mt19937 random{seed};
@@ -125,54 +286,28 @@ TEST_CASE("random traffic with second places: each page has one owner, and the h
                 }
                 std::vector<IdlePiece> chosen;
                 for (const IdlePiece &each : heap.idle_pieces(nullptr, 100, ordered)) {
-                    if (each.pending && random() % 3 > 0 && chosen.size() < 8) {
+                    if (random() % 3 > 0 && chosen.size() < 8) {
                         chosen.push_back(each);
                     }
                 }
                 chosen = by_address(chosen);
-                uint64_t sum = 0;
-                for (const IdlePiece &each : chosen) {
-                    sum += each.piece.bytes;
-                }
-                const Heap::Room room = heap.room_alone(sum, Zone::large);
-                if (sum == 0 || !room.range) {
-                    continue;
-                }
-                heap.reserve_records(2 * chosen.size() + 5);
-                std::vector<Block *> ending;
-                ending.reserve(heap.vacated_places());
-                const std::vector<Block *> vacated = heap.take_pieces(chosen, pool);
-                heap.take_vacated(chosen, ending);
-                Block *target = heap.take_unmapped(room, sum);
-                bool fails = random() % 8 == 0;
-                for (Block *block : ending) {
-                    REQUIRE(!block->dirty()); // no work uses it
-                    if (random() % 8 == 0) {
-                        heap.keep_place(*block); // as if the driver refused
-                        fails = true;
+                if (!chosen.empty() && random() % 2 && place_of(heap, chosen.front()) != 0) {
+                    const uint64_t place = place_of(heap, chosen.front());
+                    heap.go_back({chosen.front()}, place, pool);
+                } else if (const uint64_t sum = bytes_of(chosen)) {
+                    Heap::Room room = heap.room_for(pool, sum, Zone::large);
+                    room = room.range && room.range->size >= sum
+                               ? room
+                               : heap.room_alone(sum, Zone::large);
+                    if (!room.range) {
                         continue;
                     }
-                    paged.segment.pieces.remove(paged.segment.pieces.at(block->begin));
-                    heap.make_unmapped(*block);
-                }
-                uint64_t at = target->begin;
-                for (Block *block : vacated) {
-                    REQUIRE(block->state == State::vacated);
-                    Piece piece = paged.segment.pieces.at(block->begin);
-                    if (fails) {
-                        heap.reoccupy(*block);
-                        continue;
+                    std::vector<uint64_t> ends;
+                    if (random() % 4 == 0 && !heap.idle_places().empty()) {
+                        ends.push_back(heap.idle_places().front());
                     }
-                    piece.other = piece.address;
-                    piece.address = at;
-                    at += piece.bytes;
-                    paged.segment.pieces.add(piece);
-                    heap.link(*block, piece.address);
-                }
-                if (fails) {
-                    heap.make_unmapped(*target);
-                } else {
-                    heap.give(*target, pool);
+                    move(paged, chosen, room.begin(sum), pool, ends,
+                         [&] { return random() % 8 == 0; });
                 }
             }
             REQUIRE(heap.fault() == "");

@@ -234,7 +234,8 @@ TEST_CASE("memory on its way behind unmapped addresses is no part of what is unm
     heap.add_addresses(segment);
     const auto take = [&] {
         heap.reserve_record();
-        return heap.take_unmapped(heap.room_alone(segment_granule, Zone::large), segment_granule);
+        const uint64_t at = heap.room_alone(segment_granule, Zone::large).begin(segment_granule);
+        return heap.take_unmapped(at, at + segment_granule);
     };
     Block *const first = take(), *const second = take();
     CHECK(first->state == State::waiting);
