@@ -20,8 +20,8 @@ struct UseRecord;
 enum class State : uint8_t {
     free,     // in the heap's indexes
     live,     // an allocation, or in a magazine
-    unmapped, // addresses with no memory behind them
-    vacated,  // a piece's former place; work of `pool` may use it there while it is pending
+    unmapped, // addresses with no memory behind them, but for idle places of pieces
+    vacated,  // a piece's former place, where work of `pool` may use it
     slab,     // cut into slots
     waiting   // freed; a use record or a capture has it until it may become free
 };

@@ -1,5 +1,6 @@
 // A piece in several places: physical memory that is mapped at several addresses. One of them owns
-// it; at the others are vacated blocks, which no request gets. The places are a ring.
+// it. The others are vacated blocks, which no request gets, while work may use them, then idle
+// parts of unmapped ranges. The places are a ring.
 #include "heap.h"
 
 #include <algorithm>
