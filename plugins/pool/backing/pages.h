@@ -3,11 +3,12 @@
 // decides. Only complete memory is ever unmapped: cuMemUnmap does not wait, and what a graph may
 // use is never complete. What the request's stream may use before that gets another place.
 //
-//   pages.cpp        where memory is put, and what goes back
-//   pages_pause.cpp  a pool that is paused
-//   fill.h           one plan, while the driver works on it
-//   page_driver.h    what that asks of the driver
-//   page_access.h    which devices may use it
+//   pages.cpp         where memory is put
+//   pages_return.cpp  what goes back
+//   pages_pause.cpp   a pool that is paused
+//   fill.h            one plan, while the driver works on it
+//   page_driver.h     what that asks of the driver
+//   page_access.h     which devices may use it
 #pragma once
 
 #include "backing/backing.h"

@@ -1,0 +1,121 @@
+// What goes back to the driver: idle pieces and idle places in a trim, whole segments, and what the
+// driver has refused before.
+#include "pages.h"
+
+#include "policy/effort.h"
+
+#include <algorithm>
+
+namespace emm::pool {
+
+// Spilled pieces go first, then those of the smallest parts of free memory; none of them is in use,
+// complete or not. They go whole, so a little less than `keep` may stay. A trim ends all idle
+// places, too.
+uint64_t Pages::release_idle(Lock &lock, uint64_t keep, bool complete_only) {
+    const uint64_t before = holdings_.reserved();
+    CUresult result = CUDA_SUCCESS;
+    return_refused(lock);
+    access_.await(lock);
+    std::vector<uint64_t> places = complete_only ? std::vector<uint64_t>() : heap_.idle_places();
+    while (!moves_.returns_are_deferred() && result == CUDA_SUCCESS &&
+           (holdings_.cached() > keep || !places.empty())) {
+        FillPlan plan;
+        plan.ended.swap(places);
+        uint64_t missing = holdings_.cached() - std::min(holdings_.cached(), keep);
+        for (const bool spilled : {true, false}) {
+            for (const IdlePiece &each :
+                 heap_.idle_pieces(nullptr, parts_to_release, {}, spilled)) {
+                if (missing > 0) {
+                    plan.released.push_back(each);
+                    missing -= std::min(missing, each.piece.bytes);
+                }
+            }
+        }
+        if (plan.released.empty() && plan.ended.empty()) {
+            break;
+        }
+        result = carry_out(lock, order_.common(), plan, nullptr);
+        access_.await(lock);
+    }
+    return before - std::min(before, holdings_.reserved());
+}
+
+// Pieces are the device's, not the context's: they go back even if that is gone. What the driver
+// refuses is kept for another time: its addresses would soon be all there are where a tool such as
+// the thread sanitizer leaves a program few of them.
+void Pages::give_back(List<Segment, &Segment::all> segments) {
+    std::vector<Piece> pieces;
+    {
+        const Lock lock(context_.mutex);
+        while (Segment *segment = refused_.pop_front()) {
+            segments.push_back(*segment);
+        }
+        pieces.swap(refused_pieces_);
+    }
+    give_back(pieces);
+    if (!segments.empty() && !has_finished()) {
+        const Lock lock(context_.mutex);
+        while (Segment *segment = segments.pop_front()) {
+            refused_.push_back(*segment);
+        }
+    }
+    while (Segment *segment = segments.pop_front()) {
+        Refused refused;
+        const uint64_t bytes = driver_.give_back(*segment, refused);
+        const Lock lock(context_.mutex);
+        holdings_.remove(bytes, segment->spilled());
+        keep_refused(refused);
+        if (segment->refused) {
+            refused_.push_back(*segment);
+        } else {
+            delete segment;
+        }
+    }
+}
+
+// False: work of the context may still use its memory. A context that was lost works no more. The
+// last time the memory goes back in any case: the program has given it up, and nothing is left to
+// try again.
+bool Pages::has_finished() {
+    for (int tries = 0; tries < 2 && context_.lives() && context_.serves(); tries++) {
+        const CUresult result = driver_.await_device();
+        if (result == CUDA_SUCCESS) {
+            return true;
+        }
+        context_.note_error(result);
+    }
+    return ends_ || !context_.lives() || !context_.serves();
+}
+
+// The same for pieces that are mapped nowhere.
+void Pages::give_back(const std::vector<Piece> &pieces) {
+    Refused refused;
+    for (const Piece &piece : pieces) {
+        driver_.release(piece, refused);
+    }
+    const Lock lock(context_.mutex);
+    for (const Piece &piece : pieces) {
+        holdings_.remove(piece.bytes, piece.spilled);
+    }
+    keep_refused(refused);
+}
+
+// They count as held. Without host memory for the list they are not tried again.
+void Pages::keep_refused(const Refused &refused) {
+    holdings_.add(refused.bytes - refused.spilled);
+    holdings_.add(refused.spilled, true);
+    try {
+        refused_pieces_.insert(refused_pieces_.end(), refused.pieces.begin(), refused.pieces.end());
+    } catch (const std::bad_alloc &) {
+    }
+}
+
+void Pages::return_refused(Lock &lock) {
+    if ((!refused_pieces_.empty() || !refused_.empty()) && !moves_.returns_are_deferred()) {
+        const Moves::Move move(moves_);
+        const Unlocked unlocked(lock);
+        give_back(List<Segment, &Segment::all>());
+    }
+}
+
+} // namespace emm::pool
