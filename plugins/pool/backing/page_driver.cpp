@@ -261,24 +261,44 @@ CUresult PageDriver::await_device() const {
     return driver_.cuCtxSynchronize();
 }
 
-uint64_t PageDriver::give_back(Segment &segment, Refused &refused) const {
+// Mappings side by side end in one call, or each by itself if the driver refuses that.
+uint64_t PageDriver::give_back(Segment &segment, uint64_t begin, uint64_t end,
+                               Refused &refused) const {
     uint64_t bytes = 0;
+    const bool all = begin < end && driver_.cuMemUnmap(begin, end - begin) == CUDA_SUCCESS;
+    for (uint64_t at = begin; at < end;) {
+        const Piece piece = segment.pieces.at(at);
+        at = piece.end();
+        if (!all && driver_.cuMemUnmap(piece.address, piece.bytes) != CUDA_SUCCESS) {
+            segment.refused = true;
+            continue;
+        }
+        if (piece.other <= piece.address) { // of several places the last one has the handle
+            bytes += piece.bytes;
+            release(piece, refused);
+        }
+        segment.pieces.remove(piece);
+    }
+    return bytes;
+}
+
+uint64_t PageDriver::give_back(Segment &segment, Refused &refused) const {
+    uint64_t bytes = 0, begin = 0, end = 0; // of mappings side by side
     const Relaxed relaxed(driver_);
     segment.refused = !end_stuck(segment.driver_base, segment.driver_base + segment.driver_bytes);
     segment.pieces.each([&](const Piece &piece) {
         if (piece.handle == 0) {
             bytes += piece.bytes;
             segment.pieces.remove(piece);
-        } else if (driver_.cuMemUnmap(piece.address, piece.bytes) == CUDA_SUCCESS) {
-            if (piece.other <= piece.address) { // of several places the last one has the handle
-                bytes += piece.bytes;
-                release(piece, refused);
-            }
-            segment.pieces.remove(piece);
-        } else {
-            segment.refused = true;
+            return;
         }
+        if (piece.address != end) {
+            bytes += give_back(segment, begin, end, refused);
+            begin = piece.address;
+        }
+        end = piece.end();
     });
+    bytes += give_back(segment, begin, end, refused);
     if (!segment.refused && !segment.keeps_addresses) {
         segment.refused =
             driver_.cuMemAddressFree(segment.driver_base, segment.driver_bytes) != CUDA_SUCCESS;

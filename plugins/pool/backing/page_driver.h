@@ -81,6 +81,7 @@ public:
 
 private:
     CUmemAllocationProp properties(bool spilled) const;
+    uint64_t give_back(Segment &segment, uint64_t begin, uint64_t end, Refused &refused) const;
     CUresult try_as_one(const std::vector<uint64_t> &sizes, Refused &refused) const;
     CUresult map_piece(uint64_t at, const Piece &piece) const;
     static size_t end_of_run(const std::vector<Piece> &pieces, size_t first, const Heap &heap);

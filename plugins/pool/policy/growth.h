@@ -18,8 +18,8 @@ constexpr uint64_t release_ns = 27'000;
 constexpr uint64_t cheap_to_release = 64 << 20;
 
 // How many places may stay mapped that nothing uses, of all pieces together: the oldest end, as
-// soon as a move makes more. Each costs the host 8 bytes and the driver its page table; all of them
-// 20 ms in the driver when the pool ends.
+// soon as a move makes more. Each costs the host 8 bytes and the driver its page table, and
+// at most 20 us when the pool ends.
 constexpr size_t most_idle_places = 1024;
 
 // Memory that may be held: `slack` is a part of the most that was ever needed.
