@@ -261,18 +261,17 @@ CUresult PageDriver::await_device() const {
     return driver_.cuCtxSynchronize();
 }
 
-// Mappings side by side end in one call, or each by itself if the driver refuses that.
+// Mappings side by side end in one call. All stay if the driver refuses that.
 uint64_t PageDriver::give_back(Segment &segment, uint64_t begin, uint64_t end,
                                Refused &refused) const {
+    if (begin == end || driver_.cuMemUnmap(begin, end - begin) != CUDA_SUCCESS) {
+        segment.refused = segment.refused || begin != end;
+        return 0;
+    }
     uint64_t bytes = 0;
-    const bool all = begin < end && driver_.cuMemUnmap(begin, end - begin) == CUDA_SUCCESS;
     for (uint64_t at = begin; at < end;) {
         const Piece piece = segment.pieces.at(at);
         at = piece.end();
-        if (!all && driver_.cuMemUnmap(piece.address, piece.bytes) != CUDA_SUCCESS) {
-            segment.refused = true;
-            continue;
-        }
         if (piece.other <= piece.address) { // of several places the last one has the handle
             bytes += piece.bytes;
             release(piece, refused);
