@@ -72,13 +72,15 @@ std::string account_json(const AccountFigures &account) {
 std::string context_json(const ContextFigures &context) {
     const uint32_t(&pci)[3] = context.pci;
     return fmt::format(
-        R"({{"device":{},"context":{},"pool":{},"uuid":"{}","pci":"{:08x}:{:02x}:{:02x}.0",)"
-        R"("total_bytes":{},"pending_frees":{},"pending_free_bytes":{},"at_ns":{},"stats":{},)"
+        R"({{"device":{},"context":{},"pool":{},"spec":{},"changed_options":{},"uuid":"{}",)"
+        R"("pci":"{:08x}:{:02x}:{:02x}.0","total_bytes":{},"pending_frees":{},"pending_free_bytes":{},"at_ns":{},"stats":{},)"
         R"("account":{},"problem":{},"oldest":[{}]}})",
-        context.device, context.id, in_quotes(context.pool), driver::uuid_text(context.uuid),
-        pci[0], pci[1], pci[2], context.total_bytes, context.pending_frees,
-        context.pending_free_bytes, context.at, context.stats ? stats_json(*context.stats) : "null",
-        account_json(context.account),
+        context.device, context.id, in_quotes(context.pool),
+        in_quotes(shortened(context.spec, longest_name)),
+        in_quotes(shortened(context.changed_options, longest_name)),
+        driver::uuid_text(context.uuid), pci[0], pci[1], pci[2], context.total_bytes,
+        context.pending_frees, context.pending_free_bytes, context.at,
+        context.stats ? stats_json(*context.stats) : "null", account_json(context.account),
         context.stats ? "null" : in_quotes(shortened(context.problem, longest_problem)),
         oldest_json(context.oldest));
 }

@@ -65,6 +65,11 @@ ContextFigures identify(const emm_context &context) {
     figures.device = context.device;
     figures.id = context.id;
     figures.pool = context.pool;
+    figures.spec = context.selection ? context.selection->spec : "";
+    for (const auto &[key, value] : context.announced.options()) {
+        figures.changed_options += (figures.changed_options.empty() ? "" : ",") + key;
+        figures.changed_options += value ? "=" + *value : "";
+    }
     std::memcpy(figures.uuid, context.uuid, sizeof figures.uuid);
     std::memcpy(figures.pci, context.pci, sizeof figures.pci);
     figures.total_bytes = context.total_memory;

@@ -70,6 +70,16 @@ class Figures(unittest.TestCase):
             self.assertIn('plugin_version="1 ?[31m\\"\\\\"', top("--prometheus").stdout)
 
 
+    def test_the_options_of_a_plugin_are_told_and_those_that_change(self):
+        holder = Holder(self, "alloc=3", plugin="pool:max=64MiB")
+        context, = shown()[holder.pid]["contexts"]
+        self.assertEqual((context["spec"], context["changed_options"]), ("pool:max=64MiB", None))
+        self.assertEqual(emm_program.run("set", holder.pid, "max=16MiB").returncode, 0)
+        context, = shown()[holder.pid]["contexts"]
+        self.assertEqual((context["spec"], context["changed_options"]), ("pool:max=64MiB", "max=16MiB"))
+        self.assertIn("  pool:max=64MiB, now max=16MiB  ", top().stdout)
+
+
 class PausesFromOutside(unittest.TestCase):
     """emm pause and emm resume, of a program whose calls nothing holds; others are in tests/interpose/outside_test.py."""
 

@@ -13,9 +13,7 @@ std::string column_problem(std::string &text) {
     top::Column column;
     return top::find_column(text, column)
                ? ""
-               : "expected pid, program, plugin, device, live, cached, reserved, peak, limit, "
-                 "free, driver, rate or oldest, found '" +
-                     text + "'";
+               : "expected " + top::column_names() + ", found '" + text + "'";
 }
 
 Command top_command(CLI::App &app) {
@@ -42,8 +40,8 @@ Command top_command(CLI::App &app) {
         option(command, "--count N", options->count, "end after N tables, or JSON objects")
             ->check(whole_number(1));
     option(command, "--sort COLUMN", options->sort,
-           "pid, program, plugin, device, live, cached, reserved (default), peak, limit,\n"
-           "free, driver, rate, group or oldest")
+           "pid, program, plugin, device, live, cached, reserved (default), peak, spilled,\n"
+           "host, failures, limit, free, group, driver, rate or oldest")
         ->check(CLI::Validator(column_problem, "", ""));
     json->excludes(prometheus);
     prometheus->excludes(dump)->excludes(count);
@@ -54,9 +52,11 @@ Command top_command(CLI::App &app) {
         "pipe, or on a terminal that knows no escape codes, one table comes after half a second;\n"
         "with --interval or --count, several.\n\n"
         "LIVE is what the program has asked for, CACHED what the plugin keeps for later, RESERVED\n"
-        "what it has from the driver, PEAK the highest RESERVED. Where the device has a bound, "
-        "LIMIT\n"
-        "is that, FREE what it leaves, DRIVER what the program took from the driver itself.\n"
+        "what it has from the driver, PEAK the highest RESERVED, FAILED how many requests failed. "
+        "Where\n"
+        "the device has a bound, LIMIT is that, FREE what it leaves, GROUP the name that shares "
+        "it,\n"
+        "DRIVER what the program took from the driver itself.\n"
         "NO_COLOR is honoured. A program that runs with EMM_TOP=off is not shown.");
     return {command, [options] { return run_top(*options); }};
 }

@@ -107,6 +107,8 @@ Context context_from(const Json &json) {
     context.device = signed_at(json, "device");
     context.id = number_at(json, "context");
     context.pool = text_at(json, "pool");
+    context.spec = text_at(json, "spec");
+    context.changed_options = text_at(json, "changed_options");
     context.uuid = text_at(json, "uuid");
     context.pci = text_at(json, "pci");
     context.total_bytes = number_at(json, "total_bytes");

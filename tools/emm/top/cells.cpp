@@ -73,25 +73,28 @@ size_t width_of(std::string_view text) {
     return width_of_all(cells_of(text));
 }
 
-std::string fitted(std::string_view text, size_t width, bool to_the_right) {
+std::string fitted(std::string_view text, size_t width, Fit fit) {
     const std::vector<Cell> cells = cells_of(text);
     const bool is_cut = width_of_all(cells) > width;
     const size_t most = is_cut ? width - (width > 0) : width;
-    std::string shown;
+    const size_t most_behind = is_cut && fit == Fit::middle ? most / 2 : 0;
+    std::string before, behind;
     size_t used = 0;
-    for (const Cell &cell : cells) {
-        if (used + cell.width > most) {
-            break;
-        }
-        shown += cell.bytes;
-        used += cell.width;
+    auto last = cells.end();
+    for (; last != cells.begin() && used + (last - 1)->width <= most_behind; --last) {
+        behind.insert(0, (last - 1)->bytes);
+        used += (last - 1)->width;
+    }
+    for (auto each = cells.begin(); each != last && used + each->width <= most; ++each) {
+        before += each->bytes;
+        used += each->width;
     }
     if (is_cut && width > 0) {
-        shown += '~';
+        before += '~';
         ++used;
     }
-    const std::string space(width - used, ' ');
-    return to_the_right ? space + shown : shown + space;
+    const std::string shown = before + behind, space(width - used, ' ');
+    return fit == Fit::right ? space + shown : shown + space;
 }
 
 } // namespace emm::tool::top

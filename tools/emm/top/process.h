@@ -31,9 +31,11 @@ struct Account {
 struct Context {
     int64_t device = 0; // ordinal, as the process counts
     uint64_t id = 0;
-    std::string pool;         // the name of a named one
-    std::string uuid, pci;    // of the device
-    uint64_t total_bytes = 0; // of the device
+    std::string pool;            // the name of a named one
+    std::string spec;            // of its plugin, as it was chosen, with options; empty: not told
+    std::string changed_options; // since then, as emm set has them: max=16MiB
+    std::string uuid, pci;       // of the device
+    uint64_t total_bytes = 0;    // of the device
     Account account;
     uint64_t pending_frees = 0, pending_free_bytes = 0;
     std::optional<emm_stats> stats;

@@ -53,6 +53,8 @@ Json context_json(const Context &context) {
     return {{"device", context.device},
             {"context", context.id},
             {"pool", text_or_null(context.pool)},
+            {"spec", text_or_null(context.spec)},
+            {"changed_options", text_or_null(context.changed_options)},
             {"uuid", text_or_null(context.uuid)},
             {"pci", text_or_null(context.pci)},
             {"device_bytes", context.total_bytes},

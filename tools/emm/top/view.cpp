@@ -24,6 +24,11 @@ std::string spilled_text(const Row &row) {
     return bytes == 0 ? "" : in_bytes(bytes);
 }
 
+std::string failures_text(const Row &row) {
+    const uint64_t count = figure_of<&emm_stats::failures>(row);
+    return count == 0 ? "" : fmt::format("{}", count);
+}
+
 bool is_paused(const Row &row) {
     return figure_of<&emm_stats::paused_bytes>(row) > 0;
 }
@@ -104,8 +109,15 @@ std::string rate_text(const Row &row) {
                : "-";
 }
 
+// With its options, and without the folders of a file.
 std::string plugin_text(const Row &row) {
-    return row.process->plugin.empty() ? "-" : row.process->plugin;
+    if (!row.context || row.context->spec.empty()) {
+        return row.process->plugin.empty() ? "-" : row.process->plugin;
+    }
+    const std::string &spec = row.context->spec, &changed = row.context->changed_options;
+    const size_t slash = spec.rfind('/', spec.find(':'));
+    return spec.substr(slash == std::string::npos ? 0 : slash + 1) +
+           (changed.empty() ? "" : ", now " + changed);
 }
 
 std::string device_text(const Row &row) {
@@ -151,33 +163,38 @@ struct Description {
     std::string_view name, title;
     size_t narrowest; // of text, which gives way; 0: a number, which does not
     int rank;         // 0 is the last one to be left out
+    Fit fit;
     std::string (*text)(const Row &row);
     int (*order)(const Row &one, const Row &other);
 };
 
 template <uint64_t emm_stats::*member>
 constexpr Description figure(std::string_view name, std::string_view title, int rank) {
-    return {name, title, 0, rank, figure_text<member>, from_largest<figure_of<member>>};
+    return {name, title, 0, rank, Fit::right, figure_text<member>, from_largest<figure_of<member>>};
 }
 
 // By the column's number.
 constexpr Description descriptions[] = {
-    {"pid", "PID", 0, 0, pid_text, from_smallest<pid_of>},
-    {"program", "PROGRAM", 16, 1, program_text, from_smallest<program_text>},
-    {"plugin", "PLUGIN", 8, 4, plugin_text, from_smallest<plugin_text>},
-    {"device", "DEV", 0, 3, device_text, from_smallest<device_of>},
+    {"pid", "PID", 0, 0, Fit::right, pid_text, from_smallest<pid_of>},
+    {"program", "PROGRAM", 16, 1, Fit::middle, program_text, from_smallest<program_text>},
+    {"plugin", "PLUGIN", 8, 4, Fit::left, plugin_text, from_smallest<plugin_text>},
+    {"device", "DEV", 0, 3, Fit::right, device_text, from_smallest<device_of>},
     figure<&emm_stats::live_bytes>("live", "LIVE", 2),
     figure<&emm_stats::cached_bytes>("cached", "CACHED", 6),
     figure<&emm_stats::reserved_bytes>("reserved", "RESERVED", 1),
     figure<&emm_stats::peak_reserved_bytes>("peak", "PEAK", 5),
-    {"spilled", "SPILLED", 0, 13, spilled_text, from_largest<figure_of<&emm_stats::spilled_bytes>>},
-    {"host", "HOST", 0, 14, host_text, from_largest<figure_of<&emm_stats::host_reserved_bytes>>},
-    {"limit", "LIMIT", 0, 10, limit_text, from_largest<limit_of>},
-    {"free", "FREE", 0, 9, free_text, from_largest<free_of>},
-    {"group", "GROUP", 8, 12, group_text, from_smallest<group_text>},
-    {"driver", "DRIVER", 0, 11, driver_text, from_largest<driver_of>},
-    {"rate", "ALLOC/S", 0, 7, rate_text, from_largest<rate_of>},
-    {"oldest", "OLDEST", 24, 8, oldest_text, from_largest<age_of>},
+    {"spilled", "SPILLED", 0, 14, Fit::right, spilled_text,
+     from_largest<figure_of<&emm_stats::spilled_bytes>>},
+    {"host", "HOST", 0, 15, Fit::right, host_text,
+     from_largest<figure_of<&emm_stats::host_reserved_bytes>>},
+    {"failures", "FAILED", 0, 9, Fit::right, failures_text,
+     from_largest<figure_of<&emm_stats::failures>>},
+    {"limit", "LIMIT", 0, 11, Fit::right, limit_text, from_largest<limit_of>},
+    {"free", "FREE", 0, 10, Fit::right, free_text, from_largest<free_of>},
+    {"group", "GROUP", 8, 13, Fit::left, group_text, from_smallest<group_text>},
+    {"driver", "DRIVER", 0, 12, Fit::right, driver_text, from_largest<driver_of>},
+    {"rate", "ALLOC/S", 0, 7, Fit::right, rate_text, from_largest<rate_of>},
+    {"oldest", "OLDEST", 24, 8, Fit::left, oldest_text, from_largest<age_of>},
 };
 
 constexpr size_t narrowest_text = 8, widest_text = 200;
@@ -295,7 +312,7 @@ template <class Text> std::string line_of(const std::vector<Laid> &columns, Text
     std::string line;
     for (const Laid &each : columns) {
         line += line.empty() ? "" : std::string(gap, ' ');
-        line += fitted(text(*each.description), each.width, each.description->narrowest == 0);
+        line += fitted(text(*each.description), each.width, each.description->fit);
     }
     line.erase(line.find_last_not_of(' ') + 1);
     return line;
@@ -307,7 +324,7 @@ std::string in_style(const std::string &line, const char *code, bool styled) {
 
 std::string problem_line(const std::string &problem, size_t width) {
     const std::string text = "  ! " + problem;
-    std::string line = fitted(text, width == 0 ? width_of(text) : width, false);
+    std::string line = fitted(text, width == 0 ? width_of(text) : width, Fit::left);
     line.erase(line.find_last_not_of(' ') + 1);
     return line;
 }
@@ -364,6 +381,15 @@ bool find_column(std::string_view name, Column &ret_column) {
 
 std::string_view name_of(Column column) {
     return describe(column).name;
+}
+
+std::string column_names() {
+    std::string names;
+    for (const Description &each : descriptions) {
+        const bool is_last = &each == std::end(descriptions) - 1;
+        names += fmt::format("{}{}", names.empty() ? "" : is_last ? " or " : ", ", each.name);
+    }
+    return names;
 }
 
 Column next_column(Column column) {

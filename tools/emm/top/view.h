@@ -20,6 +20,7 @@ enum class Column {
     peak,
     spilled,
     host,
+    failures,
     limit,
     free,
     group,
@@ -37,6 +38,7 @@ struct Row {
 // "pid", "program", ..., as --sort takes them. False: there is no such column.
 bool find_column(std::string_view name, Column &ret_column);
 std::string_view name_of(Column column);
+std::string column_names(); // "pid, program, ... or oldest"
 Column next_column(Column column);
 
 // Numbers from the largest on, names and ids from the smallest on. The rows refer to `processes`.
@@ -53,9 +55,13 @@ std::string table_text(const std::vector<Process> &processes, Column by, Size si
 // Columns of a terminal that a text takes, once it is harmless.
 size_t width_of(std::string_view text);
 
+// Where a text stands in its column, and where it is cut: `middle` keeps its beginning and its end,
+// and stands to the left.
+enum class Fit { left, right, middle };
+
 // `text` in exactly `width` columns: filled with spaces, or cut, with '~' where it was. Characters
 // without a width of their own are left out.
-std::string fitted(std::string_view text, size_t width, bool to_the_right);
+std::string fitted(std::string_view text, size_t width, Fit fit);
 
 // What --json prints, in the order of the column.
 Json to_json(const std::vector<Process> &processes, Column by);

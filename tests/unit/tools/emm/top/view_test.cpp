@@ -75,6 +75,31 @@ TEST_CASE("host memory in place of the device's has a column where there is any"
     CHECK(lines[1].find("2.0 MiB  3.0 MiB        -") != std::string::npos);
 }
 
+TEST_CASE("failures have a column where there are any") {
+    std::vector<Process> processes = two_processes();
+    CHECK(table_text(processes, Column::pid, {}, false).find("FAILED") == std::string::npos);
+    processes[1].contexts[0].stats->failures = 12;
+    const auto lines = table_lines(table_text(processes, Column::failures, {}, false));
+    REQUIRE(lines.size() == 3);
+    CHECK(lines[0].find("   PEAK  FAILED  ALLOC/S") != std::string::npos);
+    CHECK(lines[1].find("8.0 MiB      12     1234") != std::string::npos);
+}
+
+TEST_CASE("a plugin is shown with its options, and with those that have changed since") {
+    std::vector<Process> processes = two_processes();
+    processes[0].contexts[0].spec = "/opt/lib/libemm-mine.so:path=/tmp/x,max=64MiB";
+    processes[0].contexts[0].changed_options = "max=16MiB";
+    processes[1].contexts[0].spec = "count+pool:slack=0";
+    const auto lines = table_lines(table_text(processes, Column::pid, {}, false));
+    REQUIRE(lines.size() == 3);
+    CHECK(lines[1].find("  count+pool:slack=0 ") != std::string::npos);
+    CHECK(lines[2].find("  libemm-mine.so:path=/tmp/x,max=64MiB, now max=16MiB ") !=
+          std::string::npos);
+    const auto told = to_json(processes, Column::pid)["processes"][1]["contexts"][0];
+    CHECK(told["spec"] == processes[0].contexts[0].spec);
+    CHECK(told["changed_options"] == "max=16MiB");
+}
+
 TEST_CASE("the group that a process shares its bound with has a column where there is any") {
     std::vector<Process> processes = two_processes();
     processes[0].contexts[0].account = {8 << 20, 0, 0, 0, "job"};
@@ -119,11 +144,14 @@ TEST_CASE("rows are sorted by any column, numbers from the largest on") {
     CHECK(first("oldest") == 3);
     Column column;
     CHECK_FALSE(find_column("colour", column));
+    CHECK(column_names() ==
+          "pid, program, plugin, device, live, cached, reserved, peak, spilled, host, "
+          "failures, limit, free, group, driver, rate or oldest");
 }
 
 TEST_CASE("the next column after the last is the first") {
     Column column = Column::pid;
-    for (int i = 0; i < 16; ++i) {
+    for (int i = 0; i < 17; ++i) {
         column = next_column(column);
     }
     CHECK(column == Column::pid);
@@ -145,7 +173,7 @@ TEST_CASE("no line is wider than the terminal, and the ids and reserved bytes st
     const std::string narrow = table_text(two_processes(), Column::reserved, {24, 0}, false);
     CHECK(narrow == "PID  PROGRAM    RESERVED\n"
                     "  3  serve       4.0 MiB\n"
-                    " 20  python3 ~   1.0 MiB\n");
+                    " 20  pyth~n.py   1.0 MiB\n");
 }
 
 TEST_CASE("rows that do not fit in the height are counted, and all that fit are shown") {
