@@ -45,6 +45,51 @@ def snapshot(*events, live=()):
                                    "expandable_segments": False}}
 
 
+# Of profile.proto the messages and fields that a heap profile has: field, type ("*": repeated), number.
+PROFILE = {
+    "ValueType": (("type", "int64", 1), ("unit", "int64", 2)),
+    "Label": (("key", "int64", 1), ("str", "int64", 2), ("num", "int64", 3), ("num_unit", "int64", 4)),
+    "Sample": (("location_id", "uint64*", 1), ("value", "int64*", 2), ("label", "Label*", 3)),
+    "Mapping": (("id", "uint64", 1), ("memory_start", "uint64", 2), ("memory_limit", "uint64", 3), ("file_offset", "uint64", 4),
+                ("filename", "int64", 5), ("build_id", "int64", 6), ("has_functions", "bool", 7), ("has_filenames", "bool", 8),
+                ("has_line_numbers", "bool", 9), ("has_inline_frames", "bool", 10)),
+    "Line": (("function_id", "uint64", 1), ("line", "int64", 2)),
+    "Location": (("id", "uint64", 1), ("mapping_id", "uint64", 2), ("address", "uint64", 3), ("line", "Line*", 4),
+                 ("is_folded", "bool", 5)),
+    "Function": (("id", "uint64", 1), ("name", "int64", 2), ("system_name", "int64", 3), ("filename", "int64", 4),
+                 ("start_line", "int64", 5)),
+    "Profile": (("sample_type", "ValueType*", 1), ("sample", "Sample*", 2), ("mapping", "Mapping*", 3),
+                ("location", "Location*", 4), ("function", "Function*", 5), ("string_table", "string*", 6),
+                ("drop_frames", "int64", 7), ("keep_frames", "int64", 8), ("time_nanos", "int64", 9),
+                ("duration_nanos", "int64", 10), ("period_type", "ValueType", 11), ("period", "int64", 12),
+                ("comment", "int64*", 13), ("default_sample_type", "int64", 14)),
+}
+
+
+def read_profile(encoded):
+    """A Profile of pprof, read by Google's protobuf. Raises ImportError where that is not installed, and AssertionError where a
+    message has a field that profile.proto has not."""
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, unknown_fields
+    file = descriptor_pb2.FileDescriptorProto(name="profile.proto", package="emm.test", syntax="proto3")
+    kinds = descriptor_pb2.FieldDescriptorProto
+    for message, fields in PROFILE.items():
+        described = file.message_type.add(name=message)
+        for name, kind, number in fields:
+            is_repeated, kind = kind.endswith("*"), kind.rstrip("*")
+            field = described.field.add(name=name, number=number,
+                                        label=kinds.LABEL_REPEATED if is_repeated else kinds.LABEL_OPTIONAL)
+            if kind in PROFILE:
+                field.type, field.type_name = kinds.TYPE_MESSAGE, f".emm.test.{kind}"
+            else:
+                field.type = getattr(kinds, f"TYPE_{kind.upper()}")
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    profile = message_factory.GetMessageClass(pool.FindMessageTypeByName("emm.test.Profile")).FromString(encoded)
+    every = [profile, *profile.sample, *profile.mapping, *profile.location, *profile.function, *profile.sample_type]
+    assert not any(len(unknown_fields.UnknownFieldSet(each)) for each in every)
+    return profile
+
+
 class Case(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()

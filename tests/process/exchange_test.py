@@ -11,7 +11,7 @@ import subprocess
 import unittest
 
 from emm_program import EMM, HEADER, answer
-from exchange_samples import LOG_HEADER, RMM_HEADER, Case, emm, event, row, snapshot
+from exchange_samples import CALLER, LOG_HEADER, RMM_HEADER, Case, emm, event, read_profile, row, snapshot
 
 # What the viewer at pytorch.org/memory_viz reads.
 VIEWER = {"PROTO", "MARK", "STOP", "EMPTY_DICT", "SETITEMS", "EMPTY_LIST", "APPENDS", "BINUNICODE", "LONG_BINPUT",
@@ -195,6 +195,52 @@ class ToChrome(Case):
         name = '/a"\\\x1b<script>+0x1 (f("x")+0x1)'
         begin = next(event for event in self.exported(row("Alloc", 4096, 1, 0.1, caller=name)) if event["ph"] == "b")
         self.assertEqual(begin["args"]["caller"], name)
+
+
+class ToPprof(Case):
+    ROWS = (row("Alloc", 0x1000, 100, 0.1), row("Alloc", 0x2000, 50, 0.2, caller=CALLER + "\t/home/me/train.py:12 (step)"),
+            row("Alloc Host", 0x9000, 7, 0.25), row("Free", 0x1000, 100, 0.3), row("Alloc", 0x3000, 30, 0.4),
+            row("Alloc", 0x1000, 5, 0.5, device=1, caller=""))
+
+    def exported(self, *rows):
+        return gzip.decompress(self.output("export", self.log(*rows), "--to", "pprof"))
+
+    def test_values_by_caller_are_all_in_the_end_and_at_the_peak(self):
+        try:
+            profile = read_profile(self.exported(*self.ROWS))
+        except ImportError:
+            self.skipTest("the Python package protobuf is not installed")
+        text = lambda number: profile.string_table[number]
+        self.assertEqual([text(each.type) + "/" + text(each.unit) for each in profile.sample_type],
+                         ["alloc_objects/count", "alloc_space/bytes", "inuse_objects/count", "inuse_space/bytes",
+                          "peak_objects/count", "peak_space/bytes"])
+        self.assertEqual((text(profile.default_sample_type), text(0), profile.period), ("peak_space", "", 1))
+        functions = {each.id: each for each in profile.function}
+        locations = {each.id: each for each in profile.location}
+        mappings = {each.id: each for each in profile.mapping}
+        def stack(sample):
+            lines = [locations[number].line[0] for number in sample.location_id]
+            return [(text(functions[line.function_id].name), text(functions[line.function_id].filename), line.line)
+                    for line in lines]
+        found = {tuple(text(label.str) for label in sample.label) + (len(sample.location_id),):
+                 (list(sample.value), stack(sample)) for sample in profile.sample}
+        compiled = ("work(int)", "/usr/lib/liba.so", 0)
+        self.assertEqual(found, {
+            ("0", "device", 1): ([2, 130, 1, 30, 1, 100], [compiled]),
+            ("0", "device", 2): ([1, 50, 1, 50, 1, 50], [compiled, ("step", "/home/me/train.py", 12)]),
+            ("0", "pinned", 1): ([1, 7, 1, 7, 0, 0], [compiled]),
+            ("1", "device", 1): ([1, 5, 1, 5, 1, 5], [("(caller not known)", "", 0)])})
+        self.assertEqual([text(each.filename) for each in mappings.values()], ["/usr/lib/liba.so"])
+        self.assertEqual({each.mapping_id for each in locations.values()}, {0, 1})
+
+    def test_an_empty_log_is_a_profile_without_samples_and_last_is_refused(self):
+        self.assertIn(b"peak_space", self.exported())
+        log = self.log(*self.ROWS)
+        self.assertIn("expected no --last with --to pprof", self.refusal("export", log, "--to", "pprof", "--last", 3))
+        path = self.folder / "heap.pb.gz"
+        told = answer("export", log, "--to", "pprof", "-o", path)
+        self.assertEqual((told["samples"], told["allocations"], told["live"]), (4, 5, 4))
+        self.assertIn("as pprof: 4 samples, 5 allocations, 4 live", self.output("export", log, "--to", "pprof", "-o", path).decode())
 
 
 class Files(Case):

@@ -257,9 +257,10 @@ Command export_command(CLI::App &app) {
     expect_one_of(option(command, "--to FORMAT", options->to,
                          "torch-snapshot: a memory snapshot of PyTorch, for\n"
                          "pytorch.org/memory_viz and python -m torch.cuda._memory_viz;\n"
-                         "chrome-trace: JSON for ui.perfetto.dev")
+                         "chrome-trace: JSON for ui.perfetto.dev;\n"
+                         "pprof: a heap profile for go tool pprof and speedscope")
                       ->required(),
-                  {"torch-snapshot", "chrome-trace"});
+                  {"torch-snapshot", "chrome-trace", "pprof"});
     output_option(command, options->output);
     option(command, "--last N", options->last,
            "of each device the last N events (default: all); the viewers are\n"
@@ -269,10 +270,13 @@ Command export_command(CLI::App &app) {
     command->footer("  emm run --record log.csv -- python train.py\n"
                     "  emm export log.csv --to torch-snapshot -o snapshot.pickle\n"
                     "  python -m torch.cuda._memory_viz trace_plot snapshot.pickle -o plot.html\n"
-                    "  emm export log.csv --to chrome-trace -o trace.json\n\n"
+                    "  emm export log.csv --to chrome-trace -o trace.json\n"
+                    "  emm export log.csv --to pprof -o heap.pb.gz\n\n"
                     "A snapshot has device memory alone. A log does not tell what a plugin had "
                     "reserved, so each\n"
-                    "block is a segment of its own there.");
+                    "block is a segment of its own there. A profile has who called: all that was "
+                    "allocated, what is\n"
+                    "live in the end, and what was live when a device had the most.");
     return {command, [options] { return run_export(*options); }};
 }
 

@@ -88,9 +88,9 @@ int run_program(const RunOptions &options, WriteSignalsIgnored &signals);
 
 struct ExportOptions {
     std::string log;              // a file, - for standard input
-    std::string to;               // torch-snapshot or chrome-trace
+    std::string to;               // torch-snapshot, chrome-trace or pprof
     std::string output;           // a file; empty: standard output
-    std::optional<uint64_t> last; // events of a snapshot
+    std::optional<uint64_t> last; // events
     bool json = false;
 };
 int run_export(const ExportOptions &options);

@@ -16,13 +16,16 @@ namespace emm::tool {
 namespace {
 
 void check_usage(const ExportOptions &options) {
-    const bool is_snapshot = options.to == "torch-snapshot";
+    const bool is_binary = options.to != "chrome-trace";
     if (options.json && options.output.empty()) {
         throw usage("export: expected -o FILE with --json, found none");
     }
-    if (is_snapshot && options.output.empty() && isatty(STDOUT_FILENO) == 1) {
-        throw usage("export: expected -o FILE, because a snapshot is binary, found a terminal "
-                    "as standard output");
+    if (is_binary && options.output.empty() && isatty(STDOUT_FILENO) == 1) {
+        throw usage("export: expected -o FILE, because " + options.to +
+                    " is binary, found a terminal as standard output");
+    }
+    if (options.to == "pprof" && options.last) {
+        throw usage("export: expected no --last with --to pprof, which sums up all events");
     }
 }
 
@@ -56,6 +59,12 @@ private:
                     {"dropped_by_reset", totals.drops.by_reset},
                     {"dropped_with_context", totals.drops.with_context}};
         }
+        if (options_.to == "pprof") {
+            const ProfileTotals totals = export_profile(timeline_, sites_, output);
+            return {{"samples", totals.samples},
+                    {"allocations", totals.allocations},
+                    {"live", totals.live}};
+        }
         const SnapshotTotals totals = export_snapshot(timeline_, sites_, last, output);
         return {{"events", totals.events},
                 {"left_off", totals.left_off},
@@ -85,7 +94,8 @@ private:
                                     key == "left_off" ? "left off" : key);
             }
         }
-        text += drops_text({result.at("dropped_by_reset"), result.at("dropped_with_context")});
+        text += drops_text({result.value("dropped_by_reset", uint64_t(0)),
+                            result.value("dropped_with_context", uint64_t(0))});
         const std::string line =
             fmt::format("{}, as {}{}\n", observe::one_line(log_.name()), options_.to, text);
         options_.output.empty() ? print_error(line) : print(line);

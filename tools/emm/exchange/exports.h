@@ -31,4 +31,14 @@ struct ChromeTotals {
 ChromeTotals export_chrome_trace(Timeline &timeline, const CallSites &sites, uint64_t last,
                                  Output &output);
 
+struct ProfileTotals {
+    uint64_t samples = 0;               // as written
+    uint64_t allocations = 0, live = 0; // live: in the end
+};
+
+// Writes an event log as a heap profile of pprof, in gzip format: by who called, what was allocated
+// in all, what is live in the end, and what was live when the device had the most device memory
+// live. Reads the log twice. Throws Failure.
+ProfileTotals export_profile(Timeline &timeline, const CallSites &sites, Output &output);
+
 } // namespace emm::tool
