@@ -1,6 +1,7 @@
 #include "observe/settings.h"
 
 #include "observe/callers/track_options.h"
+#include "observe/memory_page.h"
 #include "observe/suggest.h"
 #include "observe/text.h"
 
@@ -29,6 +30,10 @@ bool is_flag(std::string_view value) {
 
 bool is_switch(std::string_view value) {
     return value == "on" || value == "off";
+}
+
+bool is_report(std::string_view value) {
+    return is_switch(value) || !page_folder(value).empty();
 }
 
 bool is_exit(std::string_view value) {
@@ -75,7 +80,7 @@ constexpr std::array rows = {
                 is_log, true},
     VariableRow{"EMM_EVENT_LOG"},
     VariableRow{"EMM_TRACK", track_options_expected, "nothing is tracked", is_tracked},
-    VariableRow{"EMM_OOM_REPORT", "on or off", "the default is used", is_switch},
+    VariableRow{"EMM_OOM_REPORT", "on, off or page:FOLDER", "the default is used", is_report},
     VariableRow{"EMM_STATS", "exit", "no statistics are told", is_exit},
     VariableRow{"EMM_RUN"},
     VariableRow{"EMM_TOP", "on or off", "it is on", is_switch},

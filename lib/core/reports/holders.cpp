@@ -11,12 +11,18 @@
 #include "observe/environment.h"
 #include "observe/error.h"
 #include "observe/events/module.h"
+#include "observe/file.h"
 #include "observe/log.h"
+#include "observe/memory_page.h"
 #include "observe/process.h"
+#include "observe/read_write.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <compare>
+#include <cstring>
+#include <ctime>
 #include <fmt/format.h>
 #include <map>
 #include <mutex>
@@ -238,6 +244,44 @@ std::string caller_name(const void *caller) {
     return native_name(observe::modules().path(place.module), place.offset);
 }
 
+std::string command_line() {
+    std::string text = observe::text_of_file("/proc/self/cmdline");
+    std::replace(text.begin(), text.end(), '\0', ' ');
+    text.erase(text.find_last_not_of(' ') + 1);
+    return text;
+}
+
+std::string time_now() {
+    const time_t now = time(nullptr);
+    tm parts = {};
+    char text[64];
+    gmtime_r(&now, &parts);
+    return {text, strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S UTC", &parts)};
+}
+
+// EMM_OOM_REPORT=page:FOLDER: FOLDER/emm-oom-PROCESS-NUMBER.html.
+void write_page(const MemoryReport &found) {
+    static const std::string folder(observe::page_folder(observe::setting("EMM_OOM_REPORT")));
+    static std::atomic<uint32_t> written{0};
+    if (folder.empty()) {
+        return;
+    }
+    const std::string path = fmt::format("{}/emm-oom-{}-{}.html", folder, getpid(), ++written);
+    const observe::PageSubject subject = {observe::program_name(), command_line(),
+                                          static_cast<uint32_t>(getpid()), time_now()};
+    std::string reason;
+    const observe::File file = observe::open_own(path, observe::Make::yes, reason);
+    if (file && (ftruncate(file.number(), 0) != 0 ||
+                 !observe::write_all(file.number(), observe::report_page(found, subject)))) {
+        reason = std::strerror(errno);
+    }
+    if (reason.empty()) {
+        observe::log(EMM_LOG_ERROR, "  this report as a page: {}", path);
+    } else {
+        observe::log(EMM_LOG_ERROR, "EMM_OOM_REPORT: {} cannot be written: {}", path, reason);
+    }
+}
+
 std::string report(emm_context &context, uint64_t bytes, bool of_host,
                    const void *caller) noexcept {
     const Uncancelled uncancelled;
@@ -250,6 +294,7 @@ std::string report(emm_context &context, uint64_t bytes, bool of_host,
         const MemoryReport found =
             memory_report(context, MemoryReport::Request{bytes, of_host, caller_name(caller)});
         write_report(observe::report_lines(found));
+        write_page(found);
         return observe::report_json(found);
     } catch (const std::exception &error) {
         observe::log(EMM_LOG_WARN, "no report of who holds the memory: {}", error.what());
@@ -264,7 +309,8 @@ std::string report(emm_context &context, uint64_t bytes, bool of_host,
 } // namespace
 
 bool is_report_wanted(std::string_view setting, bool is_tracking) noexcept {
-    return setting == "on" || (setting != "off" && is_tracking);
+    return setting == "on" || !observe::page_folder(setting).empty() ||
+           (setting != "off" && is_tracking);
 }
 
 MemoryReport memory_report(emm_context &context, std::optional<MemoryReport::Request> request) {

@@ -34,7 +34,8 @@ void keep_dropped(const emm_context &context, bool by_reset);
 std::vector<std::string> leak_report_lines();
 
 // Whether a report is wanted when memory has run out for good (report_exhaustion of
-// core/memory/recovery.h), at most one in 10 s. `setting` is EMM_OOM_REPORT: on, off, or empty.
+// core/memory/recovery.h), at most one in 10 s. `setting` is EMM_OOM_REPORT: on, off, page:FOLDER,
+// or empty.
 bool is_report_wanted(std::string_view setting, bool is_tracking) noexcept;
 
 } // namespace emm::core

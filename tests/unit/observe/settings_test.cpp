@@ -25,6 +25,7 @@ TEST_CASE("a value that a variable takes is no complaint") {
     const std::pair<const char *, const char *> good[] = {
         {"EMM_TRACK", "stack:sample=1/10"},
         {"EMM_OOM_REPORT", "off"},
+        {"EMM_OOM_REPORT", "page:/var/tmp"},
         {"EMM_STATS", "exit"},
         {"EMM_TOP", "on"},
         {"EMM_DRIVER_METER", "1"},

@@ -5,6 +5,7 @@
 #include "core/account/tracking.h"
 
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -116,6 +117,31 @@ TEST_CASE("without EMM_TRACK nothing taken from the driver is recorded") {
     uint64_t id = 7;
     CHECK(emm_track_driver_memory(0, 1, &id) == EMM_E_NOT_SUPPORTED);
     CHECK(id == 0);
+}
+
+TEST_CASE("EMM_OOM_REPORT=page:FOLDER writes the report as a page, too") {
+    const LogFile log;
+    const std::string folder = "/tmp/emm-pages-" + std::to_string(getpid());
+    std::filesystem::create_directory(folder);
+    emm_context *context = served(nullptr, ("page:" + folder).c_str());
+    emm_deviceptr none = 0;
+    CHECK(emm_memalloc(context, too_much, EMM_STREAM_LEGACY, &none) == EMM_E_OUT_OF_MEMORY);
+    const std::string path = folder + "/emm-oom-" + std::to_string(getpid()) + "-1.html";
+    CHECK_THAT(log.text(), ContainsSubstring("this report as a page: " + path));
+    std::ifstream file(path);
+    const std::string page{std::istreambuf_iterator<char>(file), {}};
+    CHECK(page.rfind("<!DOCTYPE html>", 0) == 0);
+    CHECK_THAT(page, ContainsSubstring("<h1>out of device memory on device 0"));
+    std::filesystem::remove_all(folder);
+}
+
+TEST_CASE("a page that cannot be written is told, and the report is there") {
+    const LogFile log;
+    emm_context *context = served(nullptr, "page:/nowhere");
+    emm_deviceptr none = 0;
+    CHECK(emm_memalloc(context, too_much, EMM_STREAM_LEGACY, &none) == EMM_E_OUT_OF_MEMORY);
+    CHECK_THAT(log.text(), ContainsSubstring("out of device memory on device 0"));
+    CHECK_THAT(log.text(), ContainsSubstring("EMM_OOM_REPORT: /nowhere/emm-oom-"));
 }
 
 TEST_CASE("EMM_OOM_REPORT=on reports without tracking, and says how callers are told") {
