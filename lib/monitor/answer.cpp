@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <map>
 #include <unistd.h>
 
 namespace emm::monitor {
@@ -150,6 +151,69 @@ std::string answer_to_set(const Collected &collected) {
         R"({{"emm":{},"pid":{},"set_problem":{},"set_pools":{},"set_above":{}}})",
         in_quotes(EMM_VERSION), getpid(), in_quotes(shortened(problem, longest_problem)),
         collected.set_pools, in_quotes(collected.set_above)));
+}
+
+namespace {
+
+// As many callers as fit, with the frames that they need, under numbers of the answer's own.
+class ProfileText {
+public:
+    explicit ProfileText(const core::LiveProfile &profile) : profile_(profile) {
+        for (const core::LiveProfile::Caller &caller : profile.callers) {
+            add(caller);
+        }
+    }
+
+    std::string json() const {
+        return fmt::format(R"({{"is_tracked":{},"sample":{},"lost":{},"frames":[{}],)"
+                           R"("callers":[{}],"others":[{},{}]}})",
+                           profile_.is_tracked, profile_.sample, profile_.lost, frames_, callers_,
+                           other_bytes_, other_count_);
+    }
+
+private:
+    static constexpr size_t room = longest_answer - 1024; // the rest is for the other keys
+
+    void add(const core::LiveProfile::Caller &caller) {
+        std::string frames, numbers;
+        std::map<uint32_t, size_t> added = numbers_;
+        for (const uint32_t frame : caller.frames) {
+            const auto [known, is_new] = added.try_emplace(frame, added.size());
+            numbers += fmt::format("{}{}", numbers.empty() ? "" : ",", known->second);
+            frames += is_new ? (frames_.empty() && frames.empty() ? "" : ",") + text_of(frame) : "";
+        }
+        const std::string text =
+            fmt::format("{}[{},{},{},{},[{}]]", callers_.empty() ? "" : ",", caller.device,
+                        caller.memory, caller.bytes, caller.count, numbers);
+        if (other_count_ != 0 ||
+            frames_.size() + callers_.size() + frames.size() + text.size() > room) {
+            other_bytes_ += caller.bytes;
+            other_count_ += caller.count;
+            return;
+        }
+        frames_ += frames;
+        callers_ += text;
+        numbers_ = std::move(added);
+    }
+
+    std::string text_of(uint32_t number) const {
+        const core::LiveProfile::Frame &frame = profile_.frames[number];
+        return fmt::format("[{},{},{}]", in_quotes(shortened(frame.file, longest_name)),
+                           in_quotes(shortened(frame.function, longest_name)), frame.line);
+    }
+
+    const core::LiveProfile &profile_;
+    std::string frames_, callers_;
+    std::map<uint32_t, size_t> numbers_; // of frames, in the answer
+    uint64_t other_bytes_ = 0, other_count_ = 0;
+};
+
+} // namespace
+
+std::string answer_to_profile(const Collected &collected) {
+    return message(
+        fmt::format(R"({{"emm":{},"pid":{},"profile":{}}})", in_quotes(EMM_VERSION), getpid(),
+                    collected.profile ? ProfileText(*collected.profile).json() : "null"));
 }
 
 std::string answer_to_outside(const OutsideDone &done) {

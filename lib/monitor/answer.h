@@ -24,6 +24,9 @@ std::string answer(Wish wish, const Program &program, const loader::Plugin *plug
 // The same for Wish::set: what was collected for it.
 std::string answer_to_set(const Collected &collected);
 
+// The same for Wish::profile.
+std::string answer_to_profile(const Collected &collected);
+
 // What came of Wish::pause or Wish::resume.
 struct PausedPool {
     int32_t device = 0;

@@ -292,6 +292,12 @@ void Collector::work(Wish wish, const std::string &rest) {
         found_ = std::move(changed);
         return;
     }
+    if (wish == Wish::profile) {
+        core::LiveProfile profile = core::live_profile();
+        const std::lock_guard lock(mutex_);
+        found_.profile = std::move(profile);
+        return;
+    }
     if (wish == Wish::trim && !has_ended()) {
         core::give_back_idle();
         driver::ask_copies();

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "core/record/context.h"
+#include "core/reports/live_profile.h"
 #include "monitor/protocol.h"
 
 #include <emm/emm.h>
@@ -63,8 +64,9 @@ std::vector<OldAllocation> oldest_allocations(const emm_context &context);
 
 // What the process had to say.
 struct Collected {
-    std::vector<ContextFigures> contexts; // the oldest first
-    std::string report;                   // if it was wished for
+    std::vector<ContextFigures> contexts;     // the oldest first
+    std::string report;                       // if it was wished for
+    std::optional<core::LiveProfile> profile; // if it was wished for, and is known by now
     // Of a wish for an option's change: why some pool has not changed, "" if all have; none: the
     // wish came to nothing, or its end is not known yet.
     std::optional<std::string> set_problem;

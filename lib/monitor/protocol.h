@@ -48,6 +48,7 @@ enum class Wish : uint32_t {
     pause = 6,  // "keep" or "discard", a space, milliseconds that work may take to end, a zero byte
                 //   and a pool's name ("": all) behind the request: its memory goes back
     resume = 7, // a zero byte and a pool's name behind the request: it comes back
+    profile = 8, // what is live, by who asked for it
 };
 
 // How long a process waits for its plugin before it answers, in nanoseconds. A new option may give
@@ -55,6 +56,7 @@ enum class Wish : uint32_t {
 // A pause and a resume are answered when they are done, whatever is copied.
 constexpr int64_t plugin_timeout(Wish wish) {
     return wish == Wish::pause || wish == Wish::resume ? INT64_C(3'600'000'000'000)
+           : wish == Wish::profile                     ? 10'000'000'000 // symbols are read
            : wish == Wish::set                         ? 800'000'000
                                                        : 300'000'000;
 }
@@ -72,8 +74,11 @@ inline constexpr size_t longest_rest = 200; // bytes behind a request
 // sentence if more than that is in use. To `set` it has `set_problem`, "" if the option has
 // changed, `set_pools`, in how many it has, and `set_above`, a sentence if more is live than the
 // new value allows. To `pause` and `resume` it has `pause_problem`, "" if all is done, `pause_ns`,
-// how long that took, and `pause_pools`, with the bytes of each and, if some stay, why. All others
-// have `held`: whether the program's calls are held from outside.
+// how long that took, and `pause_pools`, with the bytes of each and, if some stay, why. To
+// `profile` it has `profile`: `is_tracked`, `sample` and `lost` as in core/reports/live_profile.h,
+// `frames` ([file, function, line]), `callers` ([device, memory, bytes, count, numbers of frames])
+// as far as they fit, the largest first, and what is left out: `others` ([bytes, count]). All
+// others have `held`: whether the program's calls are held from outside.
 struct AnswerHeader {
     uint32_t magic;
     uint32_t version;

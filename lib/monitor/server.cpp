@@ -84,6 +84,8 @@ std::string answer_to(Wish wish, std::string_view rest) {
         return limit_to(rest);
     case Wish::set:
         return answer_to_set(collector().collect(wish, plugin_timeout(wish), rest));
+    case Wish::profile:
+        return answer_to_profile(collector().collect(wish, plugin_timeout(wish)));
     case Wish::trim:
         may_be_above = true;
         return figures(wish);

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """`emm top` and the programs that it asks: good ones, ones that hang, die or lie, and other users'."""
+import gzip
 import os
 import pathlib
 import signal
@@ -11,6 +12,7 @@ import time
 import unittest
 
 import emm_program
+import exchange_samples
 from top_programs import (MIB, OTHER_USER, TIMEOUT, Holder, Liar, environment, framed, names_of,
                           request, shown, stats_of, top, until)
 
@@ -202,6 +204,37 @@ class Interposed(unittest.TestCase):
         self.assertEqual(len(context["oldest"]), 3)
         for each in context["oldest"]:
             self.assertRegex(each["caller"], r"^hold\.py:[0-9]+ \(<module>\)$")
+
+    def test_what_is_live_in_a_program_is_exported_as_a_profile(self):
+        try:
+            import google.protobuf  # noqa: F401
+        except ImportError:
+            self.skipTest("the Python package protobuf is not installed")
+        with tempfile.TemporaryDirectory() as folder:
+            script, path = pathlib.Path(folder, "hold.py"), pathlib.Path(folder, "live.pb.gz")
+            script.write_text(PLAIN, encoding="utf-8")
+            with subprocess.Popen([emm_program.EMM, "run", "--track", "stack", "--plugin", "pool", "--", "python3", script],
+                                  env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
+                self.assertEqual(program.stdout.readline(), "ready\n")
+                told = emm_program.answer("export", "--pid", program.pid, "--to", "pprof", "-o", path)
+                program.communicate()
+            profile = exchange_samples.read_profile(gzip.decompress(path.read_bytes()))
+        self.assertEqual((told["process"], told["live"]), (f"process {program.pid}", 3))
+        text = lambda number: profile.string_table[number]
+        self.assertEqual([text(each.type) for each in profile.sample_type], ["inuse_objects", "inuse_space"])
+        self.assertEqual([sum(each.value[i] for each in profile.sample) for i in (0, 1)], [3, 3 * MIB])
+        lines = [(text(each.name), text(each.filename)) for each in profile.function]
+        self.assertIn(("<module>", str(script)), lines)
+        self.assertTrue(any("ctypes" in file or "libffi" in file or "python" in file for _, file in lines if file != str(script)))
+
+    def test_a_program_that_tracks_nothing_has_no_profile(self):
+        holder = Holder(self, "alloc=1")
+        done = emm_program.run("export", "--pid", holder.pid, "--to", "pprof", "-o", "/dev/null")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("expected one that tracks its allocations", done.stderr)
+        for words in (("--pid", holder.pid, "--to", "chrome-trace"), ("log", "--pid", holder.pid, "--to", "pprof"),
+                      ("--to", "pprof")):
+            self.assertEqual(emm_program.run("export", *words, "-o", "/dev/null").returncode, 2)
 
     def test_a_program_that_emm_run_has_started_is_shown(self):
         with subprocess.Popen([emm_program.EMM, "run", "--plugin", "pool", "--", "python3", "-c",

@@ -252,8 +252,11 @@ Command export_command(CLI::App &app) {
         app.add_subcommand("export", "Write an event log in a format that other tools show");
     option(command, "LOG", options->log,
            "the file that EMM_EVENT_LOG or emm run --record named;\n"
-           "- for standard input")
-        ->required();
+           "- for standard input");
+    option(command, "--pid PID", options->pid,
+           "in place of a log, what is live in a process that runs with EMM_TRACK\n"
+           "or emm run --track; to pprof alone")
+        ->check(whole_number(1));
     expect_one_of(option(command, "--to FORMAT", options->to,
                          "torch-snapshot: a memory snapshot of PyTorch, for\n"
                          "pytorch.org/memory_viz and python -m torch.cuda._memory_viz;\n"
@@ -271,7 +274,8 @@ Command export_command(CLI::App &app) {
                     "  emm export log.csv --to torch-snapshot -o snapshot.pickle\n"
                     "  python -m torch.cuda._memory_viz trace_plot snapshot.pickle -o plot.html\n"
                     "  emm export log.csv --to chrome-trace -o trace.json\n"
-                    "  emm export log.csv --to pprof -o heap.pb.gz\n\n"
+                    "  emm export log.csv --to pprof -o heap.pb.gz\n"
+                    "  emm export --pid 7810 --to pprof -o live.pb.gz\n\n"
                     "A snapshot has device memory alone. A log does not tell what a plugin had "
                     "reserved, so each\n"
                     "block is a segment of its own there. A profile has who called: all that was "

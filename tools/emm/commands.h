@@ -87,7 +87,8 @@ struct RunOptions {
 int run_program(const RunOptions &options, WriteSignalsIgnored &signals);
 
 struct ExportOptions {
-    std::string log;              // a file, - for standard input
+    std::string log;              // a file, - for standard input; empty: a process
+    int64_t pid = 0;              // in place of a log; 0: none
     std::string to;               // torch-snapshot, chrome-trace or pprof
     std::string output;           // a file; empty: standard output
     std::optional<uint64_t> last; // events

@@ -79,6 +79,32 @@ TEST_CASE("an answer fits in its message, and what does not is counted") {
     CHECK(told + json.at("contexts_left_out").get<size_t>() == 1000);
 }
 
+TEST_CASE(
+    "a profile has the largest callers that fit, with their frames, and the sum of the others") {
+    Collected collected;
+    CHECK(body_of(answer_to_profile(collected)).at("profile").is_null());
+    emm::core::LiveProfile &profile = collected.profile.emplace();
+    profile.is_tracked = true;
+    profile.frames = {
+        {"/lib/a.so", "never used", 0}, {"/lib/a.so", "g(int)", 0}, {"t.py", "\"step\"", 7}};
+    profile.callers = {{1, 4, 100, 2, {1, 2}}, {0, 4, 50, 1, {2}}};
+    CHECK(body_of(answer_to_profile(collected)).at("profile").dump() ==
+          R"x({"callers":[[1,4,100,2,[0,1]],[0,4,50,1,[1]]],)x"
+          R"x("frames":[["/lib/a.so","g(int)",0],["t.py","\"step\"",7]],)x"
+          R"x("is_tracked":true,"lost":0,"others":[0,0],"sample":1})x");
+    for (uint32_t i = 0; i < 10000; ++i) {
+        profile.frames.push_back({std::string(1000, 'x'), std::to_string(i), 1});
+        profile.callers.push_back({0, 4, 10, 1, {i + 3}});
+    }
+    const std::string message = answer_to_profile(collected);
+    CHECK(message.size() <= longest_answer);
+    const auto told = body_of(message).at("profile");
+    const size_t shown = told.at("callers").size();
+    CHECK(shown > 100);
+    CHECK(told.at("others")[1] == 10002 - shown);
+    CHECK(told.at("others")[0] == (10002 - shown) * 10);
+}
+
 TEST_CASE("names with control characters and bytes that are no UTF-8 come as plain text") {
     const auto json = body_of(answer(Wish::figures, {7, "\033[2J", "a\xff\nb"}, nullptr, {}));
     CHECK(json.at("program") == "?[2J");

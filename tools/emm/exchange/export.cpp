@@ -24,9 +24,49 @@ void check_usage(const ExportOptions &options) {
         throw usage("export: expected -o FILE, because " + options.to +
                     " is binary, found a terminal as standard output");
     }
+    if (options.log.empty() == (options.pid == 0)) {
+        throw usage(options.pid == 0 ? "export: expected LOG or --pid PID, found neither"
+                                     : "export: expected LOG or --pid PID, found both");
+    }
+    if (options.pid != 0 && options.to != "pprof") {
+        throw usage("export: expected --to pprof with --pid, found " + options.to);
+    }
     if (options.to == "pprof" && options.last) {
         throw usage("export: expected no --last with --to pprof, which sums up all events");
     }
+}
+
+void tell(const ExportOptions &options, const std::string &name, const Json &result) {
+    if (options.json) {
+        Json report = {{options.pid == 0 ? "log" : "process", name},
+                       {"to", options.to},
+                       {"file", options.output}};
+        report.update(result);
+        print_json(report);
+        return;
+    }
+    std::string text;
+    for (const auto &[key, value] : result.items()) {
+        const bool is_drop = key.starts_with("dropped_");
+        if (!is_drop) {
+            text += fmt::format("{} {} {}", text.empty() ? ":" : ",", value.get<uint64_t>(),
+                                key == "left_off" ? "left off" : key);
+        }
+    }
+    text += drops_text({result.value("dropped_by_reset", uint64_t(0)),
+                        result.value("dropped_with_context", uint64_t(0))});
+    const std::string line =
+        fmt::format("{}, as {}{}\n", observe::one_line(name), options.to, text);
+    options.output.empty() ? print_error(line) : print(line);
+}
+
+int export_process(const ExportOptions &options) {
+    Output output(options.output);
+    const ProfileTotals totals = export_live_profile(options.pid, output);
+    output.finish();
+    tell(options, fmt::format("process {}", options.pid),
+         {{"samples", totals.samples}, {"live", totals.live}});
+    return 0;
 }
 
 class Export {
@@ -43,7 +83,7 @@ public:
         const Json result = write(output);
         output.finish();
         progress_.clear();
-        tell(result);
+        tell(options_, log_.name(), result);
         return 0;
     }
 
@@ -79,28 +119,6 @@ private:
         }
     }
 
-    void tell(const Json &result) const {
-        if (options_.json) {
-            Json report = {{"log", log_.name()}, {"to", options_.to}, {"file", options_.output}};
-            report.update(result);
-            print_json(report);
-            return;
-        }
-        std::string text;
-        for (const auto &[key, value] : result.items()) {
-            const bool is_drop = key.starts_with("dropped_");
-            if (!is_drop) {
-                text += fmt::format("{} {} {}", text.empty() ? ":" : ",", value.get<uint64_t>(),
-                                    key == "left_off" ? "left off" : key);
-            }
-        }
-        text += drops_text({result.value("dropped_by_reset", uint64_t(0)),
-                            result.value("dropped_with_context", uint64_t(0))});
-        const std::string line =
-            fmt::format("{}, as {}{}\n", observe::one_line(log_.name()), options_.to, text);
-        options_.output.empty() ? print_error(line) : print(line);
-    }
-
     const ExportOptions &options_;
     const Input log_;
     CallSites sites_;
@@ -113,7 +131,7 @@ private:
 
 int run_export(const ExportOptions &options) {
     check_usage(options);
-    return Export(options).run();
+    return options.pid == 0 ? Export(options).run() : export_process(options);
 }
 
 } // namespace emm::tool

@@ -41,4 +41,7 @@ struct ProfileTotals {
 // live. Reads the log twice. Throws Failure.
 ProfileTotals export_profile(Timeline &timeline, const CallSites &sites, Output &output);
 
+// The same of what is live in a process that tracks its allocations. Throws Failure.
+ProfileTotals export_live_profile(int64_t pid, Output &output);
+
 } // namespace emm::tool

@@ -1,14 +1,19 @@
 #include "exchange/exports.h"
 #include "exchange/profile.h"
+#include "problem.h"
+#include "top/inquiry.h"
+#include "top/process.h"
 
+#include <algorithm>
 #include <array>
+#include <fmt/format.h>
 #include <map>
 #include <tuple>
 
 namespace emm::tool {
 namespace {
 
-constexpr std::array<const char *, 4> memory_names = {"device", "pinned", "registered", "managed"};
+constexpr std::array<const char *, 4> memory_labels = {"device", "pinned", "registered", "managed"};
 
 // Blocks appear and go one at a time, in the same order in each visit.
 class StepVisitor : public TimelineVisitor {
@@ -91,7 +96,7 @@ public:
         for (const auto &[holder, sums] : holders_) {
             const auto &[device, site, memory] = holder;
             profile.add(frames_of(parts_of(sites.text(site))), device,
-                        memory_names[static_cast<size_t>(memory)],
+                        memory_labels[static_cast<size_t>(memory)],
                         {sums.all.count, sums.all.bytes, sums.in_the_end.count,
                          sums.in_the_end.bytes, sums.at_peak.count, sums.at_peak.bytes});
             totals.samples++;
@@ -148,6 +153,61 @@ ProfileTotals export_profile(Timeline &timeline, const CallSites &sites, Output 
                     "what was live when each device had the most");
     const ProfileTotals totals = summer.write(sites, profile);
     output.write(profile.file(summer.last_time()));
+    return totals;
+}
+
+namespace {
+
+top::LiveProfile ask_for_profile(int64_t pid) {
+    const top::Process process = top::Inquiry().ask(pid, monitor::Wish::profile, "export: --pid");
+    const auto failure = [pid](const std::string &message) {
+        return Failure(
+            {.stage = "export", .message = fmt::format("export: process {}: {}", pid, message)});
+    };
+    if (!process.profile) {
+        throw failure(process.problem.empty()
+                          ? "it has told no profile in time, or its emm is older"
+                          : process.problem);
+    }
+    if (!process.profile->is_tracked) {
+        throw failure(
+            "expected one that tracks its allocations, found one that was started without "
+            "EMM_TRACK or emm run --track");
+    }
+    return *process.profile;
+}
+
+} // namespace
+
+ProfileTotals export_live_profile(int64_t pid, Output &output) {
+    const top::LiveProfile live = ask_for_profile(pid);
+    ProfileTotals totals;
+    Profile profile({{"inuse_objects", "count"}, {"inuse_space", "bytes"}});
+    for (const top::LiveProfile::Caller &caller : live.callers) {
+        std::vector<ProfileFrame> frames;
+        for (const size_t place : caller.frames) {
+            const top::LiveProfile::Frame &frame = live.frames[place];
+            frames.push_back({frame.file, frame.function, frame.line, frame.line != 0});
+        }
+        const uint64_t memory = caller.memory - EMM_EVENT_DEVICE;
+        profile.add(frames, caller.device,
+                    memory < memory_labels.size() ? memory_labels[memory] : "unknown",
+                    {caller.count, caller.bytes});
+        totals.samples++;
+        totals.live += caller.count;
+    }
+    if (live.other_count != 0) {
+        profile.add({{"", "(callers that did not fit into the answer)"}}, 0, "any",
+                    {live.other_count, live.other_bytes});
+        totals.live += live.other_count;
+    }
+    if (live.sample != 1) {
+        profile.comment(fmt::format("estimated from one allocation in {}", live.sample));
+    }
+    if (live.lost != 0) {
+        profile.comment(fmt::format("{} allocations are missing", live.lost));
+    }
+    output.write(profile.file(0));
     return totals;
 }
 

@@ -139,6 +139,53 @@ std::vector<PausedPool> pools_at(const Json &object) {
     return pools;
 }
 
+uint64_t number_in(const Json &list, size_t at) {
+    return list.is_array() && at < list.size() && list[at].is_number_unsigned()
+               ? list[at].get<uint64_t>()
+               : 0;
+}
+
+std::string text_in(const Json &list, size_t at) {
+    return list.is_array() && at < list.size() && list[at].is_string()
+               ? observe::one_line(list[at].get_ref<const std::string &>())
+               : "";
+}
+
+// The elements of a list; none where there is none.
+Json list_at(const Json &object, const char *key) {
+    const Json *const value = member(object, key);
+    return value && value->is_array() ? *value : Json::array();
+}
+
+std::optional<LiveProfile> profile_at(const Json &object) {
+    const Json *const value = member(object, "profile");
+    if (!value || !value->is_object()) {
+        return std::nullopt;
+    }
+    LiveProfile profile;
+    profile.is_tracked = value->value("is_tracked", Json()) == true;
+    profile.sample = number_at(*value, "sample");
+    profile.lost = number_at(*value, "lost");
+    for (const Json &each : list_at(*value, "frames")) {
+        profile.frames.push_back({text_in(each, 0), text_in(each, 1), number_in(each, 2)});
+    }
+    for (const Json &each : list_at(*value, "callers")) {
+        LiveProfile::Caller caller = {
+            number_in(each, 0), number_in(each, 1), number_in(each, 2), number_in(each, 3), {}};
+        const Json numbers = each.is_array() && each.size() > 4 ? each[4] : Json();
+        for (size_t i = 0; i < numbers.size(); ++i) {
+            if (number_in(numbers, i) < profile.frames.size()) {
+                caller.frames.push_back(number_in(numbers, i));
+            }
+        }
+        profile.callers.push_back(std::move(caller));
+    }
+    const Json others = list_at(*value, "others");
+    profile.other_bytes = number_in(others, 0);
+    profile.other_count = number_in(others, 1);
+    return profile;
+}
+
 void take_over(const Json &json, Process &ret_process) {
     if (ret_process.pid == 0) { // of another process namespace
         ret_process.pid = signed_at(json, "pid");
@@ -162,6 +209,7 @@ void take_over(const Json &json, Process &ret_process) {
         ret_process.limit_problem = text_at(json, "limit_problem");
         ret_process.limit_above = text_at(json, "limit_above");
     }
+    ret_process.profile = profile_at(json);
     ret_process.is_held = json.value("held", Json()) == true;
     if (member(json, "pause_problem")) {
         ret_process.pause_problem = text_at(json, "pause_problem");

@@ -54,6 +54,24 @@ struct PausedPool {
     std::string stays; // what of it, and why; empty: nothing
 };
 
+// What is live in a process that tracks its allocations, by who asked for it.
+struct LiveProfile {
+    struct Frame {
+        std::string file, function;
+        uint64_t line = 0; // of Python; 0: compiled
+    };
+    struct Caller {
+        uint64_t device = 0, memory = 0; // memory: EMM_EVENT_DEVICE and so on
+        uint64_t bytes = 0, count = 0;
+        std::vector<size_t> frames; // the innermost first, by their place below
+    };
+    bool is_tracked = false;
+    uint64_t sample = 1, lost = 0;
+    std::vector<Frame> frames;
+    std::vector<Caller> callers;
+    uint64_t other_bytes = 0, other_count = 0; // of callers that did not fit
+};
+
 struct Process {
     std::string name; // of its socket: no other process has it
     int64_t pid = 0;
@@ -73,6 +91,7 @@ struct Process {
     std::optional<std::string> pause_problem; // of a pause or resume; none: it said nothing
     int64_t pause_nanoseconds = 0;
     std::vector<PausedPool> pause_pools;
+    std::optional<LiveProfile> profile; // if it was asked for
 };
 
 // What /proc tells of a process: its name, "" if there is none; whether this user has started it;

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+// What is live, by who asked for it: `emm export --pid` makes a profile of it.
+namespace emm::core {
+
+struct LiveProfile {
+    // The line of a Python function; 0: a function of a library, or a place in it.
+    struct Frame {
+        std::string file, function;
+        uint32_t line = 0;
+    };
+    struct Caller {
+        int32_t device = 0;
+        uint32_t memory = 0; // EMM_EVENT_DEVICE and so on
+        uint64_t bytes = 0, count = 0;
+        std::vector<uint32_t> frames; // the innermost first, by their number below
+    };
+    bool is_tracked = false; // else EMM_TRACK is not set, and there is nothing
+    uint32_t sample = 1;     // bytes and counts are estimates from one of so many
+    uint64_t lost = 0;       // records that there was no memory for
+    std::vector<Frame> frames;
+    std::vector<Caller> callers; // the largest first
+};
+
+// Reads symbols from files, of so many places at most: of the others the place is told. Throws
+// std::bad_alloc.
+inline constexpr size_t most_symbols = 256;
+LiveProfile live_profile();
+
+} // namespace emm::core
