@@ -1,7 +1,9 @@
 #include "library_file.h"
 
 #include <dlfcn.h>
+#include <elf.h>
 #include <fcntl.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,12 +38,15 @@ struct OldHead {
 constexpr uint64_t old_entry_bytes = 12;
 constexpr const char old_magic[] = "ld.so-1.7.0";
 
-// How the cache marks a library for glibc, of 64 bits; and Debian's name for the machine.
+// How the cache, and the library itself, mark a library for glibc, of 64 bits; and Debian's name for
+// the machine.
 #if defined(__x86_64__)
 constexpr int32_t this_machine = 0x0303;
+constexpr Elf64_Half elf_machine = EM_X86_64;
 #define MACHINE "x86_64-linux-gnu"
 #elif defined(__aarch64__)
 constexpr int32_t this_machine = 0x0a03;
+constexpr Elf64_Half elf_machine = EM_AARCH64;
 #define MACHINE "aarch64-linux-gnu"
 #endif
 constexpr const char *system_folders[] = {
@@ -79,6 +84,20 @@ bool same_file(const struct stat &a, const struct stat &b) {
     return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
+// A folder such as /usr/local/nvidia/lib has the libraries of 32 bits. The dynamic linker passes over
+// them, and refuses any other file that it cannot load.
+bool is_for_another_machine(const char *file) {
+    Elf64_Ehdr header; // the same in its 32-bit form, as far as it is read
+    const int opened = open(file, O_RDONLY | O_CLOEXEC);
+    const ssize_t bytes = opened >= 0 ? read(opened, &header, sizeof header) : 0;
+    if (opened >= 0) {
+        close(opened);
+    }
+    return bytes >= ssize_t(offsetof(Elf64_Ehdr, e_version)) &&
+           memcmp(header.e_ident, ELFMAG, SELFMAG) == 0 &&
+           (header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_machine != elf_machine);
+}
+
 struct Wanted {
     Path &found;
     bool knows_own;
@@ -89,7 +108,8 @@ bool is_wanted(const Path &path, void *state) {
     Wanted &wanted = *static_cast<Wanted *>(state);
     struct stat status;
     if (stat(path.text, &status) != 0 || !S_ISREG(status.st_mode) ||
-        (wanted.knows_own && same_file(status, wanted.own))) {
+        (wanted.knows_own && same_file(status, wanted.own)) ||
+        is_for_another_machine(path.text)) {
         return false;
     }
     wanted.found = path;

@@ -23,7 +23,8 @@ bool each_place(const char *name, const char *library_path, const char *cache, s
 // has what lies behind its end.
 bool each_in_cache(const char *cache, size_t bytes, const char *name, Visit visit, void *state);
 
-// The first of these places that has a file, unless that is `own`, the interposer's.
+// The first of these places that has a file, other than `own`, the interposer's, and than libraries
+// for another machine.
 bool find_library(const char *name, const Path &own, Path &ret_path);
 
 // The file of the library that `code` lies in; empty: it is not known.

@@ -2,10 +2,12 @@
 
 #include "catch.h"
 
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <elf.h>
 #include <fcntl.h>
 #include <string>
 #include <unistd.h>
@@ -175,16 +177,64 @@ TEST_CASE("the file of a function is the one that it was loaded from") {
     CHECK(path.text == std::string());
 }
 
+namespace {
+
+// A folder with a file of that name, which ends with both.
+struct FolderWith {
+    FolderWith(const std::string &name, const std::string &bytes) {
+        REQUIRE(mkdtemp(folder));
+        file = std::string(folder) + "/" + name;
+        const int opened = creat(file.c_str(), 0600);
+        REQUIRE(write(opened, bytes.data(), bytes.size()) == ssize_t(bytes.size()));
+        REQUIRE(close(opened) == 0);
+    }
+    FolderWith(const FolderWith &) = delete;
+    FolderWith &operator=(const FolderWith &) = delete;
+    ~FolderWith() {
+        unlink(file.c_str());
+        rmdir(folder);
+    }
+
+    char folder[32] = "/tmp/emm-test-XXXXXX";
+    std::string file;
+};
+
+// The beginning of a library.
+std::string library_of(unsigned char elf_class, uint16_t machine) {
+    std::string bytes(sizeof(Elf64_Ehdr), '\0');
+    std::memcpy(bytes.data(), ELFMAG, SELFMAG);
+    bytes[EI_CLASS] = char(elf_class);
+    std::memcpy(bytes.data() + offsetof(Elf64_Ehdr, e_machine), &machine, sizeof machine);
+    return bytes;
+}
+
+} // namespace
+
 TEST_CASE("the file that asks is not what is found") {
-    char pattern[] = "/tmp/emm-test-XXXXXX";
-    REQUIRE(mkdtemp(pattern));
-    const std::string folder = pattern, file = folder + "/libemm-test.so.1";
+    const FolderWith only("libemm-test.so.1", "");
     Path own = {}, found = {};
-    std::snprintf(own.text, sizeof own.text, "%s", file.c_str());
-    REQUIRE(close(creat(file.c_str(), 0600)) == 0);
-    REQUIRE(setenv("LD_LIBRARY_PATH", folder.c_str(), 1) == 0);
+    std::snprintf(own.text, sizeof own.text, "%s", only.file.c_str());
+    REQUIRE(setenv("LD_LIBRARY_PATH", only.folder, 1) == 0);
     CHECK_FALSE(find_library("libemm-test.so.1", own, found));
     CHECK(find_library("libemm-test.so.1", {"/elsewhere"}, found));
-    CHECK(found.text == file);
-    CHECK((unlink(file.c_str()) == 0 && rmdir(pattern) == 0));
+    CHECK(found.text == only.file);
+}
+
+TEST_CASE("a library for another machine is passed over, as the dynamic linker does") {
+#if defined(__aarch64__)
+    constexpr uint16_t own_machine = EM_AARCH64, other_machine = EM_X86_64;
+#else
+    constexpr uint16_t own_machine = EM_X86_64, other_machine = EM_AARCH64;
+#endif
+    const std::string own = library_of(ELFCLASS64, own_machine);
+    for (const std::string &other :
+         {library_of(ELFCLASS32, EM_386), library_of(ELFCLASS32, own_machine),
+          library_of(ELFCLASS64, other_machine)}) {
+        const FolderWith first("libemm-test.so.1", other), second("libemm-test.so.1", own);
+        const std::string folders = std::string(first.folder) + ":" + second.folder;
+        REQUIRE(setenv("LD_LIBRARY_PATH", folders.c_str(), 1) == 0);
+        Path found = {};
+        CHECK(find_library("libemm-test.so.1", {"/elsewhere"}, found));
+        CHECK(found.text == second.file);
+    }
 }
