@@ -15,6 +15,7 @@ import format as layout
 import layers
 import names
 import package_versions
+import recipes
 import runtime
 import symbols
 import tree
@@ -110,6 +111,27 @@ class Descriptors(Tree):
             self.assertEqual(len(found), 1, text)
             self.assertIn("lib/driver/driver.cpp:2: ", found[0])
         self.assertEqual(self.run_check("descriptors.py").returncode, 1)
+
+
+class Recipes(unittest.TestCase):
+    BUILD = "project('x', version: '0.2.0', meson_version: '>= 1.0')"
+    TEXTS = {recipes.CONDA: 'version: "0.2.0"\n- meson >=1.0\n', recipes.SPACK: 'depends_on("meson@1.0:", type="build")'}
+
+    def test_versions_are_those_of_the_build(self):
+        self.assertEqual(list(recipes.version_faults(self.TEXTS, self.BUILD)), [])
+        for build in (self.BUILD.replace("0.2.0", "0.3.0"), self.BUILD.replace("1.0", "1.2")):
+            self.assertTrue(list(recipes.version_faults(self.TEXTS, build)))
+
+    def test_an_option_that_meson_lacks_is_named(self):
+        self.assertEqual(list(recipes.option_faults("r", "-Dtests=false -Dlibdir=lib", {"tests", "libdir"})), [])
+        self.assertEqual(list(recipes.option_faults("r", "-Dtest=false", {"tests"})),
+                         ["r: gives Meson -Dtest, which meson_options.txt lacks"])
+
+    def test_a_script_that_is_not_there_is_named(self):
+        root = HERE.parents[1]
+        self.assertEqual(list(recipes.script_faults(root, "d", "RUN a && \\\n    tools/wheel out\n")), [])
+        self.assertEqual(list(recipes.script_faults(root, "d", "RUN a && \\\n    tools/whee out\n")),
+                         ["d: runs tools/whee, which is not there"])
 
 
 class Layers(Tree):
