@@ -38,8 +38,8 @@ struct OldHead {
 constexpr uint64_t old_entry_bytes = 12;
 constexpr const char old_magic[] = "ld.so-1.7.0";
 
-// How the cache, and the library itself, mark a library for glibc, of 64 bits; and Debian's name for
-// the machine.
+// How the cache, and the library itself, mark a library for glibc, of 64 bits; and Debian's name
+// for the machine.
 #if defined(__x86_64__)
 constexpr int32_t this_machine = 0x0303;
 constexpr Elf64_Half elf_machine = EM_X86_64;
@@ -84,8 +84,8 @@ bool same_file(const struct stat &a, const struct stat &b) {
     return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
-// A folder such as /usr/local/nvidia/lib has the libraries of 32 bits. The dynamic linker passes over
-// them, and refuses any other file that it cannot load.
+// A folder such as /usr/local/nvidia/lib has the libraries of 32 bits. The dynamic linker passes
+// over them, and refuses any other file that it cannot load.
 bool is_for_another_machine(const char *file) {
     Elf64_Ehdr header; // the same in its 32-bit form, as far as it is read
     const int opened = open(file, O_RDONLY | O_CLOEXEC);
@@ -108,8 +108,7 @@ bool is_wanted(const Path &path, void *state) {
     Wanted &wanted = *static_cast<Wanted *>(state);
     struct stat status;
     if (stat(path.text, &status) != 0 || !S_ISREG(status.st_mode) ||
-        (wanted.knows_own && same_file(status, wanted.own)) ||
-        is_for_another_machine(path.text)) {
+        (wanted.knows_own && same_file(status, wanted.own)) || is_for_another_machine(path.text)) {
         return false;
     }
     wanted.found = path;
