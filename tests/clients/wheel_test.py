@@ -48,10 +48,20 @@ class Installed:
         self.folder = folder / "venv"
         venv.create(self.folder, with_pip=True)
         self.bin = self.folder / "bin"
-        self.run(self.bin / "python", "-m", "pip", "install", "--no-index", "--quiet", "--disable-pip-version-check", wheel)
+        self.have_a_pip_that_knows_the_platform()
+        self.pip("install", "--no-index", wheel)
         site = self.run(self.bin / "python", "-c", "import sysconfig; print(sysconfig.get_path('platlib'))").strip()
         self.package = pathlib.Path(site) / "emm"
         self.native = self.package / "native"
+
+    def pip(self, command, *words):
+        self.run(self.bin / "python", "-m", "pip", command, "--quiet", "--disable-pip-version-check", *words)
+
+    def have_a_pip_that_knows_the_platform(self):
+        """manylinux_2_28 is for pip 20.3 and later; Python 3.9 of Ubuntu 20.04 and RHEL 8 brings 20.0 and 20.2."""
+        version = self.run(self.bin / "python", "-m", "pip", "--version").split()[1]
+        if [int(number) for number in version.split(".")[:2]] < [20, 3]:
+            self.pip("install", "--upgrade", "pip")
 
     def run(self, *command, **variables):
         kept = {name: value for name, value in os.environ.items()
@@ -156,7 +166,7 @@ def test(wheel, numba, folder):
     a_project_builds_against_it(installed, folder)
     if numba:
         numba_runs(installed, numba)
-    installed.run(installed.bin / "python", "-m", "pip", "uninstall", "--yes", "--quiet", "emm-cuda")
+    installed.pip("uninstall", "--yes", "emm-cuda")
     expect(not (installed.bin / "emm").exists(), "pip leaves the command behind")
 
 
