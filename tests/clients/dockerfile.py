@@ -24,9 +24,11 @@ def instructions_of(text):
     return [tuple(line.strip().split(None, 1)) for line in joined.splitlines() if line.strip()]
 
 
-def ignored_by(dockerfile):
+def ignored_by(dockerfile, context):
+    """What copytree() leaves out; a pattern of docker's is for names in the context's own folder."""
     patterns = pathlib.Path(f"{dockerfile}.dockerignore")
-    return shutil.ignore_patterns(*patterns.read_text().split()) if patterns.is_file() else None
+    matching = shutil.ignore_patterns(*patterns.read_text().split() if patterns.is_file() else ())
+    return lambda folder, names: matching(folder, names) if pathlib.Path(folder) == context else ()
 
 
 def put(source, target, ignore=None):
@@ -73,7 +75,7 @@ class Stage:
 
 
 def carry_out(dockerfile, context, root, work):
-    ignore = ignored_by(dockerfile)
+    ignore = ignored_by(dockerfile, context)
     stages = {}
     stage = None
     for instruction, words in instructions_of(dockerfile.read_text()):
