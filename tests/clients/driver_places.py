@@ -156,18 +156,18 @@ def emm_run_finds_what_the_program_finds(installed, place, program):
         expected, variables = place(system)
         command = [installed.bin / "python", program, NAME]
         alone = installed.run(*command, EMM_DRIVER="", **variables)
-        expect(alone == f"done\ndriver: {expected}\n", f"{place.__name__}: the program alone: {alone}")
+        expect(alone == f"done\ndriver: {expected}\n", f"the program alone: {alone}")
         log = program.with_suffix(".csv")
         said = installed.emm("run", "--plugin", "pool", "--record", log, "--", *command, EMM_DRIVER="", **variables)
-        expect(said == alone, f"{place.__name__}: expected {alone}, found {said}")
-        expect("1048576" in log.read_text(), f"{place.__name__}: no allocation went to the plugin")
+        expect(said == alone, f"expected {alone}, found {said}")
+        expect("1048576" in log.read_text(), "no allocation went to the plugin")
 
 
 def without_a_driver_emm_run_says_so(installed, program):
     try:
         installed.emm("run", "--plugin", "pool", "--", installed.bin / "python", program, NAME, EMM_DRIVER="")
     except Failure as failure:
-        expect("the system has no libcuda.so.1" in str(failure), f"without a driver: {failure}")
+        expect("the system has no libcuda.so.1" in str(failure), str(failure))
     else:
         raise Failure("a program ran although this system has no driver")
 
@@ -185,13 +185,15 @@ def try_places(wheel):
         folder = pathlib.Path(folder).resolve()
         program = folder / "program.py"
         program.write_text(PROGRAM + TELL)
+        where = "without a driver"
         try:
             installed = Installed(wheel, folder)
             without_a_driver_emm_run_says_so(installed, program)
             for place in PLACES:
+                where = place.__name__
                 emm_run_finds_what_the_program_finds(installed, place, program)
         except Failure as failure:
-            print(failure)
+            print(f"{where}: {failure}")
             return 1
     print(f"emm run finds the driver in {len(PLACES)} places")
     return 0
