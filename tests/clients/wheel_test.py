@@ -58,7 +58,7 @@ class Installed:
         self.run(self.bin / "python", "-m", "pip", command, "--quiet", "--disable-pip-version-check", *words)
 
     def have_a_pip_that_knows_the_platform(self):
-        """manylinux_2_28 is for pip 20.3 and later; Python 3.9 of Ubuntu 20.04 and RHEL 8 brings 20.0 and 20.2."""
+        """manylinux_2_28 is for pip 20.3 and later; Python 3.9 of Ubuntu 20.04 brings 20.0."""
         version = self.run(self.bin / "python", "-m", "pip", "--version").split()[1]
         if [int(number) for number in version.split(".")[:2]] < [20, 3]:
             self.pip("install", "--upgrade", "pip")
