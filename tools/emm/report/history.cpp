@@ -139,11 +139,12 @@ void HistoryBuilder::marked(Mark mark) {
 }
 
 History history_in(const History &history, Part part) {
-    History cut{.device = history.device,
-                .memory = history.memory,
-                .streams = history.streams,
-                .threads = history.threads,
-                .begin = part.from};
+    History cut;
+    cut.device = history.device;
+    cut.memory = history.memory;
+    cut.streams = history.streams;
+    cut.threads = history.threads;
+    cut.begin = part.from;
     std::vector<uint32_t> numbers(history.blocks.size(), no_history);
     const auto begin_block = [&](uint32_t number) {
         numbers[number] = static_cast<uint32_t>(cut.blocks.size());
