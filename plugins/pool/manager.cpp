@@ -49,6 +49,7 @@ Manager::~Manager() {
     }
     backing_->begin_end();
     reset();
+    backing_->give_back({}); // once more, what the driver has refused
 }
 
 emm_status Manager::reset() {

@@ -87,7 +87,8 @@ std::vector<uint64_t> Fill::places_to_end(const FillPlan &plan, const Heap::Room
     const std::vector<uint64_t> &idle = heap_.idle_places();
     const size_t all = heap_.further_places() + plan.moved.size();
     if (all > most_idle_places) {
-        const size_t oldest = std::min(all - most_idle_places, idle.size());
+        const size_t oldest =
+            std::min({all - most_idle_places, ended_at_once(plan.moved.size()), idle.size()});
         places.insert(places.end(), idle.begin(), idle.begin() + ptrdiff_t(oldest));
     }
     std::sort(places.begin(), places.end());

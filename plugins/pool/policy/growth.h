@@ -17,10 +17,16 @@ constexpr uint64_t unmap_ns = 23'000;
 constexpr uint64_t release_ns = 27'000;
 constexpr uint64_t cheap_to_release = 64 << 20;
 
-// How many places may stay mapped that nothing uses, of all pieces together: the oldest end, as
-// soon as a move makes more. Each costs the host 8 bytes and the driver its page table, and
+// How many places may stay mapped that nothing uses, of all pieces together: while there are more,
+// each move ends some of the oldest. Each costs the host 8 bytes and the driver its page table, and
 // at most 20 us when the pool ends.
 constexpr size_t most_idle_places = 1024;
+
+// How many of them end with a move of that many pieces: more than it makes, and no request pays for
+// all that others have left.
+constexpr size_t ended_at_once(size_t moved) {
+    return 2 * moved + 16;
+}
 
 // Memory that may be held: `slack` is a part of the most that was ever needed.
 struct Allowance {

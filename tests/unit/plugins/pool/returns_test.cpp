@@ -186,6 +186,11 @@ emm_status trim_all(Simulation &sim) {
     return pool().trim(sim.manager, 0, &released);
 }
 
+constexpr std::pair<const char *, const char *> return_faults[] = {
+    {"growth=segment", "cuMemFree@1"},
+    {"growth=vmm", "cuMemUnmap@1"},
+    {"growth=vmm", "cuMemRelease@1"}};
+
 // Behind events that are complete: the next call knows at once that what was freed is.
 void complete_all(Simulation &sim) {
     size_t released = 0;
@@ -196,10 +201,7 @@ void complete_all(Simulation &sim) {
 } // namespace
 
 TEST_CASE("what the driver refuses to take back stays counted, and goes back with the next trim") {
-    const std::pair<const char *, const char *> faults[] = {{"growth=segment", "cuMemFree@1"},
-                                                            {"growth=vmm", "cuMemUnmap@1"},
-                                                            {"growth=vmm", "cuMemRelease@1"}};
-    for (const auto &[options, fault] : faults) {
+    for (const auto &[options, fault] : return_faults) {
         for (const auto give_back : {trim_all, reset}) {
             INFO(options << ", " << fault << (give_back == reset ? ", reset" : ", trim"));
             Simulation sim(options);
@@ -215,6 +217,20 @@ TEST_CASE("what the driver refuses to take back stays counted, and goes back wit
             CHECK(sim.stats().reserved_bytes == 0);
             cuda().fail("");
         }
+    }
+}
+
+TEST_CASE("what the driver refuses at a pool's end it is asked for once more") {
+    for (const auto &[options, fault] : return_faults) {
+        INFO(options << ", " << fault);
+        const uint64_t before = Simulation::device_bytes();
+        {
+            Simulation sim(options);
+            sim.alloc(64 * MiB, legacy);
+            cuda().fail(fault);
+        }
+        cuda().fail("");
+        CHECK(Simulation::device_bytes() == before);
     }
 }
 
