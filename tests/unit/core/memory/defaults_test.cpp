@@ -303,7 +303,8 @@ TEST_CASE("a plugin file of four functions does every kind of memory, by the hos
         CHECK(keeps(made[i]));
         CHECK(emm_memory_release(made[i]) == EMM_OK);
     }
-    // Device memory is the plugin's own affair, and unpinning is immediate.
+    // Device memory is the plugin's own affair. Unpinning and the free of managed memory are
+    // immediate.
     CHECK(pending() == 2);
     size_t free = 0, total = 0;
     CHECK(emm_get_memory_info(context, &free, &total) == EMM_OK);
