@@ -119,6 +119,24 @@ void use_handles() {
     require(is_good ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN, "handles");
 }
 
+// As a network card gets it, by the driver's range handle.
+void export_range(CUdeviceptr address) {
+    int descriptor = -1;
+    REQUIRE(cu.cuMemGetHandleForAddressRange(&descriptor, address, block_bytes,
+                                             CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0));
+}
+
+// The driver knows neither such a handle nor such flags.
+void fail_to_export() {
+    int descriptor = -1;
+    const bool is_refused =
+        cu.cuMemExportToShareableHandle(&descriptor, mapped().second, CU_MEM_HANDLE_TYPE_WIN32,
+                                        0) != CUDA_SUCCESS &&
+        cu.cuMemGetHandleForAddressRange(&descriptor, mapped().address, piece_bytes,
+                                         CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, ~0ull) != CUDA_SUCCESS;
+    require(is_refused ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN, "refused exports");
+}
+
 CUdeviceptr of_own_pool(CUstream stream) {
     CUmemPoolProps wanted = {};
     wanted.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
@@ -186,6 +204,7 @@ struct Obey {
     CUcontext context;
     CUstream stream = nullptr;
     CUgraph graph = nullptr;
+    CUdeviceptr exported = 0;
 
     std::string fork_child() const {
         const pid_t child = fork();
@@ -224,6 +243,17 @@ struct Obey {
             CUipcMemHandle handle;
             REQUIRE(cu.cuMemAlloc(&address, block_bytes));
             REQUIRE(cu.cuIpcGetMemHandle(&handle, address));
+        } else if (word == "range") {
+            CUdeviceptr address = 0;
+            REQUIRE(cu.cuMemAlloc(&address, block_bytes));
+            export_range(address);
+        } else if (word == "range-of-pool") {
+            exported = of_own_pool(stream);
+            export_range(exported);
+        } else if (word == "free-range") {
+            REQUIRE(cu.cuMemFreeAsync(exported, stream));
+        } else if (word == "fail-export") {
+            fail_to_export();
         } else if (word == "handles") {
             use_handles();
         } else if (word == "fork") {

@@ -161,6 +161,33 @@ class Outside(unittest.TestCase):
         self.ask("resume", sleeper.pid)
         self.assert_awake(sleeper)
 
+    def test_a_block_that_a_network_card_uses_stays_and_is_named(self):
+        sleeper = Sleeper(self, "alloc")
+        self.assertEqual(sleeper.tell("range"), "range")
+        paused = self.ask("pause", sleeper.pid)["pools"][0]
+        self.assertRegex(paused["stays"] or "", r"^\d+ bytes stay: exported, or not to be given back$")
+        self.assertGreaterEqual(sleeper.reserved(), 4 * MIB)
+        self.ask("resume", sleeper.pid)
+        self.assert_awake(sleeper)
+
+    def test_a_pool_whose_export_cannot_stay_is_not_paused_until_it_is_freed(self):
+        sleeper = Sleeper(self, "alloc")
+        self.assertEqual(sleeper.tell("range-of-pool"), "range-of-pool")
+        self.assertIn(f"expected that all memory of cuMemPoolCreate-1 may go, found {4 * MIB} bytes that are exported by "
+                      "cuMemGetHandleForAddressRange; nothing has changed", self.refused("pause", sleeper.pid))
+        self.assert_awake(sleeper)
+        sleeper.tell("free-range")
+        self.ask("pause", sleeper.pid)
+        self.ask("resume", sleeper.pid)
+        self.assert_awake(sleeper)
+
+    def test_an_export_that_the_driver_refuses_lets_the_memory_sleep(self):
+        sleeper = Sleeper(self, "mapped")
+        self.assertEqual(sleeper.tell("fail-export"), "fail-export")
+        self.assertEqual(self.ask("pause", sleeper.pid)["pools"][-1]["bytes"], 4 * MIB)
+        self.ask("resume", sleeper.pid)
+        self.assert_awake(sleeper)
+
     def test_handles_of_what_has_slept_are_good(self):
         sleeper = Sleeper(self, "mapped")
         self.ask("pause", sleeper.pid)

@@ -85,11 +85,13 @@ CUresult physical_retain(Handle *ret_handle, void *pointer) {
 CUresult physical_export(void *ret_shareable, Handle handle, CUmemAllocationHandleType type,
                          unsigned long long flags) {
     const Turn turn;
-    const Handle drivers =
-        turn.is_programs() ? physical().drivers(handle, "exported by cuMemExportToShareableHandle")
-                           : handle;
-    return ask_driver<&physical_export>(served_cuMemExportToShareableHandle, ret_shareable, drivers,
-                                        type, flags);
+    const Handle drivers = turn.is_programs() ? physical().drivers(handle) : handle;
+    const CUresult result = ask_driver<&physical_export>(
+        served_cuMemExportToShareableHandle, ret_shareable, drivers, type, flags);
+    if (turn.is_programs() && result == CUDA_SUCCESS) {
+        physical().stays(handle, "exported by cuMemExportToShareableHandle");
+    }
+    return result;
 }
 
 CUresult physical_properties(CUmemAllocationProp *ret_properties, Handle handle) {
@@ -99,25 +101,41 @@ CUresult physical_properties(CUmemAllocationProp *ret_properties, Handle handle)
         turn.is_programs() ? physical().drivers(handle) : handle);
 }
 
+// Memory of the plugin's stays as it does for cuIpcGetMemHandle, or its pool is not paused.
+void stays_at(CUdeviceptr address, size_t size, const char *why) {
+    physical().stays_at(address, size, why);
+    const Allocation found = server().own_around(address);
+    emm_ipc_name name = {};
+    if (found.address != 0 && server().sharing.export_memory(found, name) < 0) {
+        server().outside.stays(found, why);
+    }
+}
+
 CUresult physical_range_handle(void *ret_handle, CUdeviceptr address, size_t size,
                                CUmemRangeHandleType type, unsigned long long flags) {
     const Turn turn;
-    if (turn.is_programs()) {
-        physical().stays_at(address, size, "exported by cuMemGetHandleForAddressRange");
+    const CUresult result = ask_driver<&physical_range_handle>(
+        served_cuMemGetHandleForAddressRange, ret_handle, address, size, type, flags);
+    if (turn.is_programs() && result == CUDA_SUCCESS) {
+        stays_at(address, size, "exported by cuMemGetHandleForAddressRange");
     }
-    return ask_driver<&physical_range_handle>(served_cuMemGetHandleForAddressRange, ret_handle,
-                                              address, size, type, flags);
+    return result;
 }
+
+constexpr const char *bound = "bound to a multicast object";
 
 // The later forms name the device.
 template <Served entry, class... Device> struct BindMemory {
     static CUresult call(Handle multicast, Device... device, size_t offset, Handle handle,
                          size_t memory_offset, size_t size, unsigned long long flags) {
         const Turn turn;
-        const Handle drivers =
-            turn.is_programs() ? physical().drivers(handle, "bound to a multicast object") : handle;
-        return ask_driver<&call>(entry, multicast, device..., offset, drivers, memory_offset, size,
-                                 flags);
+        const Handle drivers = turn.is_programs() ? physical().drivers(handle) : handle;
+        const CUresult result = ask_driver<&call>(entry, multicast, device..., offset, drivers,
+                                                  memory_offset, size, flags);
+        if (turn.is_programs() && result == CUDA_SUCCESS) {
+            physical().stays(handle, bound);
+        }
+        return result;
     }
 };
 
@@ -125,10 +143,12 @@ template <Served entry, class... Device> struct BindAddress {
     static CUresult call(Handle multicast, Device... device, size_t offset, CUdeviceptr address,
                          size_t size, unsigned long long flags) {
         const Turn turn;
-        if (turn.is_programs()) {
-            physical().stays_at(address, size, "bound to a multicast object");
+        const CUresult result =
+            ask_driver<&call>(entry, multicast, device..., offset, address, size, flags);
+        if (turn.is_programs() && result == CUDA_SUCCESS) {
+            stays_at(address, size, bound);
         }
-        return ask_driver<&call>(entry, multicast, device..., offset, address, size, flags);
+        return result;
     }
 };
 
@@ -138,10 +158,14 @@ template <Served entry> CUresult map_arrays(CUarrayMapInfo *list, unsigned count
     for (unsigned i = 0; list && turn.is_programs() && i < count; i++) {
         translated.push_back(list[i]);
         Handle &handle = translated.back().memHandle.memHandle;
-        handle = physical().drivers(handle, "mapped by cuMemMapArrayAsync");
+        handle = physical().drivers(handle);
     }
-    return ask_driver<&map_arrays<entry>>(entry, translated.empty() ? list : translated.data(),
-                                          count, stream);
+    const CUresult result = ask_driver<&map_arrays<entry>>(
+        entry, translated.empty() ? list : translated.data(), count, stream);
+    for (size_t i = 0; result == CUDA_SUCCESS && i < translated.size(); i++) {
+        physical().stays(list[i].memHandle.memHandle, "mapped by cuMemMapArrayAsync");
+    }
+    return result;
 }
 
 } // namespace

@@ -163,6 +163,29 @@ std::vector<Outside::Pool> Outside::pools_named(const std::string &name,
     return pools;
 }
 
+void Outside::stays(const Allocation &memory, const char *why) {
+    const std::lock_guard lock(staying_mutex_);
+    staying_.push_back({memory, why});
+}
+
+// "": it may be paused.
+std::string Outside::what_refuses(const Pool &pool) {
+    const std::lock_guard lock(staying_mutex_);
+    std::erase_if(staying_, [](const Staying &each) {
+        const Allocation now = server().allocations.find(each.memory.address);
+        return now.freed || now.id != each.memory.id;
+    });
+    for (const Staying &each : staying_) {
+        if (each.memory.manager() == pool.manager) {
+            return fmt::format("expected that all memory of {} may go, found {} bytes that are {}; "
+                               "nothing has changed",
+                               *pool.info.pool ? pool.info.pool : "the context's own pool",
+                               each.memory.size, each.why);
+        }
+    }
+    return "";
+}
+
 std::string Outside::pause_pools(const monitor::Outside &outside,
                                  std::vector<emm_context *> &ret_paused) {
     std::set<std::string> names;
@@ -177,6 +200,9 @@ std::string Outside::pause_pools(const monitor::Outside &outside,
     std::stable_partition(pools.begin(), pools.end(),
                           [](const Pool &pool) { return *pool.info.pool != 0; });
     for (const Pool &pool : pools) {
+        if (std::string refusal = what_refuses(pool); !refusal.empty()) {
+            return refusal;
+        }
         size_t released = 0;
         const emm_status status = emm_context_pause(pool.manager, outside.flags, &released);
         if (status < 0 && !leaves_to_driver(status)) {

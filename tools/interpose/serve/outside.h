@@ -4,6 +4,7 @@
 #pragma once
 
 #include "../served.h"
+#include "allocations.h"
 #include "contexts.h"
 
 #include <mutex>
@@ -20,6 +21,9 @@ public:
 
     const HoldCalls *hold() const { return hold_; }
 
+    // The pool is not to be paused while the program has this memory, and why: a text that lasts.
+    void stays(const Allocation &memory, const char *why);
+
     // The answer is in `outside`, which says what is wanted.
     bool ask(monitor::Outside &outside);
 
@@ -30,6 +34,12 @@ private:
     };
     class Own;
 
+    struct Staying {
+        Allocation memory;
+        const char *why = nullptr;
+    };
+
+    std::string what_refuses(const Pool &pool);
     std::string pause(const monitor::Outside &outside);
     std::string pause_held(const monitor::Outside &outside);
     static std::vector<Pool> pools_named(const std::string &name, std::set<std::string> &ret_names);
@@ -43,6 +53,8 @@ private:
     std::mutex mutex_;
     std::set<emm_context *> paused_; // pools, by this
     bool is_held_ = false;
+    std::mutex staying_mutex_; // for the calls, which a pause waits for
+    std::vector<Staying> staying_;
 };
 
 } // namespace emm::run

@@ -95,13 +95,17 @@ PhysicalMemory::PiecePtr PhysicalMemory::find(Handle handle) const {
     return found == pieces_.end() || found->second->references == 0 ? nullptr : found->second;
 }
 
-Handle PhysicalMemory::drivers(Handle handle, const char *stays) {
+Handle PhysicalMemory::drivers(Handle handle) const {
     const std::lock_guard lock(mutex_);
     const PiecePtr piece = find(handle);
-    if (piece && stays) {
-        piece->stays = stays;
-    }
     return piece ? piece->drivers : handle;
+}
+
+void PhysicalMemory::stays(Handle handle, const char *why) {
+    const std::lock_guard lock(mutex_);
+    if (const PiecePtr piece = find(handle)) {
+        piece->stays = why;
+    }
 }
 
 void PhysicalMemory::stays_at(CUdeviceptr address, size_t size, const char *why) {

@@ -23,10 +23,10 @@ public:
     CUmemGenericAllocationHandle made(CUmemGenericAllocationHandle drivers, size_t size,
                                       const CUmemAllocationProp &properties, uint64_t flags,
                                       uint64_t charge);
-    // The driver's handle for the program's; one that is none of emm's stays what it is. `stays`,
-    // which may be NULL, says why the memory is not to sleep from now on.
-    CUmemGenericAllocationHandle drivers(CUmemGenericAllocationHandle handle,
-                                         const char *stays = nullptr);
+    // The driver's handle for the program's; one that is none of emm's stays what it is.
+    CUmemGenericAllocationHandle drivers(CUmemGenericAllocationHandle handle) const;
+    // The memory is not to sleep from now on, and why: a text that lasts.
+    void stays(CUmemGenericAllocationHandle handle, const char *why);
     void stays_at(CUdeviceptr address, size_t size, const char *why);
     // False: it is none of emm's; or no memory of emm's is mapped there.
     bool release(CUmemGenericAllocationHandle handle);
