@@ -217,6 +217,22 @@ struct Obey {
         return status == 0 ? "child ended" : "child failed";
     }
 
+    // Ended or not, the event's work comes before.
+    void wait_for_event() const {
+        CUevent event = nullptr;
+        REQUIRE(cu.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+        REQUIRE(cu.cuEventRecord(event, stream));
+        REQUIRE(cu.cuStreamWaitEvent(stream, event, 0));
+    }
+
+    // The driver looks at the addresses in it.
+    void instantiate() const {
+        CUgraph made = nullptr;
+        CUgraphExec ready = nullptr;
+        REQUIRE(cu.cuGraphCreate(&made, 0));
+        REQUIRE(cu.cuGraphInstantiate(&ready, made, 0));
+    }
+
     std::string answer(const std::string &word) {
         if (word == "count") {
             std::string line = std::to_string(wrong);
@@ -254,6 +270,10 @@ struct Obey {
             REQUIRE(cu.cuMemFreeAsync(exported, stream));
         } else if (word == "fail-export") {
             fail_to_export();
+        } else if (word == "wait") {
+            wait_for_event();
+        } else if (word == "instantiate") {
+            instantiate();
         } else if (word == "handles") {
             use_handles();
         } else if (word == "fork") {

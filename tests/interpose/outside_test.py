@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import select
 import signal
 import subprocess
 import sys
@@ -73,9 +74,9 @@ class Sleeper:
 
 
 # Calls that only the pausing thread makes.
-CALLS = ("cuCtxRecordEvent", "cuCtxSynchronize", "cuEventCreate", "cuEventQuery", "cuMemAddressFree", "cuMemAddressReserve",
+CALLS = ("cuCtxRecordEvent", "cuEventCreate", "cuEventQuery", "cuMemAddressFree", "cuMemAddressReserve",
          "cuMemCreate", "cuMemGetAccess", "cuMemHostAlloc", "cuMemMap", "cuMemRelease", "cuMemSetAccess", "cuMemUnmap",
-         "cuMemcpyDtoH", "cuMemcpyHtoD")
+         "cuMemcpyHtoDAsync", "cuStreamCreate")
 
 
 class Outside(unittest.TestCase):
@@ -187,6 +188,17 @@ class Outside(unittest.TestCase):
         self.assertEqual(self.ask("pause", sleeper.pid)["pools"][-1]["bytes"], 4 * MIB)
         self.ask("resume", sleeper.pid)
         self.assert_awake(sleeper)
+
+    def test_what_waits_for_an_event_or_looks_at_an_address_is_held(self):
+        for word in ("wait", "instantiate"):
+            with self.subTest(word=word):
+                sleeper = Sleeper(self, "mapped")
+                self.ask("pause", sleeper.pid)
+                sleeper.process.stdin.write(word + "\n")
+                self.assertEqual(select.select([sleeper.process.stdout], [], [], 0.2)[0], [])
+                self.ask("resume", sleeper.pid)
+                self.assertEqual(sleeper.process.stdout.readline().strip(), word)
+                self.assert_awake(sleeper)
 
     def test_handles_of_what_has_slept_are_good(self):
         sleeper = Sleeper(self, "mapped")

@@ -37,8 +37,8 @@ struct Driver : cuda::Entries {
     EMM_CUDA_REQUIRED(cuGraphRetainUserObject);
     EMM_CUDA_REQUIRED(cuMemAddressFree);
     EMM_CUDA_REQUIRED(cuMemAddressReserve);
-    EMM_CUDA_REQUIRED(cuMemcpyDtoH);
-    EMM_CUDA_REQUIRED(cuMemcpyHtoD);
+    EMM_CUDA_REQUIRED(cuMemcpyDtoHAsync);
+    EMM_CUDA_REQUIRED(cuMemcpyHtoDAsync);
     EMM_CUDA_REQUIRED(cuMemGetAccess);
     EMM_CUDA_REQUIRED(cuMemGetAddressRange);
     EMM_CUDA_REQUIRED(cuMemSetAccess);

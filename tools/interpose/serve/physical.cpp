@@ -242,6 +242,22 @@ std::string PhysicalMemory::hide(Piece &piece) {
     return "";
 }
 
+// On a stream of emm's own, which waits for none of the program's.
+CUresult PhysicalMemory::copy_shown(const Driver &driver, Piece &piece, bool to_host) {
+    CUstream own = nullptr;
+    CUresult result = ask_driver<&cuStreamCreate>(served_cuStreamCreate, &own,
+                                                  unsigned(CU_STREAM_NON_BLOCKING));
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    void *const bytes = piece.copy->bytes();
+    result = to_host ? driver.cuMemcpyDtoHAsync(bytes, piece.shown_at, piece.size, own)
+                     : driver.cuMemcpyHtoDAsync(piece.shown_at, bytes, piece.size, own);
+    const CUresult ended = driver.cuStreamSynchronize(own);
+    ask_driver<&cuStreamDestroy>(served_cuStreamDestroy_v2, own);
+    return result == CUDA_SUCCESS ? ended : result;
+}
+
 std::string PhysicalMemory::copy(Piece &piece, bool to_host) {
     const Driver &driver = contexts_.driver();
     const Current current(driver, context_on(piece.device()));
@@ -256,11 +272,7 @@ std::string PhysicalMemory::copy(Piece &piece, bool to_host) {
     }
     std::string problem = show(piece);
     if (problem.empty()) {
-        CUresult result =
-            to_host ? driver.cuMemcpyDtoH(piece.copy->bytes(), piece.shown_at, piece.size)
-                    : driver.cuMemcpyHtoD(piece.shown_at, piece.copy->bytes(), piece.size);
-        // A copy from ordinary host memory may go on when its call has returned.
-        result = result == CUDA_SUCCESS ? driver.cuCtxSynchronize() : result;
+        const CUresult result = copy_shown(driver, piece, to_host);
         problem = result == CUDA_SUCCESS ? "" : failed("copy", result);
     }
     const std::string still = hide(piece);

@@ -59,6 +59,7 @@ private:
     void end_if_unused(const PiecePtr &piece);
     std::vector<PiecePtr> all() const;
     CUcontext context_on(CUdevice device) const;
+    static CUresult copy_shown(const Driver &driver, Piece &piece, bool to_host);
     std::string copy(Piece &piece, bool to_host);
     std::string show(Piece &piece);
     std::string hide(Piece &piece);
