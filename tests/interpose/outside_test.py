@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import select
 import signal
 import subprocess
@@ -223,6 +224,38 @@ class Outside(unittest.TestCase):
         self.assert_sleeps(sleeper)
         self.ask("resume", sleeper.pid)
         sleeper.wait_for_rounds()
+
+    @unittest.skipUnless(IS_SIMULATED, "a real driver does not fail by wish")
+    def test_a_failed_pause_says_what_content_it_has_lost(self):
+        sleeper = Sleeper(self, "alloc", "mapped")
+        sleeper.tell("fault cuMemGetAccess@1+")
+        self.assertNotIn("lost", self.refused("pause", sleeper.pid))
+        self.assert_awake(sleeper)
+        lost = re.search(r"; the content of (\d+) bytes is lost$", self.refused("pause", sleeper.pid, "--discard").strip())
+        sleeper.tell("fault ")
+        self.assertGreaterEqual(int(lost[1]), 4 * MIB)
+        sleeper.wait_for_rounds()
+
+    @unittest.skipUnless(IS_SIMULATED, "a real driver does not fail by wish")
+    def test_a_failed_pause_that_cannot_be_undone_says_what_goes_on_sleeping(self):
+        sleeper = Sleeper(self, "alloc", "mapped")
+        sleeper.tell("fault cuMemGetAccess@1+")
+        sleeper.tell("fault cuMemCreate@1+")
+        self.assertRegex(self.refused("pause", sleeper.pid), r"; \d+ bytes go on sleeping: out of device memory")
+        sleeper.tell("fault ")
+        self.assert_sleeps(sleeper)
+        self.ask("resume", sleeper.pid)
+        self.assert_awake(sleeper)
+
+    def test_memory_of_cuMemCreate_is_paused_by_its_name(self):
+        sleeper = Sleeper(self, "alloc", "mapped")
+        self.assertIn("found 'weights': it has cuMemCreate", self.refused("pause", sleeper.pid, "weights"))
+        self.assertEqual(self.ask("pause", sleeper.pid, "cuMemCreate")["bytes"], 4 * MIB)
+        self.assert_sleeps(sleeper)
+        self.assertIn("found 'weights': it has cuMemCreate", self.refused("resume", sleeper.pid, "weights"))
+        self.assert_sleeps(sleeper)
+        self.assertEqual(self.ask("resume", sleeper.pid, "cuMemCreate")["bytes"], 4 * MIB)
+        self.assert_awake(sleeper)
 
     def test_many_turns(self):
         sleeper = Sleeper(self, "alloc", "async", "pool", "mapped")

@@ -132,34 +132,57 @@ std::string Outside::hold_calls(int64_t until) {
     if (server().streams.any_capture()) {
         return captures;
     }
-    if (!hold_->close(timeout)) {
+    is_held_ = hold_->close(timeout);
+    if (!is_held_) {
         return not_ended(timeout, "a call of the driver that has not returned");
     }
     const bool captured = server().streams.any_capture(); // by a call that had begun
     const std::string found = captured ? "" : wait_for_work(until);
-    is_held_ = !captured && found.empty();
-    if (!is_held_) {
-        hold_->open();
-    }
     return captured ? captures : found.empty() ? "" : not_ended(timeout, found);
 }
 
 // --- pools -------------------------------------------------------------------------------------
 
-// Those of the name, or all; `ret_names`: what names there are.
-std::vector<Outside::Pool> Outside::pools_named(const std::string &name,
-                                                std::set<std::string> &ret_names) {
+namespace {
+
+// What the answers call memory of cuMemCreate, as if it were a pool of each device.
+constexpr const char *physical_name = "cuMemCreate";
+
+bool means_physical(const monitor::Outside &outside) {
+    return !*outside.pool || outside.pool == std::string_view(physical_name);
+}
+
+PhysicalMemory::Tell as_pool(const monitor::Outside &outside) {
+    return [&outside](CUdevice device, uint64_t bytes, const std::string &stays) {
+        outside.tell(outside.state, {device, 0, physical_name, bytes, stays.c_str()});
+    };
+}
+
+} // namespace
+
+// Those of the name, or all. None, though one is named: `ret_problem` says what names there are.
+std::vector<Outside::Pool> Outside::pools_named(const std::string &name, std::string &ret_problem) {
+    std::set<std::string> names;
     std::vector<emm_context *> all;
     std::vector<Pool> pools;
     emm_foreach_context(&collect, &all);
     for (emm_context *manager : all) {
         auto info = sized<emm_context_info>();
         if (emm_context_get_info(manager, &info) >= 0) {
-            ret_names.insert(info.pool);
+            names.insert(info.pool);
             pools.push_back({manager, info});
         }
     }
     std::erase_if(pools, [&](const Pool &pool) { return !name.empty() && name != pool.info.pool; });
+    if (server().physical.any()) {
+        names.insert(physical_name);
+    }
+    if (!name.empty() && names.count(name) == 0) {
+        names.erase("");
+        ret_problem = fmt::format("expected the name of a pool, found '{}': {}", name,
+                                  names.empty() ? std::string("it has no named pools")
+                                                : fmt::format("it has {}", fmt::join(names, ", ")));
+    }
     return pools;
 }
 
@@ -188,21 +211,18 @@ std::string Outside::what_refuses(const Pool &pool) {
 
 std::string Outside::pause_pools(const monitor::Outside &outside,
                                  std::vector<emm_context *> &ret_paused) {
-    std::set<std::string> names;
-    std::vector<Pool> pools = pools_named(outside.pool, names);
-    if (pools.empty() && *outside.pool) {
-        names.erase("");
-        return fmt::format("expected the name of a pool, found '{}': {}", outside.pool,
-                           names.empty() ? std::string("it has no named pools")
-                                         : fmt::format("it has {}", fmt::join(names, ", ")));
+    std::string problem;
+    std::vector<Pool> pools = pools_named(outside.pool, problem);
+    for (const Pool &pool : pools) {
+        problem = problem.empty() ? what_refuses(pool) : problem;
+    }
+    if (!problem.empty()) {
+        return problem;
     }
     // Those with a name first: the context's own one would pause them too.
     std::stable_partition(pools.begin(), pools.end(),
                           [](const Pool &pool) { return *pool.info.pool != 0; });
     for (const Pool &pool : pools) {
-        if (std::string refusal = what_refuses(pool); !refusal.empty()) {
-            return refusal;
-        }
         size_t released = 0;
         const emm_status status = emm_context_pause(pool.manager, outside.flags, &released);
         if (status < 0 && !leaves_to_driver(status)) {
@@ -219,42 +239,44 @@ std::string Outside::pause_pools(const monitor::Outside &outside,
     return "";
 }
 
-// Memory of cuMemCreate, as a pool of each device. It belongs to none by name.
-PhysicalMemory::Tell as_pool(const monitor::Outside &outside) {
-    return [&outside](CUdevice device, uint64_t bytes, const std::string &stays) {
-        outside.tell(outside.state, {device, 0, "cuMemCreate", bytes, stays.c_str()});
-    };
+// Of a pause that has failed; its sentence goes on with the answer.
+std::string Outside::undo(const std::vector<emm_context *> &paused, bool keeps, uint64_t lost) {
+    std::string more;
+    for (emm_context *manager : paused) {
+        const uint64_t bytes = stats_of(manager).paused_bytes;
+        lost += keeps ? 0 : bytes;
+        if (emm_context_resume(manager, EMM_RESUME_UNDO) >= 0) {
+            paused_.erase(manager);
+        } else {
+            more += fmt::format("; {} bytes go on sleeping: {}", bytes, last_text());
+        }
+    }
+    return lost == 0 ? more : fmt::format("; the content of {} bytes is lost{}", lost, more);
 }
 
 // All or nothing.
 std::string Outside::pause_held(const monitor::Outside &outside) {
     std::vector<emm_context *> paused;
     std::string problem = pause_pools(outside, paused);
-    if (problem.empty() && !*outside.pool) {
-        problem = server().physical.pause((outside.flags & EMM_PAUSE_KEEP) != 0, as_pool(outside));
+    const bool keeps = (outside.flags & EMM_PAUSE_KEEP) != 0;
+    uint64_t lost = 0;
+    if (problem.empty() && means_physical(outside)) {
+        problem = server().physical.pause(keeps, as_pool(outside), lost);
     }
-    for (size_t i = 0; i < paused.size() && !problem.empty(); i++) {
-        if (emm_context_resume(paused[i], EMM_RESUME_UNDO) >= 0) {
-            paused_.erase(paused[i]);
-        }
-    }
-    return problem;
+    return problem.empty() ? "" : problem + undo(paused, keeps, lost);
 }
 
 std::string Outside::pause(const monitor::Outside &outside) {
     const int64_t until = now() + outside.timeout;
-    std::string problem = is_held_ ? "" : hold_calls(until);
-    if (problem.empty()) {
-        problem = pause_held(outside);
-        let_go_if_awake();
-    }
-    return problem;
+    const std::string problem = is_held_ ? "" : hold_calls(until);
+    return problem.empty() ? pause_held(outside) : problem;
 }
 
 // What has been resumed stays so when memory runs out: the next time the rest is resumed.
 std::string Outside::resume(const monitor::Outside &outside) {
     std::string problem;
     const std::string wanted = outside.pool;
+    pools_named(wanted, problem);
     for (auto each = paused_.begin(); each != paused_.end() && problem.empty();) {
         auto info = sized<emm_context_info>();
         emm_context_get_info(*each, &info);
@@ -272,10 +294,9 @@ std::string Outside::resume(const monitor::Outside &outside) {
                      {info.device, info.context_id, info.pool ? info.pool : "", bytes, ""});
         each = paused_.erase(each);
     }
-    if (wanted.empty() && problem.empty()) {
+    if (means_physical(outside) && problem.empty()) {
         problem = server().physical.resume(as_pool(outside));
     }
-    let_go_if_awake();
     return problem;
 }
 
@@ -289,9 +310,13 @@ void Outside::let_go_if_awake() {
 bool Outside::ask(monitor::Outside &outside) {
     const std::lock_guard lock(mutex_);
     const Own own(*hold_);
-    const std::string problem = !own                 ? "no host memory"
-                                : outside.flags == 0 ? resume(outside)
-                                                     : pause(outside);
+    std::string problem = "no host memory";
+    try {
+        problem = !own ? problem : outside.flags == 0 ? resume(outside) : pause(outside);
+    } catch (const std::bad_alloc &) {
+        // What has been paused by then sleeps until it is resumed.
+    }
+    let_go_if_awake();
     outside.is_held = is_held_;
     std::snprintf(outside.problem, sizeof outside.problem, "%s", problem.c_str());
     return problem.empty();

@@ -42,9 +42,10 @@ private:
     std::string what_refuses(const Pool &pool);
     std::string pause(const monitor::Outside &outside);
     std::string pause_held(const monitor::Outside &outside);
-    static std::vector<Pool> pools_named(const std::string &name, std::set<std::string> &ret_names);
+    static std::vector<Pool> pools_named(const std::string &name, std::string &ret_problem);
     std::string pause_pools(const monitor::Outside &outside,
                             std::vector<emm_context *> &ret_paused);
+    std::string undo(const std::vector<emm_context *> &paused, bool keeps, uint64_t lost);
     std::string resume(const monitor::Outside &outside);
     std::string hold_calls(int64_t until);
     void let_go_if_awake();

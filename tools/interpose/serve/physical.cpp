@@ -380,7 +380,7 @@ std::string PhysicalMemory::wake(const PiecePtr &piece) {
     return "";
 }
 
-std::string PhysicalMemory::pause(bool keeps, const Tell &tell) {
+std::string PhysicalMemory::pause(bool keeps, const Tell &tell, uint64_t &ret_lost) {
     struct Figures {
         uint64_t bytes = 0;
         std::map<std::string, uint64_t> stay; // bytes, by why
@@ -407,6 +407,8 @@ std::string PhysicalMemory::pause(bool keeps, const Tell &tell) {
         for (const PiecePtr &piece : pieces) {
             if (piece->drivers != 0) {
                 piece->copy.reset(); // its content has not gone
+            } else if (!piece->copy) {
+                ret_lost += piece->size;
             }
         }
         const std::string still = resume([](CUdevice, uint64_t, const std::string &) {});
@@ -450,6 +452,11 @@ std::string PhysicalMemory::resume(const Tell &tell) {
         tell(device, bytes, "");
     }
     return problem;
+}
+
+bool PhysicalMemory::any() const {
+    const std::lock_guard lock(mutex_);
+    return !pieces_.empty();
 }
 
 bool PhysicalMemory::sleeps() const {
