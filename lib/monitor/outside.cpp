@@ -1,5 +1,6 @@
 #include "monitor/outside.h"
 
+#include "core/memory/recovery.h"
 #include "dl/load.h"
 #include "monitor/answer.h"
 #include "observe/descriptors.h"
@@ -64,6 +65,7 @@ OutsideDone ask(const Wanted &wanted) {
                        &done.pools,
                        is_held_now.load(),
                        ""};
+    const core::WithoutPressing without_pressing;
     const int64_t since = sockets::now();
     const bool succeeded = ask_it(&outside);
     done.nanoseconds = sockets::now() - since;

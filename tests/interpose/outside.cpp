@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <dlfcn.h>
 #include <iostream>
 #include <memory>
 #include <string>
@@ -117,6 +118,22 @@ void use_handles() {
     const bool is_good = found == mapped().second && read.type == properties().type &&
                          read.requestedHandleTypes == properties().requestedHandleTypes;
     require(is_good ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN, "handles");
+}
+
+// emm's pressure callback of this program: how often it was asked.
+std::atomic<int> pressed{0};
+
+size_t press(void *, size_t, void *) {
+    pressed++;
+    return 0;
+}
+
+void set_callback() {
+    using Set = int(size_t (*)(void *, size_t, void *), void *);
+    void *const libemm = dlopen("libemm.so.1", RTLD_NOW | RTLD_NOLOAD);
+    const auto set = reinterpret_cast<Set *>(libemm ? dlsym(libemm, "emm_set_pressure_callback")
+                                                    : nullptr);
+    require(set && set(&press, nullptr) == 0 ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN, "callback");
 }
 
 // As a network card gets it, by the driver's range handle.
@@ -274,6 +291,10 @@ struct Obey {
             wait_for_event();
         } else if (word == "instantiate") {
             instantiate();
+        } else if (word == "callback") {
+            set_callback();
+        } else if (word == "pressed") {
+            return std::to_string(pressed);
         } else if (word == "handles") {
             use_handles();
         } else if (word == "fork") {

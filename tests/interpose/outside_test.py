@@ -324,6 +324,19 @@ class Outside(unittest.TestCase):
         self.ask("resume", sleeper.pid)
         self.assert_awake(sleeper)
 
+    @unittest.skipUnless(IS_SIMULATED, "a real driver does not fail by wish")
+    def test_a_resume_without_memory_calls_nothing_of_the_program(self):
+        sleeper = Sleeper(self, "alloc", "mapped")
+        sleeper.tell("callback")
+        self.ask("pause", sleeper.pid)
+        sleeper.tell("fault cuMemCreate@1+")
+        self.refused("resume", sleeper.pid)
+        self.refused("resume", sleeper.pid, "cuMemCreate")
+        sleeper.tell("fault ")
+        self.assertEqual(sleeper.tell("pressed"), "0")
+        self.ask("resume", sleeper.pid)
+        self.assert_awake(sleeper)
+
     def test_a_program_that_sleeps_may_fork_end_and_be_killed(self):
         for end in ("exit", "kill"):
             sleeper = Sleeper(self, "alloc", "mapped")

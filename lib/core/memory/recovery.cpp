@@ -24,7 +24,7 @@ struct Pressure {
 
 constexpr auto &pressure = observe::immortal<Pressure>;
 
-thread_local bool pressing = false;
+thread_local bool pressing = false, may_press = true;
 
 constexpr uint64_t most_rounding = 32 << 20; // of a request by a plugin: that of CUDA's pools
 
@@ -203,8 +203,16 @@ bool is_pressing() noexcept {
     return pressing;
 }
 
+WithoutPressing::WithoutPressing() noexcept {
+    may_press = false;
+}
+
+WithoutPressing::~WithoutPressing() {
+    may_press = true;
+}
+
 size_t press(emm_context &context, size_t bytes) noexcept {
-    if (pressing) {
+    if (pressing || !may_press) {
         return 0;
     }
     const emm_pressure_callback_info current = [] {

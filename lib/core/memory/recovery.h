@@ -65,4 +65,13 @@ emm_pressure_callback_info set_pressure_callback(const emm_pressure_callback_inf
 size_t press(emm_context &context, size_t bytes) noexcept;
 bool is_pressing() noexcept; // this thread is within one
 
+// While one lives, this thread does not ask the callback, which may wait for a thread that is held.
+class WithoutPressing {
+public:
+    WithoutPressing() noexcept;
+    ~WithoutPressing();
+    WithoutPressing(const WithoutPressing &) = delete;
+    WithoutPressing &operator=(const WithoutPressing &) = delete;
+};
+
 } // namespace emm::core
