@@ -18,6 +18,7 @@ namespace {
 
 constexpr int out_of_memory = 2, deinitialized = 4; // CUresult
 
+constinit std::atomic<bool> is_ending{false}; // the process: nothing is held any more
 constinit std::atomic<Place *> places{nullptr};
 pthread_key_t key;
 
@@ -60,8 +61,12 @@ Place *make_places() {
     return made;
 }
 
+// From closed, if it is.
 void change_state(State to) {
-    state.store(to, std::memory_order_release);
+    State from = State::closed;
+    if (!state.compare_exchange_strong(from, to)) {
+        return;
+    }
     syscall(SYS_futex, &state, FUTEX_WAKE_PRIVATE, INT32_MAX, nullptr, nullptr, 0);
 }
 
@@ -100,15 +105,20 @@ void fence() {
 }
 
 void open() {
-    if (state.load() != State::ended) {
-        change_state(State::open);
-    }
+    change_state(State::open);
 }
 
-// False: calls that had begun go on at `until`; nothing is held then.
+// False: calls that had begun go on at `until`, or the process ends; nothing is held then.
 bool close(int64_t timeout) {
     const int64_t until = now() + timeout;
-    state.store(State::closed, std::memory_order_seq_cst);
+    State from = State::open;
+    if (!state.compare_exchange_strong(from, State::closed)) {
+        return false;
+    }
+    if (is_ending.load()) { // set before the state was looked at, or after: one of both sees it
+        open();
+        return false;
+    }
     fence();
     for (Place *place = places.load(std::memory_order_acquire); place; place = place->next) {
         while (place != own_place && place->is_inside.load(std::memory_order_acquire)) {
@@ -123,9 +133,8 @@ bool close(int64_t timeout) {
 }
 
 void end() {
-    if (state.load() == State::closed) {
-        change_state(State::ended);
-    }
+    is_ending.store(true);
+    change_state(State::ended);
 }
 
 } // namespace

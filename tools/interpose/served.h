@@ -31,7 +31,7 @@ struct HoldCalls {
     bool (*begin_own)();            // the calling thread's own calls are not, until end_own; false:
     void (*end_own)();              //   no memory
     bool (*close)(int64_t timeout); // nanoseconds; within begin_own. False: a call goes on after
-                                    //   that time, and none is held
+                                    //   that time, or the process ends; none is held
     void (*open)();
     void (*end)(); // the process ends: calls that are held fail
 };

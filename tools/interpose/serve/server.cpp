@@ -55,6 +55,7 @@ bool start(const Entries *driver, Entries *ret_serving, const HoldCalls *hold, c
     }
     if (hold) {
         serve_physical(*ret_serving);
+        std::atexit(hold->end); // for a pause that is asked for later; none begins without its own
     }
     return true;
 }

@@ -228,6 +228,21 @@ TEST_CASE("a child that is forked while calls are held is not held") {
     CHECK(status == 0);
 }
 
+// A child, because it does not begin again.
+TEST_CASE("a pause that comes while the process ends is refused, and holds nothing") {
+    const Pauser pauser;
+    const pid_t child = fork();
+    if (child == 0) {
+        hold::calls.end();
+        const bool is_closed = hold::calls.close(long_enough);
+        hold::calls.end_own();
+        _exit(is_closed || hold::state.load() != hold::State::open ? 1 : call());
+    }
+    int status = -1;
+    REQUIRE(waitpid(child, &status, 0) == child);
+    CHECK(status == 0);
+}
+
 // The last one: the state does not change any more.
 TEST_CASE("calls that are held when the process ends fail") {
     const Pauser pauser;
