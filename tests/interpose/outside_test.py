@@ -312,6 +312,11 @@ class Outside(unittest.TestCase):
         self.assertIn("this plugin does not pause", self.refused("pause", sleeper.pid))
         self.assert_awake(sleeper)
 
+    def test_a_stopped_process_is_said_to_be(self):
+        sleeper = Sleeper(self, "alloc")
+        sleeper.process.send_signal(signal.SIGSTOP)
+        self.assertIn("the process is stopped", self.refused("pause", sleeper.pid))
+
     def test_a_resume_without_memory_may_be_tried_again(self):
         shared = ("--pausable", "--limit", "10MiB", "--shared", f"outside-{os.getpid()}")
         sleeper = Sleeper(self, "alloc", "mapped", options=shared)

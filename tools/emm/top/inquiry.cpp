@@ -268,7 +268,10 @@ Process Inquiry::ask(int64_t pid, Wish wish, const std::string &subject, const s
             continue;
         }
         begin(name, wish, rest);
-        wait_for_all({name}, monitor::plugin_timeout(wish) + patient);
+        const int64_t until = now() + monitor::plugin_timeout(wish) + patient;
+        do { // a pause may take long, but not while the process is stopped
+            wait_for_all({name}, std::min(until - now(), patient));
+        } while (!unsettled({name}).empty() && !is_stopped(pid) && now() < until);
         std::vector<Process> taken;
         take(name, taken);
         if (!taken.empty()) {
