@@ -129,10 +129,10 @@ size_t press(void *, size_t, void *) {
 }
 
 void set_callback() {
-    using Set = int(size_t (*)(void *, size_t, void *), void *);
+    using Set = int(size_t(*)(void *, size_t, void *), void *);
     void *const libemm = dlopen("libemm.so.1", RTLD_NOW | RTLD_NOLOAD);
-    const auto set = reinterpret_cast<Set *>(libemm ? dlsym(libemm, "emm_set_pressure_callback")
-                                                    : nullptr);
+    const auto set =
+        reinterpret_cast<Set *>(libemm ? dlsym(libemm, "emm_set_pressure_callback") : nullptr);
     require(set && set(&press, nullptr) == 0 ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN, "callback");
 }
 
@@ -150,7 +150,8 @@ void fail_to_export() {
         cu.cuMemExportToShareableHandle(&descriptor, mapped().second, CU_MEM_HANDLE_TYPE_WIN32,
                                         0) != CUDA_SUCCESS &&
         cu.cuMemGetHandleForAddressRange(&descriptor, mapped().address, piece_bytes,
-                                         CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, ~0ull) != CUDA_SUCCESS;
+                                         CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD,
+                                         ~0ull) != CUDA_SUCCESS;
     require(is_refused ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN, "refused exports");
 }
 

@@ -86,8 +86,8 @@ CUresult physical_export(void *ret_shareable, Handle handle, CUmemAllocationHand
                          unsigned long long flags) {
     const Turn turn;
     const Handle drivers = turn.is_programs() ? physical().drivers(handle) : handle;
-    const CUresult result = ask_driver<&physical_export>(
-        served_cuMemExportToShareableHandle, ret_shareable, drivers, type, flags);
+    const CUresult result = ask_driver<&physical_export>(served_cuMemExportToShareableHandle,
+                                                         ret_shareable, drivers, type, flags);
     if (turn.is_programs() && result == CUDA_SUCCESS) {
         physical().stays(handle, "exported by cuMemExportToShareableHandle");
     }

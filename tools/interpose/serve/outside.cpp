@@ -134,7 +134,8 @@ std::string Outside::hold_calls(int64_t until) {
     }
     is_held_ = hold_->close(timeout);
     if (!is_held_) {
-        return not_ended(timeout, "a call of the driver that has not returned, or the process's end");
+        return not_ended(timeout,
+                         "a call of the driver that has not returned, or the process's end");
     }
     const bool captured = server().streams.any_capture(); // by a call that had begun
     const std::string found = captured ? "" : wait_for_work(until);

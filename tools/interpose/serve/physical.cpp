@@ -245,8 +245,8 @@ std::string PhysicalMemory::hide(Piece &piece) {
 // On a stream of emm's own, which waits for none of the program's.
 CUresult PhysicalMemory::copy_shown(const Driver &driver, Piece &piece, bool to_host) {
     CUstream own = nullptr;
-    CUresult result = ask_driver<&cuStreamCreate>(served_cuStreamCreate, &own,
-                                                  unsigned(CU_STREAM_NON_BLOCKING));
+    CUresult result =
+        ask_driver<&cuStreamCreate>(served_cuStreamCreate, &own, unsigned(CU_STREAM_NON_BLOCKING));
     if (result != CUDA_SUCCESS) {
         return result;
     }

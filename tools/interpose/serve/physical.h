@@ -38,7 +38,8 @@ public:
 
     // Of a device: bytes that went or came, and what stays.
     using Tell = std::function<void(CUdevice, uint64_t bytes, const std::string &stays)>;
-    // "", or why nothing has changed, but for the content of `ret_lost` bytes (pause without keeps).
+    // "", or why nothing has changed, but for the content of `ret_lost` bytes (pause without
+    // keeps).
     std::string pause(bool keeps, const Tell &tell, uint64_t &ret_lost);
     std::string resume(const Tell &tell);
     bool sleeps() const;
