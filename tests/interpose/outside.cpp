@@ -37,10 +37,18 @@ std::atomic<long> rounds[most_workers], wrong{0};
 int workers = 0;
 std::atomic<bool> blocks{false};
 
+// Newer headers have a union of the id.
+CUmemLocation on_device(int device) {
+    CUmemLocation location = {};
+    location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    location.id = device;
+    return location;
+}
+
 CUmemAllocationProp properties() {
     CUmemAllocationProp made = {};
     made.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-    made.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+    made.location = on_device(0);
     made.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     return made;
 }
@@ -56,8 +64,7 @@ std::vector<CUmemAccessDesc> access_of_all() {
             REQUIRE(cu.cuDeviceCanAccessPeer(&reaches, device, 0));
         }
         if (reaches != 0) {
-            all.push_back(
-                {{CU_MEM_LOCATION_TYPE_DEVICE, {device}}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE});
+            all.push_back({on_device(device), CU_MEM_ACCESS_FLAGS_PROT_READWRITE});
         }
     }
     return all;
@@ -158,7 +165,7 @@ void fail_to_export() {
 CUdeviceptr of_own_pool(CUstream stream) {
     CUmemPoolProps wanted = {};
     wanted.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
-    wanted.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+    wanted.location = on_device(0);
     CUmemoryPool pool = nullptr;
     cuuint64_t most = ~cuuint64_t(0);
     CUdeviceptr address = 0;
