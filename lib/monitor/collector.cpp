@@ -158,8 +158,8 @@ Collected unasked(const char *why) {
     return found;
 }
 
-// As far as the plugin tells how much of the device the context may have. What is spilled lies
-// elsewhere.
+// Empty if live device memory fits, or the plugin tells no total. Spilled memory is the host's, and
+// does not count.
 std::string live_above(emm_context &context) {
     size_t free = 0, total = 0;
     auto stats = observe::sized<emm_stats>();

@@ -27,7 +27,8 @@ struct Outside {
     char problem[1000];
 };
 
-// What the interposer exports under that name. False: `problem` says why, and what has changed.
+// The interposer exports such a function as `outside_name`. If it fails, it answers false, and
+// `problem` says why and what has changed.
 using AskOutside = bool (*)(Outside *outside);
 inline constexpr const char outside_name[] = "emm_run_outside";
 

@@ -223,8 +223,8 @@ Names Manager::read_names(const char *const *option_texts) {
     return {text("lib"), text("alloc"), text("free"), text("empty"), text("init")};
 }
 
-// Without any, `emm info` asks what there is. The library has to find emm's driver, not another
-// one: where there is none, its functions are looked for when there is.
+// `emm info` gives no options and asks for the list alone. The library must find the driver that
+// emm uses. Without a driver its functions are looked up later, once there is one.
 emm_status Manager::check_options(const emm_host &host, const char *const *option_texts) {
     const Names names = read_names(option_texts);
     if (names.library || names.alloc || names.free) {

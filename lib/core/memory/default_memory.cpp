@@ -279,8 +279,8 @@ emm_status DefaultMemory::unpin(void *host, size_t size) {
     return release_or_keep(std::move(block), live_);
 }
 
-// What was freed goes back first: new memory beside it would share its pages, and what the driver
-// knows of them, such as the place that they were prefetched to.
+// Freed blocks go back to the driver first, and that waits for their work. Otherwise a new block
+// may share pages with them, and the driver tells where the old block was prefetched to.
 emm_status DefaultMemory::alloc_managed(size_t size, uint32_t flags, emm_deviceptr *ret_ptr) {
     retry_one();
     if (may_return(context_)) {

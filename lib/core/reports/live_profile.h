@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-// What is live, by who asked for it: `emm export --pid` makes a profile of it.
+// Live memory, summed by caller. `emm export --pid` makes a profile of it.
 namespace emm::core {
 
 struct LiveProfile {

@@ -53,7 +53,7 @@ Fill::Fill(Heap &heap, const FillPlan &plan, const Heap::Room *room, FreePool &p
     end_places(places);
 }
 
-// What is complete comes before what is pending, in the order of addresses.
+// Complete blocks come before pending ones; both keep the order of addresses.
 void Fill::keep_places() {
     const auto is_complete = [](const Block *block) { return block->state != State::vacated; };
     std::stable_partition(kept_.begin(), kept_.end(), is_complete);

@@ -1,5 +1,5 @@
-// What goes back to the driver: idle pieces and idle places in a trim, whole segments, and what the
-// driver has refused before.
+// Memory goes back to the driver: idle pieces and idle places in a trim, whole segments, and pieces
+// that the driver refused before.
 #include "pages.h"
 
 #include "policy/effort.h"
@@ -40,9 +40,8 @@ uint64_t Pages::release_idle(Lock &lock, uint64_t keep, bool complete_only) {
     return before - std::min(before, holdings_.reserved());
 }
 
-// Pieces are the device's, not the context's: they go back even if that is gone. What the driver
-// refuses is kept for another time: its addresses would soon be all there are where a tool such as
-// the thread sanitizer leaves a program few of them.
+// Pieces belong to the device, so they go back even if the context is gone. Refused segments are
+// kept and tried again: a program under the thread sanitizer has few addresses to lose.
 void Pages::give_back(List<Segment, &Segment::all> segments) {
     std::vector<Piece> pieces;
     {
