@@ -151,7 +151,10 @@ void api::mem_set_access(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *de
                                      [](const Region *each) { return each->device->of_host; });
     for (size_t i = 0; i < count; ++i) {
         if (desc[i].location.type == location_host || desc[i].location.type == location_host_numa) {
-            expect(on_host, CUDA_ERROR_NOT_SUPPORTED); // the host sees it all the same
+            expect(on_host, CUDA_ERROR_NOT_SUPPORTED);
+            for (Region *region : mappings) {
+                region->host_access = desc[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE;
+            }
             continue;
         }
         const Device *const device = device_at(desc[i].location.id);

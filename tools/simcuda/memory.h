@@ -46,6 +46,7 @@ struct Region {
     Pool *pool = nullptr;
     Physical *physical = nullptr;
     uint64_t access = 0;                 // other devices that may use mapped memory, one bit each
+    bool host_access = false;            // given to the host, for mapped memory of the host's
     std::vector<Access> uses;            // of a mapping, each line's latest
     std::map<Context *, unsigned> opens; // of imported memory, one context a device
     uint64_t exporter_id = 0;            // its id there

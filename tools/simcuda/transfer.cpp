@@ -99,6 +99,12 @@ template <typename Value> void fill(const std::vector<Span> &spans, Value value)
     }
 }
 
+// Driver 580 sets no memory across two mappings that the host was given access to.
+void refuse_across_host_mappings(CUdeviceptr address, uint64_t size) {
+    const Region *const region = sim().regions.around(address);
+    expect(!region || !region->host_access || address + size <= region->end());
+}
+
 template <typename Value>
 void set_on(CUstream handle, CUdeviceptr address, Value value, size_t count) {
     Stream &stream = find_stream(handle);
@@ -106,6 +112,7 @@ void set_on(CUstream handle, CUdeviceptr address, Value value, size_t count) {
         return;
     }
     expect(address % sizeof value == 0);
+    refuse_across_host_mappings(address, count * sizeof value);
     enqueue(stream, [=](Task &ret_task) {
         const auto spans = resolve("destination", address, count * sizeof value, false);
         add_uses(spans, true, ret_task);

@@ -270,6 +270,34 @@ TEST_CASE("host memory behind reserved addresses is used as device memory is, an
     CHECK(cu().cuMemAddressFree(range, 2 * size) == CUDA_SUCCESS);
 }
 
+TEST_CASE("a memset across two mappings of host memory is refused where the host has access") {
+    const Device device;
+    if (!maps_host_memory()) {
+        return;
+    }
+    const CUmemAllocationProp wanted = host_properties();
+    const size_t size = granularity();
+    const CUdeviceptr range = reserve(2 * size);
+    CUmemGenericAllocationHandle handles[2] = {};
+    for (int i = 0; i < 2; i++) {
+        REQUIRE(cu().cuMemCreate(&handles[i], size, &wanted, 0) == CUDA_SUCCESS);
+        map(range + i * size, size, handles[i]);
+    }
+    const CUmemAccessDesc of_device = {properties().location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    const CUmemAccessDesc of_host = {wanted.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    REQUIRE(cu().cuMemSetAccess(range, 2 * size, &of_device, 1) == CUDA_SUCCESS);
+    CHECK(cu().cuMemsetD8(range, 1, 2 * size) == CUDA_SUCCESS);
+    REQUIRE(cu().cuMemSetAccess(range, 2 * size, &of_host, 1) == CUDA_SUCCESS);
+    CHECK(cu().cuMemsetD8(range, 1, 2 * size) == CUDA_ERROR_INVALID_VALUE);
+    CHECK(cu().cuMemsetD8(range, 1, size) == CUDA_SUCCESS);
+    REQUIRE(cu().cuCtxSynchronize() == CUDA_SUCCESS);
+    CHECK(cu().cuMemUnmap(range, 2 * size) == CUDA_SUCCESS);
+    for (const CUmemGenericAllocationHandle handle : handles) {
+        CHECK(cu().cuMemRelease(handle) == CUDA_SUCCESS);
+    }
+    CHECK(cu().cuMemAddressFree(range, 2 * size) == CUDA_SUCCESS);
+}
+
 TEST_CASE("host memory is created for a node that the caller names") {
     const Device device;
     const size_t size = granularity();
