@@ -59,10 +59,6 @@ int PageDriver::nearest_node(const ServedContext &context) {
     return std::max(0, attribute_of(context, host_numa_id, 0));
 }
 
-CUmemAccessDesc PageDriver::access_of_host() const {
-    return {{host_numa, host_node_}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-}
-
 // What libraries that exchange memory ask for: descriptors (NCCL), and network cards that reach it
 // (NCCL, UCX). Host memory has neither.
 CUmemAllocationProp PageDriver::properties(bool spilled) const {

@@ -47,8 +47,6 @@ public:
     // for them in the vector.
     CUresult create(const std::vector<uint64_t> &sizes, std::vector<Piece> &ret_pieces,
                     Refused &refused, bool spilled = false) const;
-    // The access that host memory gets besides: programs may take it for what the CPU can read.
-    CUmemAccessDesc access_of_host() const;
     void release(const Piece &piece, Refused &refused) const noexcept;
     // Ends mappings, which are ordered by address. How many have ended: all, or those before the
     // one that the driver refused.

@@ -307,11 +307,7 @@ CUresult Pages::carry_out(Lock &lock, StreamPool &pool, const FillPlan &plan,
         order_.mark_dirty(pool, 0, 0);
     }
     const bool spills = room && room->range->segment->spilled();
-    std::vector<CUmemAccessDesc> access = access_.granted();
-    if (spills) {
-        access.push_back(driver_.access_of_host());
-    }
-    Fill work(heap_, plan, room, pool, access, has_places() && !spills);
+    Fill work(heap_, plan, room, pool, access_.granted(), has_places() && !spills);
     if (may_use_slack(plan.mapped, holdings_.most_with(0))) {
         moved_ns_ += plan.cost();
     }

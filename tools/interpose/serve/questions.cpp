@@ -101,14 +101,29 @@ Allocation asked_about(CUdeviceptr ptr, bool concerns_allocation) {
     return concerns_allocation || there.freed ? server().around(ptr) : there;
 }
 
-// The driver says so of memory of cuMemAlloc, emm of what it exports. However wide the driver's
-// answer is, its first byte is 0 or 1.
-void tell_shareable(void *ret_data, CUpointer_attribute attribute, CUdeviceptr ptr) {
-    const Allocation found = attribute == CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE
-                                 ? server().own_around(ptr)
-                                 : Allocation();
-    if (found.address != 0) {
+bool is_host_memory(const void *data) {
+    unsigned type = 0;
+    std::memcpy(&type, data, sizeof type);
+    return type == CU_MEMORYTYPE_HOST;
+}
+
+// Two answers that the driver gives of the memory behind an allocation. Only memory of cuMemAlloc
+// is shareable to it: emm knows what it exports. However wide that answer is, its first byte is 0
+// or 1. And what a pool has spilled is host memory to it, which the CPU cannot read.
+void correct_answer(void *ret_data, CUpointer_attribute attribute, CUdeviceptr ptr) {
+    const bool asks_sharing = attribute == CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE;
+    if (!asks_sharing &&
+        !(attribute == CU_POINTER_ATTRIBUTE_MEMORY_TYPE && is_host_memory(ret_data))) {
+        return;
+    }
+    const Allocation found = server().own_around(ptr);
+    if (found.address == 0) {
+        return;
+    }
+    if (asks_sharing) {
         tell(ret_data, uint8_t(server().sharing.can_export(found)));
+    } else {
+        tell(ret_data, unsigned(CU_MEMORYTYPE_DEVICE));
     }
 }
 
@@ -154,7 +169,7 @@ CUresult pointer_get_attributes(unsigned count, CUpointer_attribute *attributes,
         if (concerns && found.address != 0) {
             tell_attribute(found, attributes[i], ret_data[i]);
         }
-        tell_shareable(ret_data[i], attributes[i], ptr);
+        correct_answer(ret_data[i], attributes[i], ptr);
     }
     return result;
 }
@@ -163,7 +178,7 @@ CUresult pointer_get_attributes(unsigned count, CUpointer_attribute *attributes,
 
 void serve_questions(Entries &entries) {
     serve<served_cuMemGetAddressRange_v2, &mem_get_address_range>(entries);
-    serve<served_cuPointerGetAttribute, &pointer_get_attribute, &tell_shareable>(entries);
+    serve<served_cuPointerGetAttribute, &pointer_get_attribute, &correct_answer>(entries);
     entries.at[served_cuPointerGetAttributes] = entry_of<&pointer_get_attributes>();
     serve<served_cuMemRetainAllocationHandle, &mem_retain_allocation_handle, &handle_retained>(
         entries);
