@@ -136,13 +136,15 @@ def programs(folder):
                                  ("rmm-async", "rmm"), ("cuda.core-pool", "cuda"), ("cuda.core-virtual", "cuda"))),
         *(Program(f"{library} within a limit", command,
                   (Way("natively", "", variables),
-                   dataclasses.replace(*limited("pool", limit=limit), environment=variables)), needs, times=5)
-          for library, command, needs, limit, variables in (
-              ("jax", script("jax_training.py", "4096", "300"), "jax", "8GiB", ()),
-              ("torch-expandable", script("torch_training.py", "--steps", "30"), "torch", "24GiB",
+                   *(dataclasses.replace(way, environment=variables) for way in limited(*specs, limit=limit))),
+                  needs, times=5)
+          for library, command, needs, specs, limit, variables in (
+              ("jax", script("jax_training.py", "4096", "300"), "jax", ("pool",), "8GiB", ()),
+              ("torch-expandable", script("torch_training.py", "--steps", "30"), "torch", ("pool",), "24GiB",
                (("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"),)),
-              *((library, script("pools_computing.py", library), "cupy", "8GiB", ())
-                for library in ("rmm-async", "cuda.core-pool", "cuda.core-virtual")))),
+              *((library, script("pools_computing.py", library), "cupy", specs, "8GiB", ())
+                for library, specs in (("rmm-async", ("pool",)), ("cuda.core-virtual", ("pool",)),
+                                       ("cuda.core-pool", ("pool", "async", "passthrough")))))),  # the device's own pool
         Program("out of memory", script("out_of_memory.py", str(folder / "report.log")),
                 (Way("pool, tracked", "pool", (("EMM_LOG", f"error:{folder / 'report.log'}"),),
                      ("--track", "module")),), "cupy"),

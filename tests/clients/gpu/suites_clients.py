@@ -5,7 +5,7 @@
 
 EMM_TEST_SUITES names a folder with checkouts, of the releases that are installed: rmm, cupy, cuda-python. They are only
 read, and nothing of them is part of emm; a suite that is missing there is skipped by name. All ways of a suite run at the
-same time. A row for each way, then each test that passes natively and not with emm, with what it says. Ends with 1 if
+same time, but in turn where its tests ask how much memory is free. A row for each way, then each test that passes natively and not with emm, with what it says. Ends with 1 if
 there is one, if a run was cut off, or if emm served nothing. The build is EMM_BUILD (default: build-gpu).
 """
 import argparse
@@ -30,19 +30,22 @@ class Suite:
     needs: tuple  # Python packages
     tests: tuple  # files and folders below EMM_TEST_SUITES
     options: tuple = ()  # of pytest
+    in_turn: bool = False  # the ways would see each other's memory
 
 
 # Of CuPy's tests those of memory, streams, graphs and arrays, on one device; the others are about kernels.
 CUPY = "cupy/tests/cupy_tests"
+QUIET = ("-W", "ignore", "-k", "not TestDeviceSwitch")
 SUITES = [
     Suite("RMM", ("rmm", "numba"), ("rmm/python/rmm/rmm/tests",)),
+    Suite("CuPy's memory", ("cupy",), (f"{CUPY}/cuda_tests/test_memory.py",), QUIET, in_turn=True),
     Suite("CuPy", ("cupy",), (*(f"{CUPY}/cuda_tests/{name}" for name in (
-        "memory_hooks_tests", "test_device.py", "test_driver.py", "test_graph.py", "test_memory.py", "test_memory_hook.py",
+        "memory_hooks_tests", "test_device.py", "test_driver.py", "test_graph.py", "test_memory_hook.py",
         "test_pinned_memory.py", "test_runtime.py", "test_stream.py", "test_texture.py")),
         *(f"{CUPY}/core_tests/{name}" for name in (
             "test_dlpack.py", "test_multithreading.py", "test_ndarray.py", "test_ndarray_copy_and_view.py",
             "test_ndarray_cuda_array_interface.py", "test_ndarray_get.py", "test_ndarray_owndata.py", "test_raw.py"))),
-          ("-W", "ignore", "-k", "not TestDeviceSwitch")),
+          QUIET),
     Suite("cuda.core", ("cuda.core",), ("cuda-python/cuda_core/tests",)),
 ]
 
@@ -69,7 +72,7 @@ def run_suite(suite, sources, folder, timeout, options):
         log = folder / f"suite-{suite.name}-{''.join(c if c.isalnum() else '-' for c in way)}.jsonl"
         return pytest_suite.run(log, [str(word) for word in prefix],
                                 [*suite.options, *options, *(str(sources / name) for name in suite.tests)], {}, timeout)
-    with concurrent.futures.ThreadPoolExecutor(len(WAYS)) as ways:
+    with concurrent.futures.ThreadPoolExecutor(1 if suite.in_turn else len(WAYS)) as ways:
         return pytest_suite.compare(suite.name, dict(zip(WAYS, ways.map(run, WAYS))))
 
 
