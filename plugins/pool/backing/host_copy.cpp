@@ -55,7 +55,8 @@ bool HostCopy::add(uint64_t bytes, bool pinned) {
     return true;
 }
 
-CUresult HostCopy::save(const std::vector<Range> &ranges) {
+CUresult HostCopy::save(const std::vector<Range> &ranges,
+                        const std::function<bool(uint64_t)> &saved) {
     uint64_t bytes = 0;
     for (const Range &range : ranges) {
         bytes += range.bytes();
@@ -64,46 +65,59 @@ CUresult HostCopy::save(const std::vector<Range> &ranges) {
         return CUDA_ERROR_UNKNOWN;
     }
     grow(bytes);
+    const std::vector<uint64_t> ends = begin_to_save(ranges, part_bytes(bytes));
+    bool goes_on = !copies_.has_failed();
+    for (size_t i = 0; i < ends.size() && goes_on; i++) {
+        goes_on = copies_.await_mark(i) && saved(ends[i]);
+    }
+    const CUresult result = copies_.wait();
+    return result == CUDA_SUCCESS && !saved(UINT64_MAX) ? CUDA_ERROR_NOT_PERMITTED : result;
+}
+
+// Returns where the parts end that can be waited for.
+std::vector<uint64_t> HostCopy::begin_to_save(const std::vector<Range> &ranges,
+                                              uint64_t part_bytes) {
     saved_.clear();
     saved_.reserve(ranges.size() + chunks_.size());
+    std::vector<uint64_t> ends;
     size_t chunk = 0;
     uint64_t used = 0; // of that chunk
+    uint64_t in_part = 0;
     for (Range rest : ranges) {
         while (rest.bytes() > 0) {
             if (used == chunks_[chunk].bytes) {
                 chunk++;
                 used = 0;
             }
-            const uint64_t part = std::min(rest.bytes(), chunks_[chunk].bytes - used);
+            const uint64_t size =
+                std::min({rest.bytes(), chunks_[chunk].bytes - used, part_bytes - in_part});
             char *const host = chunks_[chunk].memory + used;
-            copies_.to_host(host, rest.begin, part);
-            saved_.push_back({{rest.begin, rest.begin + part}, host});
-            rest.begin += part;
-            used += part;
+            copies_.to_host(host, rest.begin, size);
+            saved_.push_back({{rest.begin, rest.begin + size}, host});
+            rest.begin += size;
+            used += size;
+            in_part += size;
+            if (in_part == part_bytes) {
+                in_part = 0;
+                ends.push_back(rest.begin);
+                if (!copies_.mark()) {
+                    ends.pop_back();
+                }
+            }
         }
     }
-    return copies_.wait();
+    return ends;
 }
 
-CUresult HostCopy::load(const std::vector<Range> &ranges) {
-    auto saved = saved_.begin();
-    for (Range rest : ranges) {
-        while (rest.bytes() > 0) {
-            while (saved != saved_.end() && saved->range.end <= rest.begin) {
-                ++saved;
-            }
-            if (saved == saved_.end()) {
-                break;
-            }
-            const uint64_t begin = std::max(rest.begin, saved->range.begin),
-                           end = std::min(rest.end, saved->range.end);
-            if (begin < end) {
-                copies_.to_device(begin, saved->host + (begin - saved->range.begin), end - begin);
-            }
-            rest.begin = std::min(rest.end, saved->range.end);
-        }
+void HostCopy::load(Range range) {
+    auto saved = std::partition_point(saved_.begin(), saved_.end(), [&](const Saved &each) {
+        return each.range.end <= range.begin;
+    });
+    for (; saved != saved_.end() && saved->range.begin < range.end; ++saved) {
+        const uint64_t begin = std::max(range.begin, saved->range.begin),
+                       end = std::min(range.end, saved->range.end);
+        copies_.to_device(begin, saved->host + (begin - saved->range.begin), end - begin);
     }
-    return copies_.wait();
 }
 
 // The driver gives a dead context's pinned memory back by itself. What it refuses it is asked for

@@ -8,6 +8,7 @@
 #include "policy/copies.h"
 
 #include <atomic>
+#include <functional>
 
 namespace emm::pool {
 
@@ -19,10 +20,14 @@ public:
     HostCopy(const HostCopy &) = delete;
     HostCopy &operator=(const HostCopy &) = delete;
 
-    // From the device, whose context is current. Throws std::bad_alloc.
-    CUresult save(const std::vector<Range> &ranges);
-    // Back, as far as they were saved: these have memory again.
-    CUresult load(const std::vector<Range> &ranges);
+    // From the device, whose context is current, in parts. After each of them, while the copies of
+    // the next are under way, `saved` is told below which address all is there: UINT64_MAX after
+    // the last. It answers whether to go on: CUDA_ERROR_NOT_PERMITTED if it does not at the last.
+    // Before the first answer nothing has changed. Throws std::bad_alloc, before `saved` is called.
+    CUresult save(const std::vector<Range> &ranges, const std::function<bool(uint64_t)> &saved);
+    // Begins to copy a range back, as far as it was saved: it has memory again.
+    void load(Range range);
+    CUresult wait() { return copies_.wait(); } // for what has begun
     // Waits for copies whose end was not seen. False: they may go on, and use both sides.
     bool settle() { return !copies_.go_on() || (copies_.wait(), !copies_.go_on()); }
 
@@ -43,6 +48,7 @@ private:
         char *host;
     };
     void grow(uint64_t bytes);
+    std::vector<uint64_t> begin_to_save(const std::vector<Range> &ranges, uint64_t part_bytes);
     bool add(uint64_t bytes, bool pinned);
     bool give_back(const Chunk &chunk) noexcept;
 

@@ -88,7 +88,7 @@ void PageDriver::free_addresses(CUdeviceptr base, uint64_t bytes) const {
 }
 
 // Behind the pieces that lie side by side in one segment from the first on.
-size_t PageDriver::end_of_run(const std::vector<Piece> &pieces, size_t first, const Heap &heap) {
+size_t PageDriver::end_of_run(std::span<const Piece> pieces, size_t first, const Heap &heap) {
     const Segment &segment = heap.segment_at(pieces[first].address);
     size_t end = first + 1;
     while (end < pieces.size() && pieces[end].address == pieces[end - 1].end() &&
@@ -130,11 +130,10 @@ void PageDriver::release(const Piece &piece, Refused &refused) const noexcept {
     }
 }
 
-// Whether the driver has that much: asked for as one piece, which goes back at once. Piece by piece
-// a request that fails would keep the memory from other programs until then.
-CUresult PageDriver::try_as_one(const std::vector<uint64_t> &sizes, Refused &refused) const {
+// Piece by piece a request that fails would keep the memory from other programs until then.
+CUresult PageDriver::try_as_one(uint64_t bytes, Refused &refused) const {
+    const Relaxed relaxed(driver_);
     const CUmemAllocationProp wanted = properties(false);
-    const uint64_t bytes = std::accumulate(sizes.begin(), sizes.end(), uint64_t(0));
     CUmemGenericAllocationHandle handle = 0;
     const CUresult result = driver_.cuMemCreate(&handle, bytes, &wanted, 0);
     if (result == CUDA_SUCCESS) {
@@ -150,7 +149,9 @@ CUresult PageDriver::create(const std::vector<uint64_t> &sizes, std::vector<Piec
     const size_t before = ret_pieces.size();
     const bool tries =
         !spilled && is_worth_a_trial(sizes.size()); // host memory is paid by the byte
-    const CUresult possible = tries ? try_as_one(sizes, refused) : CUDA_SUCCESS;
+    const CUresult possible =
+        tries ? try_as_one(std::accumulate(sizes.begin(), sizes.end(), uint64_t(0)), refused)
+              : CUDA_SUCCESS;
     if (possible != CUDA_SUCCESS) {
         return possible;
     }

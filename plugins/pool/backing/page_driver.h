@@ -6,6 +6,7 @@
 #include "heap/heap.h"
 
 #include <mutex>
+#include <span>
 #include <vector>
 
 namespace emm::pool {
@@ -65,14 +66,16 @@ public:
 
     // --- pause: page_driver_pause.cpp ---
     // What is behind these pieces goes back; which of them have gone. There is room in the vector.
-    void take_away(const std::vector<Piece> &pieces, const Heap &heap, std::vector<Piece> &ret_gone,
+    void take_away(std::span<const Piece> pieces, const Heap &heap, std::vector<Piece> &ret_gone,
                    Refused &refused) const;
-    // Maps them where they were: all, or as many as the driver maps.
-    CUresult put_behind(const std::vector<Piece> &pieces,
-                        const std::vector<CUmemAccessDesc> &access, const Heap &heap,
-                        size_t &ret_mapped) const;
+    // Whether the driver has that much, which goes back at once.
+    CUresult try_as_one(uint64_t bytes, Refused &refused) const;
+    // New memory, mapped where they were. After a failure withdraw() takes the pieces that have a
+    // handle, of which so many are mapped.
+    CUresult put_behind(std::span<Piece> pieces, const std::vector<CUmemAccessDesc> &access,
+                        const Heap &heap, size_t &ret_mapped) const;
     // The first `mapped` of them are mapped no more, unless copies still use them; all go back.
-    void withdraw(const std::vector<Piece> &pieces, size_t mapped, bool in_use, const Heap &heap,
+    void withdraw(std::span<const Piece> pieces, size_t mapped, bool in_use, const Heap &heap,
                   Refused &refused) const noexcept;
 
     CUresult await_device() const; // for all work of the context: cuMemUnmap waits for none
@@ -80,9 +83,8 @@ public:
 private:
     CUmemAllocationProp properties(bool spilled) const;
     uint64_t give_back(Segment &segment, uint64_t begin, uint64_t end, Refused &refused) const;
-    CUresult try_as_one(const std::vector<uint64_t> &sizes, Refused &refused) const;
     CUresult map_piece(uint64_t at, const Piece &piece) const;
-    static size_t end_of_run(const std::vector<Piece> &pieces, size_t first, const Heap &heap);
+    static size_t end_of_run(std::span<const Piece> pieces, size_t first, const Heap &heap);
 
     // Mappings that the driver refused to end. They go as a whole, before something else is mapped
     // where they lie, or with the addresses.

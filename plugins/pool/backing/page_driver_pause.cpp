@@ -6,7 +6,7 @@
 namespace emm::pool {
 
 // A run that the driver does not unmap stays as it is.
-void PageDriver::take_away(const std::vector<Piece> &pieces, const Heap &heap,
+void PageDriver::take_away(std::span<const Piece> pieces, const Heap &heap,
                            std::vector<Piece> &ret_gone, Refused &refused) const {
     const Relaxed relaxed(driver_);
     for (size_t i = 0, end = 0; i < pieces.size(); i = end) {
@@ -22,17 +22,26 @@ void PageDriver::take_away(const std::vector<Piece> &pieces, const Heap &heap,
     }
 }
 
-CUresult PageDriver::put_behind(const std::vector<Piece> &pieces,
-                                const std::vector<CUmemAccessDesc> &access, const Heap &heap,
-                                size_t &ret_mapped) const {
+CUresult PageDriver::put_behind(std::span<Piece> pieces, const std::vector<CUmemAccessDesc> &access,
+                                const Heap &heap, size_t &ret_mapped) const {
     const Relaxed relaxed(driver_);
+    const CUmemAllocationProp wanted = properties(false);
     CUresult result = CUDA_SUCCESS;
-    for (ret_mapped = 0; ret_mapped < pieces.size(); ret_mapped++) {
-        const Piece &piece = pieces[ret_mapped];
+    ret_mapped = 0;
+    for (Piece &piece : pieces) {
+        CUmemGenericAllocationHandle handle = 0;
+        result = driver_.cuMemCreate(&handle, piece.bytes, &wanted, 0);
+        if (result != CUDA_SUCCESS) {
+            return result;
+        }
+        piece.handle = handle;
+    }
+    for (const Piece &piece : pieces) {
         result = map_piece(piece.address, piece);
         if (result != CUDA_SUCCESS) {
             return result;
         }
+        ret_mapped++;
     }
     for (size_t i = 0, end = 0; i < pieces.size() && result == CUDA_SUCCESS; i = end) {
         end = end_of_run(pieces, i, heap);
@@ -44,11 +53,14 @@ CUresult PageDriver::put_behind(const std::vector<Piece> &pieces,
 }
 
 // What stays mapped is unmapped before something else is mapped there.
-void PageDriver::withdraw(const std::vector<Piece> &pieces, size_t mapped, bool in_use,
+void PageDriver::withdraw(std::span<const Piece> pieces, size_t mapped, bool in_use,
                           const Heap &heap, Refused &refused) const noexcept {
     const Relaxed relaxed(driver_);
     for (size_t i = 0; i < pieces.size(); i++) {
         const Piece &piece = pieces[i];
+        if (piece.handle == 0) {
+            return; // nor has one behind it
+        }
         if (i < mapped &&
             (in_use || (driver_.cuMemUnmap(piece.address, piece.bytes) != CUDA_SUCCESS &&
                         driver_.cuMemUnmap(piece.address, piece.bytes) != CUDA_SUCCESS))) {

@@ -85,9 +85,11 @@ private:
     // --- pages_pause.cpp
     template <class Choose> std::vector<Piece> pieces_where(Choose choose) const;
     std::vector<Range> content_of(const std::vector<Piece> &pieces) const;
+    void end_places(Lock &lock);
+    bool defers_returns();
     void drop_idle_paused();
-    CUresult put_behind(const std::vector<Piece> &pieces, const std::vector<Range> &content,
-                        HostCopy &copy, Refused &refused);
+    CUresult put_behind(std::vector<Piece> &pieces, std::vector<Range> &content, HostCopy &copy,
+                        size_t &mapped, Refused &refused);
 
     const PageDriver driver_{context_, options_.rdma, options_.spill > 0};
     PageAccess access_{context_, heap_};

@@ -1,7 +1,11 @@
 // A pool that is paused: its pieces keep their addresses and have no handle. Host memory stays.
 #include "pages.h"
 
+#include "policy/growth.h"
+
 #include <algorithm>
+#include <numeric>
+#include <span>
 
 namespace emm::pool {
 namespace {
@@ -38,6 +42,11 @@ std::vector<Range> joined(const std::vector<Piece> &pieces) {
     return runs;
 }
 
+uint64_t bytes_of(std::span<const Piece> pieces) {
+    return std::accumulate(pieces.begin(), pieces.end(), uint64_t(0),
+                           [](uint64_t bytes, const Piece &piece) { return bytes + piece.bytes; });
+}
+
 } // namespace
 
 template <class Choose> std::vector<Piece> Pages::pieces_where(Choose choose) const {
@@ -65,24 +74,8 @@ std::vector<Range> Pages::content_of(const std::vector<Piece> &pieces) const {
     return ranges_to_copy(used, joined(pieces));
 }
 
-CUresult Pages::pause(Lock &lock, const PauseRequest &request, HostCopy &copy) {
-    const auto leaves = [&](const Piece &piece) {
-        return piece.role == Role::owner && piece.handle != 0 && !piece.spilled &&
-               !overlaps(piece, request.exported);
-    };
-    const auto leaves_alone = [&](const Piece &piece) { // its former places have gone
-        return leaves(piece) && piece.other == 0;
-    };
-    if (request.keeps) {
-        const std::vector<Range> content = content_of(pieces_where(leaves));
-        const Unlocked unlocked(lock);
-        const CUresult result = copy.save(content);
-        if (result != CUDA_SUCCESS) {
-            return result;
-        }
-    }
-    release_idle(lock, 0, true);
-    access_.await(lock);
+// Further mappings of pieces.
+void Pages::end_places(Lock &lock) {
     FillPlan plan;
     for (const Piece &each : pieces_where([](const Piece &p) { return p.role != Role::owner; })) {
         plan.ended.push_back(each.address);
@@ -91,25 +84,53 @@ CUresult Pages::pause(Lock &lock, const PauseRequest &request, HostCopy &copy) {
         carry_out(lock, order_.common(), plan, nullptr);
         access_.await(lock);
     }
+}
+
+// A piece leaves once its content is saved. What has gone stays so if the copies of others fail.
+CUresult Pages::pause(Lock &lock, const PauseRequest &request, HostCopy &copy) {
+    release_idle(lock, 0, true);
+    access_.await(lock);
+    end_places(lock);
     const PageAccess::Use use(access_);
     const Moves::Move move(moves_);
-    const std::vector<Piece> leaving = pieces_where(leaves_alone);
+    const std::vector<Piece> leaving = pieces_where([&](const Piece &piece) {
+        return piece.role == Role::owner && piece.handle != 0 && piece.other == 0 &&
+               !piece.spilled && !overlaps(piece, request.exported);
+    });
+    const std::vector<Range> content = request.keeps ? content_of(leaving) : std::vector<Range>();
     std::vector<Piece> gone;
     gone.reserve(leaving.size());
-    if (moves_.returns_are_deferred()) { // a section may have begun during the copy
-        return CUDA_ERROR_NOT_PERMITTED;
-    }
+    size_t next = 0; // of those that are leaving
     Refused refused;
+    CUresult result = CUDA_SUCCESS;
+    const auto leave = [&](uint64_t saved_end) {
+        const size_t first = next;
+        if (first == 0 && defers_returns()) { // a section may have begun meanwhile
+            return false;
+        }
+        while (next < leaving.size() && leaving[next].end() <= saved_end) {
+            next++;
+        }
+        driver_.take_away(std::span(leaving).subspan(first, next - first), heap_, gone, refused);
+        return true;
+    };
     {
         const Unlocked unlocked(lock);
-        driver_.take_away(leaving, heap_, gone, refused);
+        result = copy.save(content, leave);
     }
+    context_.note_error(result);
     for (const Piece &piece : gone) {
         heap_.segment_at(piece.address).pieces.set_handle(piece.address, 0);
         holdings_.pause(piece.bytes);
     }
     keep_refused(refused);
-    return CUDA_SUCCESS;
+    return gone.empty() ? result : CUDA_SUCCESS;
+}
+
+// No lock is held.
+bool Pages::defers_returns() {
+    const Lock lock(context_.mutex);
+    return moves_.returns_are_deferred();
 }
 
 // What was freed meanwhile needs no memory.
@@ -135,14 +156,7 @@ CUresult Pages::resume(Lock &lock, HostCopy &copy, bool keeps_copy) {
     drop_idle_paused();
     std::vector<Piece> returning =
         pieces_where([](const Piece &piece) { return piece.handle == 0; });
-    const std::vector<Range> content = content_of(returning);
-    std::vector<uint64_t> sizes;
-    std::vector<Piece> made;
-    sizes.reserve(returning.size());
-    made.reserve(returning.size());
-    for (const Piece &piece : returning) {
-        sizes.push_back(piece.bytes);
-    }
+    std::vector<Range> content = content_of(returning);
     access_.await(lock);
     const PageAccess::Use use(access_);
     const Moves::Move move(moves_);
@@ -150,13 +164,14 @@ CUresult Pages::resume(Lock &lock, HostCopy &copy, bool keeps_copy) {
     CUresult result = CUDA_SUCCESS;
     {
         const Unlocked unlocked(lock);
-        result = driver_.create(sizes, made, refused);
-        for (size_t i = 0; i < made.size(); i++) {
-            returning[i].handle = made[i].handle;
-        }
-        result = result == CUDA_SUCCESS ? put_behind(returning, content, copy, refused) : result;
+        size_t mapped = 0;
+        result = copy.settle() ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
+        result =
+            result == CUDA_SUCCESS ? put_behind(returning, content, copy, mapped, refused) : result;
         if (result == CUDA_SUCCESS) {
             keeps_copy ? copy.forget() : copy.release();
+        } else {
+            driver_.withdraw(returning, mapped, !copy.settle(), heap_, refused);
         }
     }
     context_.note_error(result);
@@ -170,19 +185,43 @@ CUresult Pages::resume(Lock &lock, HostCopy &copy, bool keeps_copy) {
     return result;
 }
 
-// No lock is held.
-CUresult Pages::put_behind(const std::vector<Piece> &pieces, const std::vector<Range> &content,
-                           HostCopy &copy, Refused &refused) {
-    size_t mapped = 0;
-    CUresult result = copy.settle() ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
-    if (result == CUDA_SUCCESS) {
-        result = driver_.put_behind(pieces, access_.granted(), heap_, mapped);
+// Part by part: while the content of one is copied, the driver makes and maps the memory of the
+// next. Whether it has all of it is tried meanwhile, too. No lock is held.
+CUresult Pages::put_behind(std::vector<Piece> &pieces, std::vector<Range> &content, HostCopy &copy,
+                           size_t &mapped, Refused &refused) {
+    const uint64_t part = content.empty() ? UINT64_MAX : part_bytes(bytes_of(pieces));
+    auto range = content.begin();
+    CUresult result = CUDA_SUCCESS;
+    bool tried = false;
+    for (size_t first = 0, end = 0; first < pieces.size(); first = end) {
+        for (uint64_t bytes = 0; end < pieces.size() && bytes < part; end++) {
+            bytes += pieces[end].bytes;
+        }
+        const auto rest = std::span(pieces).subspan(first);
+        if (!tried && (first > 0 || end == pieces.size())) {
+            tried = true;
+            if (is_worth_a_trial(rest.size())) {
+                result = driver_.try_as_one(bytes_of(rest), refused);
+            }
+        }
+        size_t more = 0;
+        if (result == CUDA_SUCCESS) {
+            result = driver_.put_behind(rest.first(end - first), access_.granted(), heap_, more);
+            mapped += more;
+        }
+        if (result != CUDA_SUCCESS) {
+            return result;
+        }
+        const uint64_t part_end = pieces[end - 1].end();
+        for (; range != content.end() && range->begin < part_end; ++range) {
+            copy.load({range->begin, std::min(range->end, part_end)});
+            if (range->end > part_end) {
+                range->begin = part_end;
+                break;
+            }
+        }
     }
-    result = result == CUDA_SUCCESS ? copy.load(content) : result;
-    if (result != CUDA_SUCCESS) {
-        driver_.withdraw(pieces, mapped, !copy.settle(), heap_, refused);
-    }
-    return result;
+    return copy.wait();
 }
 
 } // namespace emm::pool

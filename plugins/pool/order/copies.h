@@ -4,6 +4,8 @@
 
 #include "cuda/served_context.h"
 
+#include <vector>
+
 namespace emm::pool {
 
 class Copies {
@@ -20,6 +22,11 @@ public:
     // After a failure nothing more is copied until the next wait.
     void to_host(void *host, CUdeviceptr device, uint64_t bytes);
     void to_device(CUdeviceptr device, const void *host, uint64_t bytes);
+    // Behind the copies so far, which can be waited for alone. False: there is no event for it.
+    bool mark();
+    size_t marks() const { return marks_.size(); }
+    bool await_mark(size_t number); // false: unknown
+    bool has_failed() const { return result_ != CUDA_SUCCESS; }
     // Until all of them are done: what failed first, or the wait. Where that fails they may go on,
     // and neither side's memory is given back before another wait succeeds.
     CUresult wait();
@@ -27,10 +34,12 @@ public:
 
 private:
     bool begin();
+    void drop_mark(); // the last one
 
     const ServedContext &context_;
     const Driver &driver_;
-    CUstream stream_ = nullptr; // while copies may be under way
+    CUstream stream_ = nullptr;  // while copies may be under way
+    std::vector<CUevent> marks_; // the same
     CUresult result_ = CUDA_SUCCESS;
 };
 

@@ -1,6 +1,7 @@
 // What of a paused pool is copied.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -20,6 +21,13 @@ constexpr uint64_t largest_gap = 512 << 10;
 // What is in `used` and lies within one of `places`, in as few ranges as are worth it. Both are
 // ordered by the address, and the ranges of each lie apart; those of places may touch.
 std::vector<Range> ranges_to_copy(const std::vector<Range> &used, const std::vector<Range> &places);
+
+// How much of so many bytes is copied as one part: while a part is under way, the driver gives back
+// or makes the memory of another. A part costs an event, and the driver's calls for the last one
+// run beside no copy.
+constexpr uint64_t part_bytes(uint64_t bytes) {
+    return std::clamp<uint64_t>(bytes / 16, 16 << 20, 128 << 20);
+}
 
 // What is in both; the same order.
 std::vector<Range> common_ranges(const std::vector<Range> &one, const std::vector<Range> &other);

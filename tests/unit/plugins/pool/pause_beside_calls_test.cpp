@@ -57,6 +57,58 @@ TEST_CASE("pause: none where a deferred section begins while it waits for the de
     }
 }
 
+TEST_CASE("pause: what is copied leaves and returns while the rest is copied") {
+    static uint64_t first_unmap_waits = 0, last_create_copies = 0;
+    Simulation sim("growth=vmm,max=512MiB");
+    const CUdeviceptr ptr = sim.alloc(100 * MiB, legacy);
+    write(sim, ptr, 100 * MiB, 5);
+    const uint64_t waits = cuda().call_count("cuStreamSynchronize");
+    before_giving_back = [] {
+        before_giving_back = nullptr;
+        first_unmap_waits = cuda().call_count("cuStreamSynchronize");
+    };
+    pause(sim);
+    CHECK(first_unmap_waits == waits);
+    CHECK(sim.held() == 0);
+    const uint64_t copies = cuda().call_count("cuMemcpyHtoDAsync");
+    before_mem_create = [] { last_create_copies = cuda().call_count("cuMemcpyHtoDAsync"); };
+    resume(sim);
+    before_mem_create = nullptr;
+    CHECK(last_create_copies > copies);
+    CHECK(is_as_written(sim, ptr, 100 * MiB, 5));
+}
+
+TEST_CASE("pause: a call that fails between two parts of a pause or a resume loses nothing") {
+    const char *const calls[] = {"cuEventCreate",     "cuEventRecord",       "cuEventSynchronize",
+                                 "cuMemcpyDtoHAsync", "cuStreamSynchronize", "cuMemUnmap",
+                                 "cuMemRelease",      "cuMemCreate",         "cuMemMap",
+                                 "cuMemSetAccess",    "cuMemcpyHtoDAsync"};
+    for (const char *const call : calls) {
+        for (const char *const when : {"@2", "@2+"}) {
+            CAPTURE(call, when);
+            Simulation sim("growth=vmm,max=512MiB");
+            const CUdeviceptr ptr = sim.alloc(40 * MiB, legacy);
+            write(sim, ptr, 40 * MiB, 1);
+            const uint64_t held = sim.held();
+            size_t released = 0;
+            cuda().fail((std::string(call) + when).c_str());
+            const emm_status paused = pool().pause(sim.manager, EMM_PAUSE_KEEP, &released);
+            cuda().fail("");
+            CHECK(sim.stats().paused_bytes <= held);
+            CHECK((paused == EMM_OK || sim.stats().paused_bytes == 0));
+            CHECK((paused == EMM_OK || is_as_written(sim, ptr, 40 * MiB, 1)));
+            paused == EMM_OK ? void() : void(pause(sim));
+            cuda().fail((std::string(call) + when).c_str());
+            const emm_status resumed = pool().resume(sim.manager, EMM_RESUME_KEEP_COPY);
+            cuda().fail("");
+            CHECK((resumed == EMM_OK || sim.stats().paused_bytes > 0));
+            resumed == EMM_OK ? void() : resume(sim);
+            CHECK(is_as_written(sim, ptr, 40 * MiB, 1));
+            CHECK(sim.free(sim.alloc(12 * MiB, legacy), legacy) == EMM_OK);
+        }
+    }
+}
+
 TEST_CASE("pause: what it may pin is what host_max leaves when it copies") {
     static Simulation *pausing = nullptr;
     Simulation sim("growth=vmm,host_max=8MiB");
