@@ -45,10 +45,10 @@ CUmemLocation on_device(int device) {
     return location;
 }
 
-CUmemAllocationProp properties() {
+CUmemAllocationProp properties(int device = 0) {
     CUmemAllocationProp made = {};
     made.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-    made.location = on_device(0);
+    made.location = on_device(device);
     made.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     return made;
 }
@@ -93,6 +93,23 @@ struct Mapped {
 const Mapped &mapped() {
     static const Mapped made;
     return made;
+}
+
+// Memory of the second device, where the program has no context. The first one uses it, if it is
+// to.
+CUdeviceptr of_other_device(bool mapped) {
+    const CUmemAllocationProp wanted = properties(1);
+    const CUmemAccessDesc access = {on_device(0), CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CUmemGenericAllocationHandle handle = 0;
+    CUdeviceptr address = 0;
+    REQUIRE(cu.cuMemCreate(&handle, block_bytes, &wanted, 0));
+    if (mapped) {
+        REQUIRE(cu.cuMemAddressReserve(&address, block_bytes, 0, 0, 0));
+        REQUIRE(cu.cuMemMap(address, block_bytes, 0, handle, 0));
+        REQUIRE(cu.cuMemSetAccess(address, block_bytes, &access, 1));
+        REQUIRE(cu.cuMemRelease(handle));
+    }
+    return address;
 }
 
 // It is exported: its descriptor may stay open.
@@ -184,6 +201,9 @@ struct Worker {
         CUdeviceptr address = 0;
         if (kind == "mapped") {
             return mapped().address;
+        }
+        if (kind == "peer") {
+            return of_other_device(true);
         }
         if (kind == "pool") {
             return of_own_pool(stream);
@@ -279,6 +299,8 @@ struct Obey {
             entry_of<int(const char *)>("simcuda_fail")(word.c_str() + 6);
         } else if (word == "export") {
             export_second();
+        } else if (word == "unreached") {
+            of_other_device(false);
         } else if (word == "ipc") {
             CUdeviceptr address = 0;
             CUipcMemHandle handle;

@@ -27,9 +27,9 @@ def emm(*words):
 class Sleeper:
     """The program on emm."""
 
-    def __init__(self, test, *kinds, options=("--pausable",), plugin="pool", progress="eager"):
+    def __init__(self, test, *kinds, options=("--pausable",), plugin="pool", progress="eager", sim=SIM):
         self.process = subprocess.Popen([EMM, "run", *options, "--plugin", plugin, "--", PROGRAM, *kinds], text=True,
-                                        env={**os.environ, "EMM_SIM": SIM + ",progress=" + progress}, stdin=subprocess.PIPE,
+                                        env={**os.environ, "EMM_SIM": sim + ",progress=" + progress}, stdin=subprocess.PIPE,
                                         stdout=subprocess.PIPE, bufsize=1)
         self.pid = self.process.pid
         test.addCleanup(self.end)
@@ -123,6 +123,24 @@ class Outside(unittest.TestCase):
         self.assert_sleeps(sleeper)
         self.assertEqual(self.ask("pause", sleeper.pid)["bytes"], 0)
         self.assertEqual(self.ask("resume", sleeper.pid)["bytes"], 4 * MIB)
+        self.assert_awake(sleeper)
+
+    @unittest.skipUnless(IS_SIMULATED, "it takes a second device")
+    def test_memory_of_a_device_without_a_context_sleeps_with_what_was_in_it(self):
+        sleeper = Sleeper(self, "peer")
+        paused = self.ask("pause", sleeper.pid)["pools"][-1]
+        self.assertEqual((paused["device"], paused["bytes"]), (1, 4 * MIB))
+        self.assert_sleeps(sleeper)
+        self.assertEqual(self.ask("resume", sleeper.pid)["bytes"], 4 * MIB)
+        self.assert_awake(sleeper)
+
+    @unittest.skipUnless(IS_SIMULATED, "it takes a second device")
+    def test_memory_that_no_context_reaches_sleeps(self):
+        sleeper = Sleeper(self, "mapped", sim=SIM + ",peer=0")
+        sleeper.tell("unreached")
+        paused = [pool for pool in self.ask("pause", sleeper.pid)["pools"] if pool["pool"] == "cuMemCreate"]
+        self.assertEqual([(pool["device"], pool["bytes"]) for pool in paused], [(0, 4 * MIB), (1, 4 * MIB)])
+        self.ask("resume", sleeper.pid)
         self.assert_awake(sleeper)
 
     @unittest.skipUnless(IS_SIMULATED, "a real driver does not fail by wish")

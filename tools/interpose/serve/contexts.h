@@ -21,6 +21,7 @@ struct Driver : cuda::Entries {
     EMM_CUDA_REQUIRED(cuCtxPushCurrent);
     EMM_CUDA_REQUIRED(cuCtxPopCurrent);
     EMM_CUDA_REQUIRED(cuCtxSynchronize);
+    EMM_CUDA_REQUIRED(cuDeviceCanAccessPeer);
     EMM_CUDA_REQUIRED(cuDeviceGet);
     EMM_CUDA_REQUIRED(cuDeviceGetCount);
     EMM_CUDA_REQUIRED(cuDeviceGetDefaultMemPool);

@@ -46,6 +46,7 @@ public:
     bool any() const; // whether the program has memory of cuMemCreate
 
 private:
+    class CopyContexts;
     class HostCopy;
     struct Piece;
     using PiecePtr = std::shared_ptr<Piece>;
@@ -57,17 +58,19 @@ private:
     };
     using Mappings = std::map<CUdeviceptr, Mapping>;
 
+    // --- physical.cpp
     PiecePtr find(CUmemGenericAllocationHandle handle) const;
     void end_if_unused(const PiecePtr &piece);
+
+    // --- physical_pause.cpp
     std::vector<PiecePtr> all() const;
-    CUcontext context_on(CUdevice device) const;
     static CUresult copy_shown(const Driver &driver, Piece &piece, bool to_host);
-    std::string copy(Piece &piece, bool to_host);
-    std::string show(Piece &piece);
+    std::string copy(Piece &piece, bool to_host, CopyContexts &contexts);
+    std::string show(Piece &piece, CUdevice to);
     std::string hide(Piece &piece);
     std::string put_to_sleep(const PiecePtr &piece);
     std::string create(Piece &piece);
-    std::string wake(const PiecePtr &piece);
+    std::string wake(const PiecePtr &piece, CopyContexts &contexts);
     bool find_access(Mapping &mapping, CUdeviceptr address) const;
 
     Contexts &contexts_;
