@@ -94,8 +94,8 @@ class Interposed(Client):
         if TOOL:
             return run(case, DRIVER, progress, by=(TOOL, "run", "--audit", "--plugin", PLUGIN, "--"),
                        EMM_DRIVER=os.path.join(DRIVER, "libcuda.so.1"), **variables)
-        return run(case, INTERPOSER, progress, LD_PRELOAD=library, EMM_PLUGIN=PLUGIN,
-                   EMM_DRIVER=os.path.join(DRIVER, "libcuda.so.1"), **variables)
+        return run(case, INTERPOSER, progress, LD_PRELOAD=library, EMM_DRIVER=os.path.join(DRIVER, "libcuda.so.1"),
+                   **{"EMM_PLUGIN": PLUGIN, **variables})
 
     def test_each_case_finds_what_it_finds_without_emm(self):
         for case in cases() if one_process_a_case() else [WRONG]:
@@ -160,6 +160,14 @@ class Interposed(Client):
             f"mipmapped_array live=0 bytes=0 peak_bytes={64**3 + 32**3 + 16**3} made=1",
             f"graph_node live=0 bytes=0 peak_bytes={4 * mib} made=1"])  # whole pages
         self.assertNotIn("the driver's own memory", self.interposed("alloc", EMM_LOG="info").stderr)
+
+    @unittest.skipUnless(HOW == "dlsym", "it is as with the other ways")
+    def test_a_layer_that_guards_is_told_of_what_is_freed_twice(self):
+        done = self.interposed(WRONG, EMM_PLUGIN="guard+" + PLUGIN)
+        said = [line for line in done.stderr.splitlines() if "guard: a wrong free of 0x" in line]
+        self.assertGreaterEqual(len(said), 2, done.stderr)  # of cuMemFree and of cuMemFreeAsync
+        for line in said:
+            self.assertRegex(line, r", by client.*; it was allocated by client.* and freed by client")
 
     def test_the_memory_is_of_the_plugin(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -6,9 +6,11 @@
 namespace emm::run {
 namespace {
 
-// What could not be freed is the program's still.
+// What could not be freed is the program's still, unless another thread has freed it too.
 [[gnu::noinline]] CUresult refuse(Allocation allocation, emm_status status) {
-    server().allocations.put_back(allocation);
+    if (status != EMM_E_NOT_OWNED) {
+        server().allocations.put_back(allocation);
+    }
     return result_of(status);
 }
 [[gnu::always_inline]] inline CUresult conclude(const Allocation &allocation, emm_status status) {
@@ -20,9 +22,22 @@ namespace {
 bool is_none(const Allocation &found) {
     return found.address == 0 || !found.is_programs();
 }
+
+// A second free, which each plugin refuses, and a layer such as guard tells of.
+[[gnu::noinline]] void have_plugins_refuse(uint64_t address) {
+    const auto refuse_free = [](emm_context *context, void *freed) {
+        emm_memfree(context, *static_cast<uint64_t *>(freed), 0, EMM_STREAM_UNORDERED);
+        return 0;
+    };
+    emm_foreach_context(refuse_free, &address);
+}
+
 Answer free_none(const Allocation &found, uint64_t address) {
-    const bool is_refused =
-        found.address != 0 || found.freed || server().sharing.around(address).address != 0;
+    if (found.address == 0 && found.freed) {
+        have_plugins_refuse(address);
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    const bool is_refused = found.address != 0 || server().sharing.around(address).address != 0;
     return is_refused ? Answer(CUDA_ERROR_INVALID_VALUE) : Answer();
 }
 
