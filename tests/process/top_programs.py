@@ -51,9 +51,9 @@ def until(condition):
 class Holder:
     """A program that uses emm."""
 
-    def __init__(self, test, *steps, plugin="pool", called="holder", **options):
+    def __init__(self, test, *steps, plugin="pool", called="holder", run_by=(), **options):
         self.process = subprocess.Popen(
-            [called, *steps, "ready", "wait"], executable=HOLDER, env=environment(EMM_PLUGIN=plugin, **options),
+            [*(run_by or [called]), *steps, "ready", "wait"], executable=run_by[0] if run_by else HOLDER, env=environment(EMM_PLUGIN=plugin, **options),
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         test.addCleanup(self.end)
         self.said = {}

@@ -13,11 +13,12 @@ import unittest
 
 import emm_program
 import exchange_samples
-from top_programs import (MIB, OTHER_USER, TIMEOUT, Holder, Liar, environment, framed, names_of,
+from top_programs import (HOLDER, MIB, OTHER_USER, TIMEOUT, Holder, Liar, environment, framed, names_of,
                           request, shown, stats_of, top, until)
 
 
 SANITIZERS = os.environ["EMM_TEST_SANITIZERS"]
+WITH_INTERPOSER = unittest.skipIf(os.environ["EMM_TEST_RECORDS"] == "0", "no interposer that this Python can load")
 
 
 class Figures(unittest.TestCase):
@@ -93,6 +94,14 @@ class PausesFromOutside(unittest.TestCase):
             self.assertIn("its calls cannot be held: expected a program that was started by emm run --pausable, found one that was "
                           "started without emm run", done.stderr)
         self.assertEqual(stats_of(shown()[holder.pid])["live_count"], 3)
+
+    @WITH_INTERPOSER
+    def test_a_program_that_could_be_held_and_has_called_no_cuda_is_said_to_be_such(self):
+        holder = Holder(self, "alloc=3", run_by=(emm_program.EMM, "run", "--pausable", "--", HOLDER))
+        for command in ("pause", "resume"):
+            done = emm_program.run(command, holder.pid)
+            self.assertEqual((done.returncode, done.stdout), (1, ""))
+            self.assertIn("expected a program that has called cuInit, found one that has not yet", done.stderr)
 
     def test_what_is_no_process_or_too_long_a_name_is_told(self):
         self.assertIn("that uses emm", emm_program.run("pause", 1).stderr)
@@ -189,7 +198,7 @@ sys.stdin.read()
 
 
 # Python has no sanitizer's runtime, which the interposer would need then.
-@unittest.skipIf(os.environ["EMM_TEST_RECORDS"] == "0", "no interposer that this Python can load")
+@WITH_INTERPOSER
 class Interposed(unittest.TestCase):
     @unittest.skipUnless((3, 9) <= sys.version_info < (3, 14), "where this Python has its frames is not known")
     def test_the_oldest_allocations_are_told_with_the_line_of_python_that_asked(self):

@@ -413,9 +413,10 @@ extern "C" __attribute__((visibility("default"))) bool emm_run_outside(monitor::
     if (is_pausable && ask) {
         return ask(outside);
     }
-    snprintf(outside->problem, sizeof outside->problem,
-             "its calls cannot be held: expected a program that was started by emm run --pausable, "
-             "found one that was started without --pausable");
+    snprintf(outside->problem, sizeof outside->problem, "its calls cannot be held: %s",
+             is_pausable ? "expected a program that has called cuInit, found one that has not yet"
+                         : "expected a program that was started by emm run --pausable, found one "
+                           "that was started without --pausable");
     return false;
 }
 
