@@ -287,6 +287,9 @@ class Outside(unittest.TestCase):
         self.assertIn("found 'weights': it has cuMemPoolCreate-1", self.refused("pause", sleeper.pid, "weights"))
         self.assert_awake(sleeper)
         paused = self.ask("pause", sleeper.pid, "cuMemPoolCreate-1")
+        shown = [line for line in emm("top").stdout.splitlines() if line.split()[:1] == [str(sleeper.pid)]]
+        self.assertEqual([re.search(r" [01]( .+?)?  ", line)[0].strip() for line in shown],
+                         ["0 held", "0 cuMemPoolCreate-1 paused, held"])
         self.assertEqual([pool["pool"] for pool in paused["pools"]], ["cuMemPoolCreate-1"])
         self.assert_sleeps(sleeper)
         self.assertGreaterEqual(sleeper.reserved(), 4 * MIB)  # the other pool's

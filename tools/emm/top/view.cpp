@@ -125,8 +125,11 @@ std::string device_text(const Row &row) {
         return "-";
     }
     const std::string &pool = row.context->pool;
+    const bool is_held = row.process->is_held;
     return fmt::format("{}{}{}{}", row.context->device, pool.empty() ? "" : " ", pool,
-                       row.process->is_held || is_paused(row) ? " paused" : "");
+                       is_paused(row) ? is_held ? " paused, held" : " paused"
+                       : is_held      ? " held"
+                                      : "");
 }
 
 std::string pid_text(const Row &row) {
