@@ -123,6 +123,11 @@ inline emm_stats stats(emm_context *context) {
     return detail::told_by<emm_stats>(emm_get_stats, context);
 }
 
+// As emm_context_reset_peaks.
+inline void reset_peaks(emm_context *context) {
+    check(emm_context_reset_peaks(context));
+}
+
 // What this process holds of a device (an ordinal), and the device's bound.
 inline emm_device_account device_account(int32_t device) {
     return detail::told_by<emm_device_account>(emm_get_device_account, device);

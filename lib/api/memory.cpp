@@ -71,6 +71,11 @@ emm_status emm_get_stats(emm_context *context, emm_stats *ret_stats) {
     return core::get_stats(*context, ret_stats);
 }
 
+emm_status emm_context_reset_peaks(emm_context *context) {
+    EMM_ENTER(context);
+    return core::reset_peaks(*context);
+}
+
 emm_status emm_trim(emm_context *context, size_t keep_bytes, size_t *ret_released) {
     EMM_ENTER(context);
     return core::trim(*context, keep_bytes, ret_released);

@@ -388,11 +388,27 @@ Tally Account::managers_total(bool of_host) const {
 uint64_t Account::managers_pools(PoolFigure which) {
     uint64_t sum = 0;
     const std::lock_guard growth(growth_mutex_);
+    const bool is_peak = which == PoolFigure::peak_reserved;
     for (const auto &[handle, pool] : pools()) {
-        sum += pool.charge.holder == Holder::managers ? ask(handle, which).value_or(0) : 0;
+        if (pool.charge.holder == Holder::managers) {
+            sum += is_peak ? pool_peak(handle, pool) : ask(handle, which).value_or(0);
+        }
     }
     const std::lock_guard lock(mutex_);
-    return which == PoolFigure::peak_reserved ? std::max(sum, ended_pools_peak_) : sum;
+    return is_peak ? std::max(sum, ended_pools_peak_) : sum;
+}
+
+uint64_t Account::pool_peak(uint64_t handle, const Pool &pool) const {
+    return std::max(pool.peak, ask(handle, PoolFigure::peak_reserved).value_or(0));
+}
+
+void Account::keep_pool_peak(uint64_t pool) {
+    const std::lock_guard growth(growth_mutex_);
+    const uint64_t peak = ask(pool, PoolFigure::peak_reserved).value_or(0);
+    const std::lock_guard lock(mutex_);
+    if (const auto found = pools_.find(pool); found != pools_.end()) {
+        found->second.peak = std::max(found->second.peak, peak);
+    }
 }
 
 void Account::pool_ends(uint64_t pool) {
@@ -402,6 +418,7 @@ void Account::pool_ends(uint64_t pool) {
     const std::lock_guard lock(mutex_);
     ended_pools_peak_ = std::max(ended_pools_peak_, peak);
     if (const auto found = pools_.find(pool); found != pools_.end()) {
+        ended_pools_peak_ = std::max(ended_pools_peak_, found->second.peak);
         found->second.has_ended = true;
     }
 }

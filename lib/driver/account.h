@@ -149,6 +149,8 @@ public:
     // Before the driver is asked: its highest figure is remembered. If the driver refuses, the
     // pool counts as it is now: no manager takes from it any more.
     void pool_ends(uint64_t pool);
+    // The same where its manager has that figure begin anew: this account's goes on.
+    void keep_pool_peak(uint64_t pool);
 
 private:
     struct Item {
@@ -165,6 +167,7 @@ private:
     struct Pool {
         Charge charge;
         uint64_t reserved = 0;  // as last told
+        uint64_t peak = 0;      // before the driver's began anew
         bool has_ended = false; // the driver has refused that: what it holds stays
     };
     using Pools = std::map<uint64_t, Pool>; // by handle
@@ -178,6 +181,7 @@ private:
     bool keep_charge(uint64_t id, uint64_t pool) noexcept;
     uint64_t pool_of(uint64_t id) const noexcept;
     std::optional<uint64_t> ask(uint64_t pool, PoolFigure which) const;
+    uint64_t pool_peak(uint64_t handle, const Pool &pool) const; // growth_mutex_ is held
     uint64_t used_now(int32_t device); // the mutex is held, also by the next two
     bool has_room(int32_t device, const Device &its, uint64_t bytes);
     void settle_share(int32_t device, const Device &its, bool keeps_reserve = true);

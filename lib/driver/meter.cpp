@@ -216,6 +216,15 @@ template <> struct Effect<&cuMemPoolDestroy> : GivesBack<Charges::By::pool> {
     }
 };
 
+template <> struct Effect<&cuMemPoolSetAttribute> : Nothing {
+    static Step before(CUmemoryPool pool, CUmemPool_attribute attribute, const void *) {
+        if (attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH) {
+            account().keep_pool_peak(key_of(pool));
+        }
+        return {};
+    }
+};
+
 template <> struct Effect<&cuMemAlloc> : Takes {
     static Step before(CUdeviceptr *, size_t size) {
         return take_here(Kind::block, device_granules(size));
@@ -392,6 +401,7 @@ const Row rows[] = {
     EMM_METERED(cuMemFreeAsync),
     EMM_METERED(cuMemPoolCreate),
     EMM_METERED(cuMemPoolDestroy),
+    EMM_METERED(cuMemPoolSetAttribute),
     EMM_METERED(cuMemPoolTrimTo),
     // physical memory
     EMM_METERED(cuMemCreate),

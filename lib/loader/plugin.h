@@ -20,7 +20,8 @@ namespace emm::loader {
                 apply(get_ipc_handle) apply(release_ipc_handle) apply(reset) apply(defer_cleanup)  \
                     apply(trim) apply(query) apply(record_use) apply(stream_notice)                \
                         apply(set_access) apply(get_stats) apply(get_device_total)                 \
-                            apply(check_options) apply(pause) apply(resume) apply(set_option)
+                            apply(check_options) apply(pause) apply(resume) apply(set_option)      \
+                                apply(reset_peaks)
 
 // The functions of emm_plugin by their position after the data; Slot::memalloc is memalloc's.
 enum class Slot : unsigned {

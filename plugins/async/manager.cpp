@@ -101,6 +101,13 @@ emm_status Manager::get_stats(emm_stats *ret_stats) {
     return EMM_OK;
 }
 
+emm_status Manager::reset_peaks() {
+    const RelaxedCapture relaxed(driver_);
+    source_.reset_peak();
+    allocations_.reset_peaks();
+    return EMM_OK;
+}
+
 } // namespace emm::async
 
 EMM_PLUGIN_ENTRY(const emm_host *) {

@@ -22,6 +22,7 @@ public:
     emm_status defer_cleanup(uint32_t enter);
     emm_status set_access(int32_t peer_device, uint32_t flags);
     emm_status get_stats(emm_stats *ret_stats);
+    emm_status reset_peaks();
     static emm_status get_device_total(const emm_host &host, int32_t device, size_t device_bytes,
                                        const char *const *option_texts, size_t *ret_total);
     static emm_status check_options(const emm_host &host, const char *const *option_texts);

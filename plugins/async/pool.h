@@ -46,6 +46,7 @@ public:
     uint64_t number() const { return reinterpret_cast<uintptr_t>(pool_); } // the driver's handle
     uint64_t reserved() const { return get(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT); }
     uint64_t peak_reserved() const { return get(CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH); }
+    void reset_peak() const { common::reset_pool_peak(driver_, pool_); }
     uint64_t used() const { return get(CU_MEMPOOL_ATTR_USED_MEM_CURRENT); }
 
 private:

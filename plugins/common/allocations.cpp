@@ -122,6 +122,12 @@ void LiveAllocations::fill(emm_stats &stats) const noexcept {
     stats.reserved_bytes = stats_.live_bytes + stats_.pending_bytes;
 }
 
+void LiveAllocations::reset_peaks(uint64_t cached) noexcept {
+    std::lock_guard lock(mutex_);
+    stats_.peak_live_bytes = stats_.live_bytes;
+    stats_.peak_reserved_bytes = stats_.live_bytes + stats_.pending_bytes + cached;
+}
+
 uint64_t LiveAllocations::live_bytes() const noexcept {
     std::lock_guard lock(mutex_);
     return stats_.live_bytes;

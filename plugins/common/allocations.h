@@ -41,6 +41,8 @@ public:
     // The same as `query` tells it; throws if there is none.
     emm_block_info at(emm_deviceptr ptr, const char *plugin, int32_t device) const;
     void fill(emm_stats &stats) const noexcept;
+    // For reset_peaks. `cached`: what the manager has reserved beside this.
+    void reset_peaks(uint64_t cached = 0) noexcept;
     uint64_t live_bytes() const noexcept;
 
 private:

@@ -11,6 +11,13 @@ uint64_t pool_figure(const Driver &driver, CUmemoryPool pool, CUmemPool_attribut
     return value;
 }
 
+// Its peak of reserved bytes begins anew: what it has reserved now.
+template <class Driver> void reset_pool_peak(const Driver &driver, CUmemoryPool pool) {
+    cuuint64_t none = 0; // the driver takes no other value
+    driver.check(driver.cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, &none),
+                 "cuMemPoolSetAttribute");
+}
+
 // Has one of the driver's pools return what is cached beyond `keep_bytes`, and says how much went.
 template <class Driver>
 uint64_t trim_pool(const Driver &driver, CUmemoryPool pool, uint64_t keep_bytes) {

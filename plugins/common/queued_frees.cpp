@@ -183,4 +183,9 @@ emm_status QueuedFrees::get_stats(emm_stats *ret_stats) {
     return EMM_OK;
 }
 
+emm_status QueuedFrees::reset_peaks() {
+    state_->allocations.reset_peaks();
+    return EMM_OK;
+}
+
 } // namespace emm::common

@@ -31,6 +31,7 @@ public:
     emm_status query(emm_deviceptr ptr, emm_block_info *ret_info);
     emm_status record_use(emm_deviceptr ptr, size_t size, emm_stream stream);
     emm_status get_stats(emm_stats *ret_stats);
+    emm_status reset_peaks();
 
 protected:
     QueuedFrees(const char *name, const emm_host &host, const emm_context_info &info,

@@ -196,6 +196,7 @@ public:
     emm_status get_ipc_handle(emm_deviceptr ptr, size_t size, emm_ipc_handle *ret_handle);
     emm_status release_ipc_handle(const emm_ipc_handle *handle);
     emm_status get_stats(emm_stats *ret_stats);
+    emm_status reset_peaks();
     static emm_status check_options(const emm_host &host, const char *const *option_texts);
 
     static const emm_option options[];
@@ -264,6 +265,11 @@ emm_status Manager::get_stats(emm_stats *ret_stats) {
     stats.cached_bytes = source_.cached();
     stats.reserved_bytes += stats.cached_bytes;
     emm_copy_sized(ret_stats, &stats);
+    return EMM_OK;
+}
+
+emm_status Manager::reset_peaks() {
+    allocations_.reset_peaks(source_.cached());
     return EMM_OK;
 }
 

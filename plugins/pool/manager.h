@@ -60,6 +60,7 @@ public:
     emm_status stream_notice(emm_stream stream, uint32_t notice);
     emm_status set_access(int32_t peer_device, uint32_t flags);
     emm_status get_stats(emm_stats *ret_stats);
+    emm_status reset_peaks();
     emm_status pause(uint32_t flags, size_t *ret_released);
     emm_status resume(uint32_t flags);
     emm_status set_option(const char *key, const char *text);

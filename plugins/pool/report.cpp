@@ -11,6 +11,8 @@
 //   spilled   of that, host memory
 #include "manager.h"
 
+#include "slow_call.h"
+
 #include <algorithm>
 
 namespace emm::pool {
@@ -45,6 +47,17 @@ emm_status Manager::get_stats(emm_stats *ret_stats) {
         check();
     }
     emm_copy_sized(ret_stats, &stats);
+    return EMM_OK;
+}
+
+emm_status Manager::reset_peaks() {
+    {
+        const SlowCall call(served_.driver, caches_);
+        const Lock lock(served_.mutex);
+        caches_.reset_peak();
+        holdings_.reset_peak();
+    }
+    check_unlocked();
     return EMM_OK;
 }
 

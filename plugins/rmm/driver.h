@@ -11,6 +11,7 @@ struct Driver : common::StreamDriver {
 
     EMM_CUDA_REQUIRED(cuMemPoolDestroy);
     EMM_CUDA_REQUIRED(cuMemPoolGetAttribute);
+    EMM_CUDA_REQUIRED(cuMemPoolSetAttribute);
     EMM_CUDA_REQUIRED(cuMemPoolTrimTo);
     EMM_CUDA_REQUIRED(cuStreamGetId);
 };

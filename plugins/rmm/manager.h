@@ -23,6 +23,7 @@ public:
     emm_status get_ipc_handle(emm_deviceptr ptr, size_t size, emm_ipc_handle *ret_handle);
     emm_status release_ipc_handle(const emm_ipc_handle *handle);
     emm_status get_stats(emm_stats *ret_stats);
+    emm_status reset_peaks();
     static emm_status get_device_total(const emm_host &host, int32_t device, size_t device_bytes,
                                        const char *const *option_texts, size_t *ret_total);
     static emm_status check_options(const emm_host &host, const char *const *option_texts);

@@ -218,6 +218,16 @@ emm_status Manager::get_stats(emm_stats *ret_stats) {
     return EMM_OK;
 }
 
+emm_status Manager::reset_peaks() {
+    if (const CUmemoryPool pool = resource_->pool) {
+        const RelaxedCapture relaxed(driver_);
+        common::reset_pool_peak(driver_, pool);
+    }
+    taken_->peak_bytes = taken_->bytes.load();
+    allocations_.reset_peaks();
+    return EMM_OK;
+}
+
 } // namespace emm::over_rmm
 
 EMM_PLUGIN_ENTRY(const emm_host *) {

@@ -15,10 +15,12 @@ int main(int argc, char **argv) {
         expect(emm_context_pause(context, EMM_PAUSE_KEEP, NULL), "slot pause");
         expect(emm_context_resume(context, 0), "slot resume");
         expect(emm_context_set_option(context, "changes", "2"), "slot set_option");
+        expect(emm_context_reset_peaks(context), "slot reset_peaks");
     } else if (emm_context_pause(context, EMM_PAUSE_KEEP, NULL) != EMM_E_NOT_SUPPORTED ||
                emm_context_resume(context, 0) != EMM_OK ||
-               emm_context_set_option(context, "changes", "2") >= EMM_OK) {
-        fprintf(stderr, "expected a plugin of 1.%u to pause nothing, and to change no option\n",
+               emm_context_set_option(context, "changes", "2") >= EMM_OK ||
+               emm_context_reset_peaks(context) != EMM_E_NOT_SUPPORTED) {
+        fprintf(stderr, "expected a plugin of 1.%u to pause nothing, change no option or peak\n",
                 info.abi_minor);
         failed = 1;
     }

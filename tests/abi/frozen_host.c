@@ -99,7 +99,8 @@ static void serve(const char *path) {
         expect("slot pause", table.pause(manager, EMM_PAUSE_KEEP, &released));
         expect("slot resume", table.resume(manager, 0));
         expect("slot set_option", table.set_option(manager, "changes", "2"));
-    } else if (table.pause || table.resume || table.set_option) {
+        expect("slot reset_peaks", table.reset_peaks(manager));
+    } else if (table.pause || table.resume || table.set_option || table.reset_peaks) {
         fprintf(stderr, "%s: expected no slots that came later\n", path);
         failed = 1;
     }

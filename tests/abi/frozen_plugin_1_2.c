@@ -37,6 +37,11 @@ static emm_status set_option(emm_manager *self, const char *key, const char *tex
     return answer("slot set_option");
 }
 
+static emm_status reset_peaks(emm_manager *self) {
+    (void)self;
+    return answer("slot reset_peaks");
+}
+
 EMM_API const emm_plugin *emm_plugin_entry_v1(const emm_host *host) {
     static emm_plugin newer;
     newer = *older_entry(host);
@@ -45,5 +50,6 @@ EMM_API const emm_plugin *emm_plugin_entry_v1(const emm_host *host) {
     newer.pause = pause_memory;
     newer.resume = resume_memory;
     newer.set_option = set_option;
+    newer.reset_peaks = reset_peaks;
     return &newer;
 }

@@ -113,6 +113,11 @@ void streams(Run &run) {
     stats.struct_size = sizeof stats;
     size_t free = 77, total = 77;
     run.call("get_stats", [&] { return emm_get_stats(of, &stats); });
+    if (!run.call("reset_peaks", [&] { return emm_context_reset_peaks(of); })) {
+        emm_stats after = stats;
+        run.call("get_stats", [&] { return emm_get_stats(of, &after); });
+        run.left_alone("reset_peaks", after.peak_live_bytes, stats.peak_live_bytes);
+    }
     if (!run.call("get_memory_info", [&] { return emm_get_memory_info(of, &free, &total); })) {
         run.left_alone("get_memory_info", free + total, size_t(154));
     }

@@ -310,6 +310,33 @@ void change_max(World &world) {
     }
 }
 
+// Each peak is then what it is the peak of.
+void reset_peaks(World &world) {
+    const size_t number = world.any_place(), pool = world.any_pool(number);
+    const emm_stats before = world.stats_of(number, pool);
+    const emm_status status = world.call(world.any_hand(), [&] {
+        return emm_context_reset_peaks(world.places[number].pool(pool));
+    });
+    if (!world.model.promises().resets_peaks) {
+        return world.refused(status, EMM_E_NOT_SUPPORTED, "peaks that go on");
+    }
+    if (world.done(status, "emm_context_reset_peaks")) {
+        say("    of pool %zu of context %zu", pool, number);
+        world.model.peaks_reset(account_of(number, pool));
+        const emm_stats after = world.stats_of(number, pool);
+        const auto held = [](const emm_stats &stats) {
+            return stats.reserved_bytes + stats.paused_bytes;
+        };
+        if (after.peak_live_bytes != after.live_bytes ||
+            after.peak_reserved_bytes > std::max(held(before), held(after))) {
+            throw Wrong("after a reset of the peaks: live " + std::to_string(after.live_bytes) +
+                        ", its peak " + std::to_string(after.peak_live_bytes) + ", reserved " +
+                        std::to_string(held(after)) + ", its peak " +
+                        std::to_string(after.peak_reserved_bytes));
+        }
+    }
+}
+
 // Of one pool alone: its siblings' memory stays.
 void end_pool(World &world) {
     const size_t number = world.any_place(), pool = world.any_pool(number);
@@ -414,6 +441,7 @@ const std::vector<Action> life_actions = {
     {"name a pool", 8, &Settings::pools, &name_pool},
     {"end a pool", 2, &Settings::pools, &end_pool},
     {"change max", 4, &Settings::most, &change_max},
+    {"reset peaks", 4, &Settings::peaks, &reset_peaks},
     {"work beside", 10, &Settings::beside, &work_beside},
     {"fork", 1, &Settings::forks, &fork_child},
 };

@@ -35,6 +35,7 @@ Settings settings_of(int argc, char *argv[]) {
         {"resets", &settings.resets},       {"lives", &settings.lives},
         {"pools", &settings.pools},         {"beside", &settings.beside},
         {"forks", &settings.forks},         {"pauses", &settings.pauses},
+        {"peaks", &settings.peaks},
     };
     for (int i = 1; i < argc; i++) {
         set(known, argv[i]);

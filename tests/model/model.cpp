@@ -132,6 +132,12 @@ void Model::retired(size_t context) {
     figures_.erase(context);
 }
 
+void Model::peaks_reset(size_t context) {
+    Figures &figures = figures_[context];
+    figures.peak = figures.live_bytes;
+    figures.higher_peak = figures.peak_reserved_told = 0;
+}
+
 void Model::section_ends(size_t context) {
     Figures &figures = figures_[context];
     if (--figures.sections == 0) {

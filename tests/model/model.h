@@ -36,6 +36,7 @@ struct Promises {
     uint64_t most = 0;             // reserved_bytes never exceed it; 0: no limit
     bool changes_max = false;      // which is that limit, while it serves
     bool pauses = false;           // device memory
+    bool resets_peaks = false;
     bool waits = false;            // for a resume, if its option says so
 };
 
@@ -78,6 +79,7 @@ public:
 
     void reset(size_t context);
     void retired(size_t context);
+    void peaks_reset(size_t context);
     void bounded(size_t context, uint64_t bytes) { figures_[context].bound = bytes; }
     void section_begins(size_t context) { ++figures_[context].sections; }
     void section_ends(size_t context);

@@ -183,6 +183,22 @@ TEST_CASE("a reset leaves the counts of calls and no live memory") {
     CHECK(model.is_empty(0));
 }
 
+TEST_CASE("a reset of the peaks has them begin with what is live") {
+    Promises promises;
+    promises.exact_peak = true;
+    Model model(promises);
+    for (const uint64_t ptr : {at, 2 * at}) {
+        model.allocated(0, Kind::device, ptr, size);
+    }
+    model.freed(at);
+    model.judge(0, stats_of(size, 1, 2 * size, 2, 1));
+    model.peaks_reset(0);
+    CHECK_THROWS_AS(model.judge(0, stats_of(size, 1, 2 * size, 2, 1)), Wrong);
+    emm_stats stats = stats_of(size, 1, size, 2, 1);
+    stats.reserved_bytes = stats.peak_reserved_bytes = size;
+    model.judge(0, stats);
+}
+
 TEST_CASE("the model finds paused memory for what is live, and no more") {
     Model model({});
     model.allocated(0, Kind::device, at, size);

@@ -26,6 +26,7 @@ Promises promises_of(const Settings &settings) {
         !(name == "async" && settings.tight) && !(name == "pool" && settings.faults);
     promises.most = settings.most << 20;
     promises.changes_max = name == "pool";
+    promises.resets_peaks = promises.keeps_account;
     promises.waits =
         name == "pool" && std::string(plugin.spec).find("growth=segment") == std::string::npos;
     promises.pauses = promises.waits || name == "bad-pause";

@@ -443,6 +443,7 @@ emm_plugin make_table() {
     table.set_option = [](emm_manager *, const char *, const char *) {
         return not_supported("change options while it serves");
     };
+    table.reset_peaks = [](emm_manager *) { return not_supported("begin its peaks anew"); };
     return table;
 }
 

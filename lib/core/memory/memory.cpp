@@ -235,6 +235,11 @@ emm_status trim(emm_context &context, size_t keep_bytes, size_t *ret_released,
     return watch.done(trim_manager(context, keep_bytes, ret_released));
 }
 
+emm_status reset_peaks(emm_context &context) noexcept {
+    EMM_TRY(admit(context));
+    return EMM_CALL(context, reset_peaks);
+}
+
 emm_status get_stats(emm_context &context, emm_stats *ret_stats) noexcept {
     EMM_TRY(admit(context));
     Filled<emm_stats> filled;

@@ -61,6 +61,7 @@ public:
     emm_status query(emm_deviceptr ptr, emm_block_info *ret_info);
     emm_status record_use(emm_deviceptr ptr, size_t size, emm_stream stream);
     emm_status get_stats(emm_stats *ret_stats);
+    emm_status reset_peaks();
     emm_status set_access(int32_t peer_device, uint32_t flags);
     emm_status get_ipc_handle(emm_deviceptr ptr, size_t size, emm_ipc_handle *ret_handle);
     emm_status release_ipc_handle(const emm_ipc_handle *handle);
@@ -465,6 +466,14 @@ emm_status Manager::get_stats(emm_stats *ret_stats) {
     stats.host_live_bytes = under.host_live_bytes;
     stats.host_reserved_bytes = under.host_reserved_bytes;
     emm_copy_sized(ret_stats, &stats);
+    return EMM_OK;
+}
+
+// The peaks are the guard's own.
+emm_status Manager::reset_peaks() {
+    allocations_.reset_peaks();
+    const std::lock_guard lock(mutex_);
+    peak_reserved_ = reserved_;
     return EMM_OK;
 }
 

@@ -6,6 +6,7 @@ namespace emm::pool {
 void Holdings::add(uint64_t bytes, bool spilled) {
     reserved_ += bytes;
     spilled_ += spilled ? bytes : 0;
+    most_reserved_ = std::max(most_reserved_, reserved_);
     peak_reserved_ = std::max(peak_reserved_, reserved_);
 }
 

@@ -43,7 +43,9 @@ public:
     void pause(uint64_t bytes) { paused_ += bytes; }
     void resume(uint64_t bytes) { paused_ -= bytes; }
     uint64_t paused() const { return paused_; }
-    uint64_t peak_reserved() const { return peak_reserved_; }
+    uint64_t most_reserved() const { return most_reserved_; } // ever
+    uint64_t peak_reserved() const { return peak_reserved_; } // since the last reset_peak
+    void reset_peak() { peak_reserved_ = reserved_; }
     // Of the device, with what is on its way.
     uint64_t claimed() const { return of_device() + arriving_; }
     uint64_t of_device() const { return reserved_ - spilled_; } // with what is paused
@@ -100,6 +102,7 @@ private:
     uint64_t spilled_ = 0;  // of what is reserved
     uint64_t spilling_ = 0; // as arriving_
     uint64_t most_spilled_ = 0;
+    uint64_t most_reserved_ = 0;
     uint64_t peak_reserved_ = 0;
     uint64_t waiting_ = 0;
     uint64_t requested_ = 0;

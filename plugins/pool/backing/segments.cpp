@@ -18,7 +18,7 @@ Block *Segments::take(StreamPool &pool, uint64_t bytes) {
 }
 
 SegmentUse Segments::use(uint64_t bytes) const {
-    return {holdings_.claimed(), heap_.bytes_in(Zone::small), holdings_.peak_reserved(),
+    return {holdings_.claimed(), heap_.bytes_in(Zone::small), holdings_.most_reserved(),
             options_.initial,    holdings_.taken(),           holdings_.most_with(bytes)};
 }
 

@@ -152,4 +152,12 @@ void ThreadCaches::report(emm_stats &stats) const {
     stats.peak_live_bytes = uint64_t(std::max(counts.peak_live(), live));
 }
 
+// Each magazine has a highest value of its own, which no other thread may write while it is open.
+void ThreadCaches::reset_peak() {
+    shut();
+    each([this](Magazine &m) { add_counts(m); });
+    memory_.counts.reset_peak();
+    reopen();
+}
+
 } // namespace emm::pool

@@ -44,6 +44,9 @@ public:
         live_ = live_count_ = 0;
     }
 
+    // Once the counts of all magazines have been added.
+    void reset_peak() { peak_live_ = live_; }
+
     uint64_t taken() const { return taken_; } // bytes
     int64_t live() const { return live_; }    // bytes, as asked for
     int64_t live_count() const { return live_count_; }

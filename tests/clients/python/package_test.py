@@ -177,6 +177,15 @@ class Calls(unittest.TestCase):
         with self.assertRaises(ValueError):
             emm.set_option("nobody", "max", "16MiB")
 
+    def test_peaks_of_a_pool_begin_anew(self):
+        pool, ptr = emm.context_named(emm.context_for_device(0), "peaks"), ctypes.c_ulonglong()
+        for size in 8 << 20, 4096:
+            emm.check(emm.lib.emm_memalloc(pool, size, emm.UNORDERED, ctypes.byref(ptr)))
+            emm.check(emm.lib.emm_memfree(pool, ptr, size, emm.UNORDERED))
+            self.assertEqual(emm.stats(pool).peak_live_bytes, size)
+            emm.reset_peaks(pool)
+            self.assertEqual(emm.stats(pool).peak_live_bytes, 0)
+
     def test_a_named_pool_has_a_manager_of_its_own(self):
         context = emm.context_for_device(0)
         pool = emm.context_named(context, "kv-cache", "max=64MiB")

@@ -183,6 +183,7 @@ const std::vector<Entry> &entries() {
               return is_forked(emm_get_memory_info(things.context, &bytes[0], &bytes[1]));),
         BLOCK(emm_get_stats, auto stats = sized<emm_stats>();
               return is_forked(emm_get_stats(things.context, &stats));),
+        ENTRY(emm_context_reset_peaks, things.context),
         ENTRY(emm_trim, things.context, 0, nullptr),
         BLOCK(emm_query, auto info = sized<emm_block_info>();
               return is_forked(emm_query(things.context, things.ptr, &info));),

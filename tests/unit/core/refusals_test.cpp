@@ -61,6 +61,7 @@ const Call calls[] = {
          stats.struct_size = sizeof stats;
          return emm_get_stats(c, &stats);
      }},
+    {"emm_context_reset_peaks", false, [](emm_context *c) { return emm_context_reset_peaks(c); }},
     {"emm_trim", false, [](emm_context *c) { return emm_trim(c, 0, nullptr); }},
     {"emm_query", false,
      [](emm_context *c) {

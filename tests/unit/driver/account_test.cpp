@@ -63,6 +63,22 @@ TEST_CASE("one device's bound is no other's, and memory of the host and of other
     CHECK(row(account.figures(0), Kind::pinned).bytes == 1000);
 }
 
+TEST_CASE("a manager that has its pool's peak begin anew does not lower the account's") {
+    Account account(&ask);
+    account.keep(account.take(charge(0, Kind::pool, Holder::managers)), 5);
+    pools[5] = {70, 0}; // the driver's peak is what it has reserved
+    account.keep_pool_peak(5);
+    pools[5] = {20, 0};
+    CHECK(account.managers_pools(PoolFigure::peak_reserved) == 70);
+    CHECK(account.managers_pools(PoolFigure::reserved) == 20);
+    pools[5] = {90, 0};
+    CHECK(account.managers_pools(PoolFigure::peak_reserved) == 90);
+    account.keep_pool_peak(5);
+    pools[5] = {20, 0};
+    account.pool_ends(5);
+    CHECK(account.managers_pools(PoolFigure::peak_reserved) == 90);
+}
+
 TEST_CASE("a call that fails leaves no trace in the rows") {
     Account account(&ask);
     account.give(account.take(charge(50)));

@@ -137,6 +137,28 @@ TEST_CASE("statistics count what is live, what was asked for and what failed") {
     CHECK(gpu.free(b, 3000) == EMM_OK);
 }
 
+TEST_CASE("peaks begin anew, of one pool alone, and count on from there") {
+    const Gpu gpu;
+    emm_context *pool = nullptr;
+    emm_deviceptr in_pool = 0;
+    REQUIRE(emm_context_named(gpu.emm(), "beside", nullptr, &pool) == EMM_OK);
+    REQUIRE(emm_memalloc(pool, 3000, EMM_STREAM_UNORDERED, &in_pool) == EMM_OK);
+    const emm_deviceptr kept = gpu.allocate(1000), gone = gpu.allocate(8 << 20);
+    CHECK(gpu.free(gone, 8 << 20) == EMM_OK);
+    REQUIRE(emm_memfree(pool, in_pool, 3000, EMM_STREAM_UNORDERED) == EMM_OK);
+    CHECK(gpu.stats().peak_live_bytes == 1000 + (8 << 20));
+    REQUIRE(emm_context_reset_peaks(gpu.emm()) == EMM_OK);
+    CHECK(gpu.stats().peak_live_bytes == 1000);
+    CHECK(gpu.stats().allocations == 2);
+    emm_stats beside = {};
+    beside.struct_size = sizeof beside;
+    REQUIRE(emm_get_stats(pool, &beside) == EMM_OK);
+    CHECK(beside.peak_live_bytes == 3000);
+    CHECK(gpu.free(gpu.allocate(2000), 2000) == EMM_OK);
+    CHECK(gpu.stats().peak_live_bytes == 3000);
+    CHECK(gpu.free(kept, 1000) == EMM_OK);
+}
+
 TEST_CASE("a request that the device can never meet takes nothing and moves no peak") {
     const Gpu gpu;
     const emm_deviceptr kept = gpu.allocate(1 << 20);

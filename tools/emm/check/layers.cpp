@@ -215,6 +215,7 @@ void managers(const CheckedPlugin &plugin) {
     try_slot("trim", slots.trim, size_t(0), &one);
     try_slot("set_access", slots.set_access, 0, EMM_ACCESS_READ_WRITE);
     try_slot("get_stats", slots.get_stats, &stats);
+    try_slot("reset_peaks", slots.reset_peaks);
     layer.destroy();
     expect_none(below().another_manager);
 }

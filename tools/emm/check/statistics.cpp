@@ -141,11 +141,62 @@ void reserved(const CheckedPlugin &plugin) {
     }
 }
 
+uint64_t held(const emm_stats &stats) {
+    return stats.reserved_bytes + stats.paused_bytes;
+}
+
+void check_reset(const BareManager &manager) {
+    const emm_stats before = manager.stats();
+    EMM_MUST(manager, reset_peaks);
+    const emm_stats after = manager.stats();
+    equal("peak_live_bytes after reset_peaks", after.peak_live_bytes, before.live_bytes);
+    // A driver may take memory back meanwhile.
+    expect(after.peak_reserved_bytes <= std::max(held(before), held(after)),
+           "peak_reserved_bytes after reset_peaks is {}: expected {}, as is reserved",
+           after.peak_reserved_bytes, held(before));
+    check_sums(after, before.live_bytes, before.live_count);
+    equal("allocations after reset_peaks", after.allocations, before.allocations);
+    equal("frees after reset_peaks", after.frees, before.frees);
+    equal("failures after reset_peaks", after.failures, before.failures);
+}
+
+// Small blocks and large ones: a plugin may count them in different places.
+void peaks(const CheckedPlugin &plugin) {
+    const Bare bare = on_device(plugin);
+    need(bare.slots().get_stats, "it leaves get_stats out");
+    need(bare.slots().reset_peaks, "it leaves reset_peaks out: its peaks go on");
+    const BareManager manager(bare);
+    constexpr size_t kept = 5000;
+    const emm_deviceptr first = manager.alloc(kept);
+    for (const size_t size : {size_t(300), 7 * mib, size_t(300), 2 * mib}) {
+        std::vector<emm_deviceptr> blocks;
+        for (int i = 0; i < 4; i++) {
+            blocks.push_back(manager.alloc(size));
+        }
+        manager.free(blocks.back(), size);
+        const emm_stats top = manager.stats();
+        expect(top.peak_live_bytes >= kept + 4 * size, "peak_live_bytes is {}: expected {} or more",
+               top.peak_live_bytes, kept + 4 * size);
+        check_reset(manager);
+        for (int i = 0; i < 3; i++) {
+            manager.free(blocks[size_t(i)], size);
+        }
+        const emm_stats low = manager.stats();
+        expect(low.peak_live_bytes >= kept + 3 * size && low.peak_live_bytes < kept + 4 * size,
+               "peak_live_bytes is {} where {} were live since reset_peaks", low.peak_live_bytes,
+               kept + 3 * size);
+    }
+    manager.free(first, kept);
+    check_reset(manager);
+}
+
 } // namespace
 
 std::vector<Case> statistics_cases() {
     return {
         {"accounts/statistics", "EMM-P-30", "statistics add up", statistics},
+        {"accounts/peaks", "EMM-P-68", "peaks begin anew when told to, and no other figure does",
+         peaks},
         {"accounts/reserved", "EMM-P-30",
          "what is reserved is the driver's, and is live, cached or pending", reserved, on_simulator,
          "progress=lazy"},

@@ -205,7 +205,7 @@ SIGNATURES = [
     ([c_void_p, OUT], "emm_context_from"),
     ([CONTEXT, c_char_p, c_char_p, OUT], "emm_context_named"),
     ([CONTEXT, OUT], "emm_context_get_info emm_get_stats emm_release_ipc_handle"),
-    ([CONTEXT], "emm_context_retire emm_context_reset emm_defer_cleanup_begin emm_defer_cleanup_end"),
+    ([CONTEXT], "emm_context_retire emm_context_reset emm_context_reset_peaks emm_defer_cleanup_begin emm_defer_cleanup_end"),
     ([CONTEXT, CALLBACK, c_void_p], "emm_foreach_allocation"),
     ([CONTEXT, c_uint32, OUT], "emm_context_pause"),
     ([CONTEXT, c_uint32], "emm_context_resume"),

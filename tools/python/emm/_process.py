@@ -113,6 +113,11 @@ def stats(context):
     return made_by(lib.emm_get_stats, context, kind=Stats)
 
 
+def reset_peaks(context):
+    """Begins the peaks in stats(context) anew. EMM_E_NOT_SUPPORTED: the plugin keeps its peaks."""
+    check(lib.emm_context_reset_peaks(context))
+
+
 def device_account(device):
     """What this process holds of a device, an ordinal, and the device's bound: rows by EMM_MEMORY_*."""
     return made_by(lib.emm_get_device_account, device, kind=DeviceAccount)

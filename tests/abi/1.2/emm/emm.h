@@ -401,8 +401,8 @@ EMM_API emm_status emm_context_reset(emm_context *context);
  */
 EMM_API emm_status emm_context_pause(emm_context *context, uint32_t flags, size_t *ret_released);
 
-/* A flag of emm_context_resume: resumes only pools whose latest pause came through the same
- * `context`, and leaves those that were paused by name. */
+/* A flag of emm_context_resume: undoes the latest pause through the same `context`. Pools that an
+ * earlier pause has paused, or one by name, stay paused. */
 #define EMM_RESUME_UNDO 2u
 
 /* Takes device memory behind the same addresses again. `flags`: 0, EMM_RESUME_KEEP_COPY,
@@ -483,6 +483,13 @@ EMM_API emm_status emm_get_memory_info(emm_context *context, size_t *ret_free, s
 
 /* Fills up to the caller's struct_size. */
 EMM_API emm_status emm_get_stats(emm_context *context, emm_stats *ret_stats);
+
+/*
+ * Begins the peaks in emm_get_stats anew, for this pool alone: from now on they are the highest
+ * since this call. Peaks of accounts and of emm_get_driver_usage are the process's, and go on.
+ *   EMM_E_NOT_SUPPORTED   the plugin keeps its peaks
+ */
+EMM_API emm_status emm_context_reset_peaks(emm_context *context);
 
 /* Runs the pending frees, unless in a deferred section or while a capture is announced, and returns
  * the plugin's cached memory to the driver until at most `keep_bytes` are cached. `ret_released`,

@@ -51,8 +51,8 @@
  *     slot means NULL.
  *   - A newer minor in a plugin is accepted: it tells that slots past the host's knowledge exist.
  *     Minor 1 added get_device_total, check_options and emm_stats.largest_free_block. Minor 2 added
- *     pause, resume, set_option, EMM_OPTION_CHANGES, EMM_OPTION_LIBRARY, EMM_PLUGIN_OPAQUE,
- *     emm_stats.paused_bytes and spilled_bytes, and layers.
+ *     pause, resume, set_option, reset_peaks, EMM_OPTION_CHANGES, EMM_OPTION_LIBRARY,
+ *     EMM_PLUGIN_OPAQUE, emm_stats.paused_bytes and spilled_bytes, and layers.
  *
  * Calls
  * Every slot may be called by many threads at once, also for the same manager, with any or no
@@ -659,6 +659,14 @@ typedef struct emm_plugin {
      *   EMM_E_PLUGIN_SPEC          the value makes no sense; say which
      */
     emm_status (*set_option)(emm_manager *self, const char *key, const char *text);
+
+    /*
+     * Begins the peaks in get_stats anew: from now on they are the highest since this call. Each
+     * is at first what it is the peak of, with paused_bytes among the reserved. No other figure
+     * changes, nor how the plugin serves. A failure changes nothing. NULL: EMM_E_NOT_SUPPORTED.
+     *   EMM_E_DRIVER
+     */
+    emm_status (*reset_peaks)(emm_manager *self);
 } emm_plugin;
 
 /* The position of a slot among the table's functions. */

@@ -41,11 +41,18 @@ assert torch.cuda.memory_reserved() == emm.stats(emm.context_for_device(0)).rese
 torch.cuda.reset_peak_memory_stats()
 assert torch.cuda.max_memory_allocated() == 1024
 assert torch.cuda.max_memory_reserved() == torch.cuda.memory_reserved()
+assert emm.stats(emm.context_for_device(0)).peak_live_bytes == 1000
 torch.cuda.reset_accumulated_memory_stats()
 assert torch.cuda.memory_stats()["allocated_bytes.all.allocated"] == 0
-more = torch.empty(64 * MIB, dtype=torch.uint8, device="cuda")
-assert torch.cuda.max_memory_reserved() >= 64 * MIB
-del more
+for size in 64 * MIB, 8 * MIB:  # the second peak is lower, and nobody reads it while it lasts
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    more = torch.empty(size, dtype=torch.uint8, device="cuda")
+    del more
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    assert torch.cuda.memory_reserved() < size <= torch.cuda.max_memory_reserved() < 2 * size
 many = [torch.empty(1, dtype=torch.uint8, device="cuda") for _ in range(10000)]
 assert torch.cuda.memory_allocated() == 1024 + 512 * len(many)
 assert torch.cuda.memory_reserved() >= torch.cuda.memory_allocated()

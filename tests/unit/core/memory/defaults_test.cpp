@@ -440,6 +440,12 @@ TEST_CASE("a reset that fails is described by the plugin, whatever the defaults 
     CHECK_THAT(emm_last_error()->text, ContainsSubstring("the plugin cannot reset"));
 }
 
+TEST_CASE("a plugin that keeps its peaks says so in a sentence") {
+    emm_context *context = recorded_context();
+    CHECK(emm_context_reset_peaks(context) == EMM_E_NOT_SUPPORTED);
+    CHECK_THAT(emm_last_error()->text, ContainsSubstring("does not begin its peaks anew"));
+}
+
 TEST_CASE("reset and retire give the defaults' memory back") {
     emm_context *context = recorded_context();
     void *host = nullptr;

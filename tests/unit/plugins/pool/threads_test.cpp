@@ -179,6 +179,66 @@ TEST_CASE("blocks that another thread frees come back to the first, and count on
     CHECK(sim.stats().frees == 200 * 100);
 }
 
+TEST_CASE("peaks begin anew with what each thread has live in its magazines") {
+    Simulation sim;
+    const CUstream stream = sim.stream();
+    Helper helper;
+    std::vector<CUdeviceptr> kept;
+    helper.act([&] {
+        fill_and_free(sim, stream);
+        kept.push_back(sim.alloc(2000, stream));
+    });
+    fill_and_free(sim, stream);
+    kept.push_back(sim.alloc(3000, stream));
+    CHECK(sim.stats().peak_live_bytes > 5000);
+    REQUIRE(pool().reset_peaks(sim.manager) == EMM_OK);
+    CHECK(sim.stats().peak_live_bytes == 5000);
+    helper.act([&] { kept.push_back(sim.alloc(2000, stream)); });
+    CHECK(sim.stats().peak_live_bytes == 7000);
+    for (const CUdeviceptr ptr : kept) {
+        sim.free(ptr, stream);
+    }
+    CHECK(sim.stats().peak_live_bytes == 7000);
+    CHECK(sim.stats().live_bytes == 0);
+}
+
+TEST_CASE("peaks begin anew while threads allocate and free") {
+    Simulation sim;
+    std::atomic<bool> is_over{false};
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 3; i++) {
+        threads.emplace_back([&] {
+            while (!is_over) {
+                sim.free(sim.alloc(2000, legacy), legacy);
+            }
+        });
+    }
+    for (int i = 0; i < 300; i++) {
+        CHECK(pool().reset_peaks(sim.manager) == EMM_OK);
+        CHECK(sim.stats().peak_live_bytes <= 3 * 2000);
+    }
+    is_over = true;
+    for (std::thread &thread : threads) {
+        thread.join();
+    }
+    REQUIRE(pool().reset_peaks(sim.manager) == EMM_OK);
+    CHECK(sim.stats().peak_live_bytes == 0);
+}
+
+TEST_CASE("peaks begin anew with what is paused") {
+    Simulation sim("growth=vmm");
+    const CUdeviceptr live = sim.alloc(12 * MiB, legacy);
+    sim.free(sim.alloc(20 * MiB, legacy), legacy);
+    size_t released = 0;
+    REQUIRE(pool().pause(sim.manager, EMM_PAUSE_KEEP, &released) == EMM_OK);
+    REQUIRE(pool().reset_peaks(sim.manager) == EMM_OK);
+    CHECK(sim.stats().peak_live_bytes == 12 * MiB);
+    CHECK(sim.stats().peak_reserved_bytes == sim.stats().paused_bytes);
+    REQUIRE(pool().resume(sim.manager, 0) == EMM_OK);
+    CHECK(sim.stats().peak_reserved_bytes == sim.stats().reserved_bytes);
+    sim.free(live, legacy);
+}
+
 TEST_CASE("what a magazine holds cannot be freed again") {
     Simulation sim;
     const CUstream stream = sim.stream();

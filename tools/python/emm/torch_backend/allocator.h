@@ -129,6 +129,9 @@ public:
     }
 
     void resetPeakStats(DeviceIndex device) override {
+        if (emm_context *known = devices_.known_context(device)) {
+            emm_context_reset_peaks(known); // without it, emm's peaks go on
+        }
         devices_[device].counters.reset_peaks(devices_[device].stats());
     }
 
