@@ -91,7 +91,7 @@ def command(output):
     # With PyTorch's own C++ runtime among them a compiler that links one of its own statically, as some
     # are set up to, finds nothing to take from that: two in one process do not agree on exceptions and
     # streams.
-    libraries = [str(path) for path in mapped("libc10.so", "libc10_cuda.so", "libcudart.so",
+    libraries = [str(path) for path in mapped("libc10.so", "libc10_cuda.so", "libtorch_cpu.so", "libcudart.so",
                                               "libstdc++.so", "libgcc_s.so")]
     return [*compiler(), "-std=c++20", "-O2", "-fPIC", "-shared", "-fvisibility=hidden",
             f"-D_GLIBCXX_USE_CXX11_ABI={cxx11_abi()}", *includes, str(SOURCE), *libraries,
@@ -167,14 +167,24 @@ def library():
     return target
 
 
-def install():
-    """Makes emm PyTorch's allocator, or raises Unavailable."""
+def call(function, *texts):
+    """Calls a function of the library; Unavailable says why that was not possible."""
     path = library()
     try:
-        entry = ctypes.CDLL(str(path)).emm_torch_backend_install
+        entry = getattr(ctypes.CDLL(str(path)), function)
     except (OSError, AttributeError) as error:
         raise Unavailable(f"{path} does not load: {error}") from error
-    entry.argtypes, entry.restype = [], ctypes.c_char_p
-    problem = entry()
+    entry.argtypes, entry.restype = [ctypes.c_char_p] * len(texts), ctypes.c_char_p
+    problem = entry(*(text if text is None else os.fsencode(text) for text in texts))
     if problem is not None:
         raise Unavailable(problem.decode(errors="replace"))
+
+
+def install():
+    """Makes emm PyTorch's allocator, or raises Unavailable."""
+    call("emm_torch_backend_install")
+
+
+def install_pinned(name, options):
+    """Makes emm PyTorch's allocator of pinned memory, or raises Unavailable."""
+    call("emm_torch_backend_install_pinned", name, options)

@@ -8,6 +8,8 @@
         ...
     cache = emm.torch.mem_pool("kv-cache", "max=20GiB")     # with a manager of its own in emm
 
+    emm.torch.use_pinned_memory()               # pinned host memory: DataLoader, pin_memory()
+
 use() compiles a small library for the PyTorch that is installed, once for each version, and may come at any
 time. Where that fails, a warning says why and torch.cuda.memory.CUDAPluggableAllocator serves, which has no
 figures: use() must then come before PyTorch initializes CUDA. A stream that PyTorch has not made
@@ -34,6 +36,7 @@ _HOOKS = {
     "set_reset_fn": "emm_torch_empty_cache",
 }
 _used = None  # "emm" or "pluggable", as torch.cuda.get_allocator_backend() says
+_pinned = None  # name and options of the pool that pinned memory comes from
 
 
 def allocator():
@@ -52,6 +55,25 @@ def use(pluggable=False):
         _used = "pluggable" if pluggable or not _install_backend() else "emm"
         if _used == "pluggable":
             _use_pluggable()
+
+
+def use_pinned_memory(name=None, plugin_options=None):
+    """Makes emm the allocator of the process's pinned host memory. It may come at any time, with use() or without.
+
+    With `name`, the memory comes from the pool of that name (emm.context_named), which has statistics and, by
+    `plugin_options`, limits of its own."""
+    global _pinned
+    wanted = name, plugin_options
+    if _pinned is None:
+        if name is not None:
+            context_named(context_for_device(torch.cuda.current_device()), name, plugin_options)  # says what is wrong
+        try:
+            _torch_backend.install_pinned(name, plugin_options)
+        except _torch_backend.Unavailable as reason:
+            raise RuntimeError(f"emm cannot serve PyTorch's pinned memory: {reason}") from reason
+        _pinned = wanted
+    if _pinned != wanted:
+        raise ValueError(f"emm.torch.use_pinned_memory: expected {_pinned}, which serves already; found {wanted}")
 
 
 def mem_pool(name=None, plugin_options=None, **options):

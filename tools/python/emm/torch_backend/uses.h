@@ -47,6 +47,12 @@ public:
         return true;
     }
 
+    void wait() const {
+        for (const Event &event : events_) {
+            (void)cudaEventSynchronize(event.get());
+        }
+    }
+
     bool are_over() const {
         for (const Event &event : events_) {
             if (cudaEventQuery(event.get()) != cudaSuccess) {
