@@ -105,6 +105,18 @@ class OnEmm(unittest.TestCase):
     def test_pools_of_pytorch_are_served(self):
         self.program("pools", EMM_SIM="memory=1GiB,progress=lazy,race=abort")
 
+    def test_pinned_memory_is_not_given_out_too_early(self):
+        for plugin in ("pool", "passthrough", "async"):
+            for progress in ("eager", "lazy"):
+                with self.subTest(plugin, progress=progress):
+                    self.program("pinned", EMM_PLUGIN=plugin, EMM_SIM=f"memory=1GiB,progress={progress},race=abort")
+
+    def test_pinned_memory_has_a_pool_and_serves_devices_and_threads(self):
+        for peer in (1, 0):
+            with self.subTest(peer=peer):
+                self.program("pinned_pool", EMM_SIM="devices=2,memory=1GiB,progress=timed,duration=300000,race=abort,"
+                                                    f"peer={peer}")
+
     def test_tensors_are_shared_between_processes(self):
         for plugin in ("pool:growth=vmm", "pool:growth=segment", "passthrough", "async:ipc=1"):
             with self.subTest(plugin):

@@ -61,11 +61,11 @@ for turn in range(20):
             with torch.cuda.stream(stream):
                 copies.append((number, host[10:].to("cuda", non_blocking=True)))
         del host
-        pinned(MIB, 255)
+        others = [pinned(MIB, 255) for _ in range(10)]
     torch.cuda.synchronize()
     for number, copy in copies:
         assert torch.equal(copy.cpu(), sources[number][10:]), (turn, number)
-del copies
+del copies, others
 assert live() == 0
 before.to("cuda", non_blocking=True)  # of PyTorch's own allocator
 torch.arange(10).to("cuda", non_blocking=True)  # of none
@@ -80,31 +80,33 @@ for turn in range(20):
 del host
 
 
-# --- a graph reads its pinned memory each time that it is launched
-def captured(stream):
+# --- a graph reads its pinned memory each time that it is launched, whenever the tensor was freed
+def captured(frees_inside):
     graph = torch.cuda.CUDAGraph()
     result = torch.zeros(MIB, dtype=torch.uint8, device="cuda")
     torch.cuda.synchronize()
-    with torch.cuda.graph(graph, stream=stream):
+    with torch.cuda.graph(graph):
         inside = pinned(MIB, 7)
         result.copy_(inside, non_blocking=True)
-        del inside
+        if frees_inside:
+            del inside
         pinned(MIB)  # not used: it does not stay
     return graph, result
 
 
-graph, result = captured(streams[0])
-others = [pinned(MIB, 9) for _ in range(40)]
-for turn in range(3):
-    graph.replay()
-torch.cuda.synchronize()
-assert (result.cpu() == 7).all()
-del others
-reserved = emm.stats(context).host_reserved_bytes
-graph.reset()
-del graph
-torch.cuda.synchronize()
-assert live() == 0
+for frees_inside in (True, False):
+    graph, result = captured(frees_inside)
+    others = [pinned(MIB, 9) for _ in range(40)]
+    for turn in range(3):
+        graph.replay()
+    torch.cuda.synchronize()
+    assert (result.cpu() == 7).all(), frees_inside
+    del others
+    reserved = emm.stats(context).host_reserved_bytes
+    graph.reset()
+    del graph
+    torch.cuda.synchronize()
+    assert live() == 0
 
 # --- the cache goes back
 torch._C._host_emptyCache()

@@ -12,7 +12,6 @@ try:
     raise AssertionError("an option that the plugin does not have was accepted")
 except emm.Error as error:
     assert "no_such_option" in str(error), error
-emm.torch.use()
 emm.torch.use_pinned_memory("pinned", "host_max=64MiB")
 context = emm.context_named(emm.context_for_device(0), "pinned", "host_max=64MiB")
 
@@ -21,13 +20,13 @@ def pinned(size):
     return torch.empty(size, dtype=torch.uint8, pin_memory=True)
 
 
-# --- the limit, and what waits for several streams when it is reached
-streams = [torch.cuda.Stream() for _ in range(2)]
+# --- the limit, and what waits for several streams, or for another device, when it is reached
+here, there = [torch.cuda.Stream() for _ in range(2)], [torch.cuda.Stream("cuda:1")]
 for turn in range(6):
     host = pinned(40 * MIB)
-    for stream in streams:
+    for stream in (here, there)[turn % 2]:
         with torch.cuda.stream(stream):
-            on_device = host.to("cuda", non_blocking=True)
+            on_device = torch.empty_like(host, device="cuda").copy_(host, non_blocking=True)
     del host
 assert emm.stats(context).host_reserved_bytes <= 64 * MIB
 assert emm.stats(emm.context_for_device(0)).host_reserved_bytes == 0
@@ -44,9 +43,10 @@ del kept, on_device
 source = torch.arange(MIB, dtype=torch.uint8)
 for turn in range(20):
     host = source.pin_memory()
-    copies = [host.to(f"cuda:{device}", non_blocking=True) for device in (1, 0, 1)[turn % 3:]]
+    copies = [host.to(f"cuda:{device}", non_blocking=True) for device in ((1,), (1, 0))[turn // 4 % 2]]
     del host
-    pinned(MIB).fill_(255)
+    others = [pinned(MIB).fill_(255) for _ in range(60)]  # all that the limit allows
+    del others
     for device in range(2):
         torch.cuda.synchronize(device)
     for copy in copies:
