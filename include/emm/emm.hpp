@@ -151,6 +151,11 @@ inline void resume(emm_context *context, uint32_t flags = 0) {
     check(emm_context_resume(context, flags));
 }
 
+// As emm_context_read_paused. False: the pool is not paused, and `host` is as it was.
+inline bool read_paused(emm_context *context, emm_deviceptr ptr, size_t size, void *host) {
+    return check(emm_context_read_paused(context, ptr, size, host)) == EMM_OK;
+}
+
 // As emm_context_set_option.
 inline void set_option(emm_context *context, const char *key, const char *text) {
     check(emm_context_set_option(context, key, text));

@@ -99,6 +99,12 @@ emm_status emm_context_resume(emm_context *context, uint32_t flags) {
     return api::guarded([&] { return core::resume(*context, flags, caller); });
 }
 
+emm_status emm_context_read_paused(emm_context *context, emm_deviceptr ptr, size_t size,
+                                   void *host) {
+    EMM_ENTER(context, host);
+    return api::guarded([&] { return core::read_paused(*context, ptr, size, host); });
+}
+
 emm_status emm_context_set_option(emm_context *context, const char *key, const char *text) {
     EMM_ENTER(context, key);
     return api::guarded([&] { return core::set_option(*context, key, text); });

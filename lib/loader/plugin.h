@@ -21,7 +21,7 @@ namespace emm::loader {
                     apply(trim) apply(query) apply(record_use) apply(stream_notice)                \
                         apply(set_access) apply(get_stats) apply(get_device_total)                 \
                             apply(check_options) apply(pause) apply(resume) apply(set_option)      \
-                                apply(reset_peaks)
+                                apply(reset_peaks) apply(read_paused)
 
 // The functions of emm_plugin by their position after the data; Slot::memalloc is memalloc's.
 enum class Slot : unsigned {

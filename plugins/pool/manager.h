@@ -64,6 +64,7 @@ public:
     emm_status pause(uint32_t flags, size_t *ret_released);
     emm_status resume(uint32_t flags);
     emm_status set_option(const char *key, const char *text);
+    emm_status read_paused(emm_deviceptr ptr, size_t size, void *host);
     static emm_status get_device_total(const emm_host &host, int32_t device, size_t device_bytes,
                                        const char *const *texts, size_t *ret_total);
     static emm_status check_options(const emm_host &host, const char *const *texts);

@@ -132,4 +132,19 @@ emm_status Manager::resume(uint32_t flags) {
     return served_.failed(result, "a driver call of a resume");
 }
 
+// The copy changes in a pause and a resume alone, and emm makes none of them meanwhile.
+emm_status Manager::read_paused(emm_deviceptr ptr, size_t size, void *host) {
+    {
+        const Lock lock(served_.mutex);
+        if (!pause_.is_paused()) {
+            return EMM_S_IGNORED;
+        }
+    }
+    if (size <= UINT64_MAX - ptr && copy_.read({ptr, ptr + size}, static_cast<char *>(host))) {
+        return EMM_OK;
+    }
+    return emm_failf(&host_, EMM_E_NOT_OWNED, 0,
+                     "pool: of the %zu bytes at %#llx the pause has not kept the content", size, ptr);
+}
+
 } // namespace emm::pool

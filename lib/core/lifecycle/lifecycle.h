@@ -101,6 +101,8 @@ emm_status shut_down(const void *caller);
 // emm_context_pause and emm_context_resume. The plugin knows what is paused, and nothing here does.
 emm_status pause(emm_context &context, uint32_t flags, size_t *ret_released);
 emm_status resume(emm_context &context, uint32_t flags, const void *caller);
+// emm_context_read_paused: of one pool, with its manager's lock, so that no resume drops the copy.
+emm_status read_paused(emm_context &pool, emm_deviceptr ptr, size_t size, void *host);
 
 // --- options that change (set_option.cpp) -------------------------------------------------------
 

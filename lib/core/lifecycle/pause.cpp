@@ -136,4 +136,12 @@ emm_status resume(emm_context &context, uint32_t flags, const void *caller) {
     return status < EMM_OK ? status : EMM_OK;
 }
 
+emm_status read_paused(emm_context &pool, emm_deviceptr ptr, size_t size, void *host) {
+    EMM_TRY(expect_outside("read"));
+    const OwnerGuard guard(pool.manager_lock);
+    EMM_TRY(guard.expect_owned("the plugin read the paused context that it serves"));
+    EMM_TRY(admit_alive(pool));
+    return size == 0 ? emm_status(EMM_OK) : EMM_CALL(pool, read_paused, ptr, size, host);
+}
+
 } // namespace emm::core

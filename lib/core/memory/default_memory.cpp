@@ -444,6 +444,9 @@ emm_plugin make_table() {
         return not_supported("change options while it serves");
     };
     table.reset_peaks = [](emm_manager *) { return not_supported("begin its peaks anew"); };
+    table.read_paused = [](emm_manager *, emm_deviceptr, size_t, void *) {
+        return not_supported("tell what a pause has kept");
+    };
     return table;
 }
 

@@ -4,6 +4,7 @@
 #include "heap/segment.h"
 
 #include <algorithm>
+#include <cstring>
 #include <new>
 #include <sys/mman.h>
 
@@ -118,6 +119,27 @@ void HostCopy::load(Range range) {
                        end = std::min(range.end, saved->range.end);
         copies_.to_device(begin, saved->host + (begin - saved->range.begin), end - begin);
     }
+}
+
+bool HostCopy::read(Range range, char *to) const {
+    const auto first = std::find_if(saved_.begin(), saved_.end(), [&](const Saved &each) {
+        return each.range.end > range.begin;
+    });
+    auto last = first;
+    uint64_t known = range.begin;
+    while (last != saved_.end() && last->range.begin <= known && known < range.end) {
+        known = last++->range.end;
+    }
+    if (known < range.end) {
+        return false;
+    }
+    std::for_each(first, last, [&](const Saved &each) {
+        const uint64_t begin = std::max(range.begin, each.range.begin),
+                       end = std::min(range.end, each.range.end);
+        std::memcpy(to + (begin - range.begin), each.host + (begin - each.range.begin),
+                    end - begin);
+    });
+    return true;
 }
 
 // The driver gives a dead context's pinned memory back by itself. What it refuses it is asked for

@@ -28,6 +28,8 @@ public:
     // Begins to copy a range back, as far as it was saved: it has memory again.
     void load(Range range);
     CUresult wait() { return copies_.wait(); } // for what has begun
+    // Of what was saved. False: not all of the range was, and nothing is copied.
+    bool read(Range range, char *to) const;
     // Waits for copies whose end was not seen. False: they may go on, and use both sides.
     bool settle() { return !copies_.go_on() || (copies_.wait(), !copies_.go_on()); }
 

@@ -148,6 +148,8 @@ const std::vector<Entry> &entries() {
               return is_forked(emm_context_pause(things.context, EMM_PAUSE_KEEP, &released)) &&
                      released == 1;),
         ENTRY(emm_context_resume, things.context, 0),
+        BLOCK(emm_context_read_paused, char host[8] = {};
+              return is_forked(emm_context_read_paused(things.context, things.ptr, 8, host));),
         ENTRY(emm_context_set_option, things.context, "max", "4MiB"),
         ENTRY(
             emm_foreach_context, [](emm_context *, void *) { return 1; }, nullptr),

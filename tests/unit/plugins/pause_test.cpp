@@ -53,6 +53,8 @@ TEST_CASE("a plugin that cannot pause says so in a sentence, and goes on") {
     CHECK(released == 7);
     CHECK(std::string(emm_last_error()->text).find("pause") != std::string::npos);
     CHECK(emm_context_resume(gpu.emm(), 0) == EMM_OK);
+    char host = 0;
+    CHECK(emm_context_read_paused(gpu.emm(), ptr, 1, &host) == EMM_E_NOT_SUPPORTED);
     CHECK(gpu.free(ptr, whole_mib) == EMM_OK);
 }
 
@@ -83,6 +85,13 @@ TEST_CASE("a named pool pauses alone, and the CUDA context with all its pools") 
     CHECK(released == before - device_bytes());
     CHECK(paused_bytes(weights) == released);
     CHECK(paused_bytes(cache) == 0);
+    std::vector<unsigned char> host(8 * whole_mib);
+    REQUIRE(emm_context_read_paused(weights, kept, host.size(), host.data()) == EMM_OK);
+    CHECK(std::vector<unsigned char>(host.size(), 0x11) == host);
+    CHECK(emm_context_read_paused(weights, other, 1, host.data()) == EMM_E_NOT_OWNED);
+    CHECK(emm_context_read_paused(cache, other, 1, host.data()) == EMM_S_IGNORED);
+    CHECK(emm_context_read_paused(cache, other, 0, host.data()) == EMM_OK);
+    CHECK(emm_context_read_paused(weights, kept, 1, nullptr) == EMM_E_INVALID_VALUE);
     emm_deviceptr none = 0;
     CHECK(emm_memalloc(weights, whole_mib, EMM_STREAM_UNORDERED, &none) == EMM_E_PAUSED);
     CHECK(emm_memfree(cache, allocate_in(cache, whole_mib), whole_mib, EMM_STREAM_UNORDERED) ==

@@ -80,6 +80,17 @@ void pause_returns(const CheckedPlugin &plugin) {
     expect(more == EMM_S_IGNORED, "a second resume answers {}, expected EMM_S_IGNORED", more);
 }
 
+// What the pause has kept, while it lasts.
+void expect_told(const BareManager &manager, const std::vector<emm_deviceptr> &blocks) {
+    for (size_t i = 0; manager.slots().read_paused && i < blocks.size(); i++) {
+        std::vector<uint8_t> told(paused_sizes[i]);
+        EMM_MUST(manager, read_paused, blocks[i], told.size(), told.data());
+        expect(std::count(told.begin(), told.end(), uint8_t(first_mark + i + 1)) ==
+                   ptrdiff_t(told.size()),
+               "read_paused tells another content of a block of {} bytes", paused_sizes[i]);
+    }
+}
+
 void pause_content(const CheckedPlugin &plugin) {
     const Bare bare = pausing(plugin);
     const BareManager manager(bare);
@@ -94,6 +105,7 @@ void pause_content(const CheckedPlugin &plugin) {
     }
     for (const uint32_t flags : {EMM_RESUME_KEEP_COPY, 0u, 0u}) {
         must_pause(manager);
+        expect_told(manager, blocks);
         EMM_MUST(manager, resume, flags);
         expect_marked(blocks, "after a pause and a resume");
     }

@@ -209,6 +209,7 @@ SIGNATURES = [
     ([CONTEXT, CALLBACK, c_void_p], "emm_foreach_allocation"),
     ([CONTEXT, c_uint32, OUT], "emm_context_pause"),
     ([CONTEXT, c_uint32], "emm_context_resume"),
+    ([CONTEXT, c_uint64, c_size_t, c_void_p], "emm_context_read_paused"),
     ([CONTEXT, c_char_p, c_char_p], "emm_context_set_option"),
     ([c_int32, c_uint64, OUT], "emm_track_driver_memory"),
     ([CONTEXT, c_size_t, STREAM, OUT], "emm_memalloc emm_memory_alloc"),

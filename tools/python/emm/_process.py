@@ -4,7 +4,7 @@ from ctypes import CFUNCTYPE, byref, c_int, c_size_t, c_void_p, cast
 
 from ._api import ContextInfo, DeviceAccount, DriverInfo, PluginInfo, Stats, lib
 from ._constants import (
-    EMM_OK, EMM_PAUSE_DISCARD, EMM_PAUSE_KEEP, EMM_PAUSE_UNSHARED, EMM_RESUME_KEEP_COPY, EMM_RESUME_UNDO,
+    EMM_E_NOT_OWNED, EMM_OK, EMM_PAUSE_DISCARD, EMM_PAUSE_KEEP, EMM_PAUSE_UNSHARED, EMM_RESUME_KEEP_COPY, EMM_RESUME_UNDO, EMM_S_IGNORED,
 )
 from ._error import Error, check
 
@@ -77,6 +77,16 @@ def resume(name=None, *, keep_copy=False):
     device has not enough, and what is missing stays paused; it can be called again."""
     for context in _contexts_with(name):
         check(lib.emm_context_resume(context, EMM_RESUME_KEEP_COPY if keep_copy else 0))
+
+
+def read_paused(name, ptr, size, host):
+    """Copies `size` bytes that the pause of the pool `name` has kept for the device address `ptr` to the
+    host address `host`. False: no pool of that name is paused, or none has kept all of these bytes."""
+    for context in _contexts_with(name):
+        status = lib.emm_context_read_paused(context, ptr, size, host)
+        if status not in (EMM_S_IGNORED, EMM_E_NOT_OWNED):
+            return check(status) == EMM_OK
+    return False
 
 
 def set_option(name, key, value):

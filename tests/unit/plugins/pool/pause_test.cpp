@@ -32,6 +32,37 @@ TEST_CASE("pause: memory goes back, and comes back with its content at the same 
     CHECK(sim.free(sim.alloc(MiB, stream), stream) == EMM_OK);
 }
 
+TEST_CASE("pause: what was kept can be read meanwhile, in parts and over blocks, and nothing else") {
+    Simulation sim("growth=vmm");
+    const CUdeviceptr first = sim.alloc(300 * MiB, legacy), second = sim.alloc(4 * MiB, legacy);
+    write(sim, first, 300 * MiB, 1); // in two chunks of the copy
+    write(sim, second, 4 * MiB, 77);
+    std::vector<unsigned char> host(300 * MiB, 0xee);
+    const auto read = [&](CUdeviceptr ptr, size_t size) {
+        return pool().read_paused(sim.manager, ptr, size, host.data());
+    };
+    CHECK(read(first, 8) == EMM_S_IGNORED);
+    CHECK(host[0] == 0xee);
+    pause(sim);
+    REQUIRE(read(first, 300 * MiB) == EMM_OK);
+    for (size_t mib = 0; mib < 300; mib++) {
+        REQUIRE(host[mib * MiB] == (unsigned char)(1 + mib));
+        REQUIRE(host[mib * MiB + MiB - 1] == (unsigned char)(1 + mib));
+    }
+    REQUIRE(read(second + MiB - 1, 2) == EMM_OK);
+    CHECK((host[0] == 77 && host[1] == 78));
+    host[0] = 0xee;
+    CHECK(read(first - 1, 2) == EMM_E_NOT_OWNED);
+    CHECK(read(first, 400 * MiB) == EMM_E_NOT_OWNED);
+    CHECK(read(first, SIZE_MAX) == EMM_E_NOT_OWNED);
+    CHECK(host[0] == 0xee);
+    resume(sim, EMM_RESUME_KEEP_COPY);
+    CHECK(read(first, 8) == EMM_S_IGNORED);
+    pause(sim, EMM_PAUSE_DISCARD);
+    CHECK(read(first, 8) == EMM_E_NOT_OWNED);
+    resume(sim);
+}
+
 TEST_CASE("pause: a peer has its access again, also one that was let in meanwhile") {
     for (const bool meanwhile : {false, true}) {
         Simulation sim("growth=vmm");
