@@ -37,6 +37,7 @@ _HOOKS = {
 }
 _used = None  # "emm" or "pluggable", as torch.cuda.get_allocator_backend() says
 _pinned = None  # name and options of the pool that pinned memory comes from
+_allocators = {}  # by the name of their pool
 
 
 def allocator():
@@ -90,6 +91,18 @@ def mem_pool(name=None, plugin_options=None, **options):
 
 def _named_allocator(name, plugin_options):
     context_named(context_for_device(torch.cuda.current_device()), name, plugin_options)  # says what is wrong
+    if name not in _allocators:
+        _allocators[name] = _immortal(_made_allocator(name, plugin_options))
+    return _allocators[name]
+
+
+def _immortal(made):
+    """PyTorch's pools, and what is freed late, keep a bare pointer to their allocator."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(made))
+    return made
+
+
+def _made_allocator(name, plugin_options):
     malloc, free = ctypes.c_void_p(), ctypes.c_void_p()
     status = bridge.emm_torch_pool(os.fsencode(name), None if plugin_options is None else os.fsencode(plugin_options),
                                    ctypes.byref(malloc), ctypes.byref(free))
