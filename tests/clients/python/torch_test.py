@@ -117,6 +117,11 @@ class OnEmm(unittest.TestCase):
                 self.program("pinned_pool", EMM_SIM="devices=2,memory=1GiB,progress=timed,duration=300000,race=abort,"
                                                     f"peer={peer}")
 
+    def test_regions_and_tags_go_to_sleep(self):
+        for progress in ("eager", "lazy"):
+            with self.subTest(progress):
+                self.program("saver", EMM_SIM=f"memory=1GiB,devices=1,progress={progress}")
+
     def test_tensors_are_shared_between_processes(self):
         for plugin in ("pool:growth=vmm", "pool:growth=segment", "passthrough", "async:ipc=1"):
             with self.subTest(plugin):

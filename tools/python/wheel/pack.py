@@ -28,7 +28,13 @@ program with its memory on a plugin, and `import emm` gives Numba, CuPy, PyTorch
 Toolkit are needed, and one wheel serves CUDA 12 and 13: emm opens the driver at run time.
 """
 WHEEL = "Wheel-Version: 1.0\nGenerator: emm tools/wheel\nRoot-Is-Purelib: false\nTag: py3-none-{platform}\n"
-ENTRY_POINTS = "[console_scripts]\nemm = emm._command:main\n"
+ENTRY_POINTS = """\
+[console_scripts]
+emm = emm._command:main
+
+[vllm.general_plugins]
+emm = emm.vllm:register
+"""
 
 
 def copy_native(prefix, native):
@@ -51,7 +57,8 @@ def copy_package(prefix, package, source):
     installed = prefix / LIBDIR / "emm/python/emm"
     for path in installed.glob("*.py"):
         shutil.copy(path, package / path.name)
-    shutil.copytree(installed / "torch_backend", package / "torch_backend")
+    for folder in ("torch_backend", "in_place_of"):
+        shutil.copytree(installed / folder, package / folder, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(source / "tools/python/wheel/_command.py", package / "_command.py")
 
 

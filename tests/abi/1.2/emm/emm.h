@@ -410,6 +410,17 @@ EMM_API emm_status emm_context_pause(emm_context *context, uint32_t flags, size_
 EMM_API emm_status emm_context_resume(emm_context *context, uint32_t flags);
 
 /*
+ * Copies `size` bytes of what EMM_PAUSE_KEEP has kept for the device address `ptr` to `host`: the
+ * content of paused memory, which itself cannot be read. Of this pool alone, and needs no current
+ * context. Size 0: a success.
+ *   EMM_S_IGNORED         the pool is not paused: nothing is copied, and the memory can be read
+ *   EMM_E_NOT_OWNED       of some of these bytes no content is kept
+ *   EMM_E_NOT_SUPPORTED   the plugin cannot
+ */
+EMM_API emm_status emm_context_read_paused(emm_context *context, emm_deviceptr ptr, size_t size,
+                                           void *host);
+
+/*
  * Gives an option of the plugin another value, for this pool alone, while it serves: for the
  * requests that follow, also after a reset. `text` is as in a spec; NULL: the option's default.
  * Only options that the plugin marks may change (EMM_OPTION_CHANGES; `emm info` says which). Live

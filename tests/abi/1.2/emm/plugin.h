@@ -51,8 +51,8 @@
  *     slot means NULL.
  *   - A newer minor in a plugin is accepted: it tells that slots past the host's knowledge exist.
  *     Minor 1 added get_device_total, check_options and emm_stats.largest_free_block. Minor 2 added
- *     pause, resume, set_option, reset_peaks, EMM_OPTION_CHANGES, EMM_OPTION_LIBRARY,
- *     EMM_PLUGIN_OPAQUE, emm_stats.paused_bytes and spilled_bytes, and layers.
+ *     pause, resume, set_option, reset_peaks, read_paused, EMM_OPTION_CHANGES,
+ *     EMM_OPTION_LIBRARY, EMM_PLUGIN_OPAQUE, emm_stats.paused_bytes and spilled_bytes, and layers.
  *
  * Calls
  * Every slot may be called by many threads at once, also for the same manager, with any or no
@@ -667,6 +667,15 @@ typedef struct emm_plugin {
      *   EMM_E_DRIVER
      */
     emm_status (*reset_peaks)(emm_manager *self);
+
+    /*
+     * Copies `size` bytes, at least 1, of what a pause with EMM_PAUSE_KEEP has kept for the address
+     * `ptr` to `host`. Works without the context. Not paused: EMM_S_IGNORED, and nothing is copied.
+     * emm makes no call of pause, resume, reset or destroy for this manager meanwhile. NULL:
+     * EMM_E_NOT_SUPPORTED.
+     *   EMM_E_NOT_OWNED            of some of these bytes no content is kept
+     */
+    emm_status (*read_paused)(emm_manager *self, emm_deviceptr ptr, size_t size, void *host);
 } emm_plugin;
 
 /* The position of a slot among the table's functions. */

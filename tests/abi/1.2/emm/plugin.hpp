@@ -132,7 +132,7 @@ template <class Manager, class Name> struct Both<Manager, Name, true> : Name {};
                 apply(defer_cleanup) apply(trim) apply(query) apply(record_use)                    \
                     apply(stream_notice) apply(set_access) apply(get_stats)                        \
                         apply(get_device_total) apply(check_options) apply(pause) apply(resume)    \
-                            apply(set_option) apply(reset_peaks)
+                            apply(set_option) apply(reset_peaks) apply(read_paused)
 
 EMM_EACH_ADAPTED_SLOT_(EMM_ADAPT_)
 

@@ -1,0 +1,66 @@
+"""Pools with names that go to sleep together: what emm.vllm and emm.torch_memory_saver have in common."""
+import os
+import threading
+from contextlib import contextmanager
+
+from ._error import Error
+from ._process import pause, resume, set_plugin
+
+
+def use_pool():
+    """The plugin that can pause, unless EMM_PLUGIN names one. In time before the first allocation."""
+    if "EMM_PLUGIN" not in os.environ:
+        set_plugin("pool")
+
+
+def pause_all(wanted):
+    """Pauses the pools of `wanted`: by name, whether the content is kept. All of them or none."""
+    paused = []
+    try:
+        # A copy may lack host memory; a discard that is undone has lost its content.
+        for name in sorted(wanted, key=wanted.get, reverse=True):
+            pause(name, discard=not wanted[name])
+            paused.append(name)
+    except Error:
+        for name in paused:
+            resume(name)
+        raise
+
+
+class Regions:
+    """Parts of a program whose tensors are in a pool of PyTorch's.
+
+    The end of a torch.cuda.MemPool returns what was freed in it. PyTorch aborts the process if one ends while
+    another is in use, so a pool that is to end waits until no region is entered. Any thread.
+    """
+
+    def __init__(self):
+        self._lock, self._entered, self._ending = threading.Lock(), 0, []
+
+    @contextmanager
+    def enter(self, pool, ends=False):
+        """With `ends` the pool is not used afterwards."""
+        import torch
+        with self.entered():
+            with torch.cuda.use_mem_pool(pool):
+                yield
+            if ends:
+                self._ending.append(pool)
+
+    @contextmanager
+    def entered(self):
+        """For what uses a pool by itself, as the capture of a graph does."""
+        with self._lock:
+            self._entered += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._entered -= 1
+            self.end_pools()
+
+    def end_pools(self):
+        import torch
+        with self._lock:
+            if self._entered == 0 and not torch.cuda.is_current_stream_capturing():
+                self._ending.clear()

@@ -1,0 +1,170 @@
+"""torch_memory_saver's Python interface, that of version 0.0.10, served by emm's named pools.
+
+    from emm.torch_memory_saver import torch_memory_saver
+    with torch_memory_saver.region(tag="weights", enable_cpu_backup=True):
+        x = torch.full((1_000_000_000,), 100, dtype=torch.uint8, device="cuda")
+    torch_memory_saver.pause("weights")
+    torch_memory_saver.resume("weights")
+
+A program that says `import torch_memory_saver` is served without a change, and its subprocesses too:
+
+    PYTHONPATH=$(python3 -m emm.torch_memory_saver) python3 program.py
+
+Nothing is preloaded: both hook modes are the same, and cuda_graph() works in both. What differs from the
+package is in tools/python/SERVING.md. Memory of a tag that is paused cannot be added to until it is resumed.
+"""
+import hashlib
+import os
+import pathlib
+import re
+import warnings
+from contextlib import contextmanager
+
+from ._process import read_paused, resume
+from ._sleeping import Regions, pause_all, use_pool
+
+_DEFAULT = "default"
+_FOLDER = pathlib.Path(__file__).with_name("in_place_of")
+_KEPT = ".kept"
+
+
+class TorchMemorySaver:
+    """Regions of tensors by tag. pause() and resume() come one at a time; regions may be entered by any thread."""
+
+    enabled = True
+
+    def __init__(self):
+        self._hook_mode = "torch"
+        self._pools = {}  # name of a pool: its tag
+        self._asleep = set()  # names
+        self._torch_pools, self._regions = {}, Regions()
+        self.retain_cpu_backup = os.environ.get("TMS_RETAIN_CPU_BACKUP", "").lower() in ("1", "true", "yes")
+
+    @contextmanager
+    def region(self, tag=_DEFAULT, enable_cpu_backup=False, enable_disk_backup=False, cpu_backup_backend=None):
+        """Tensors made in here lose their memory by pause(tag), and with `enable_cpu_backup` keep their content."""
+        _check_backup(enable_cpu_backup, enable_disk_backup, cpu_backup_backend)
+        with self._regions.enter(self._torch_pool(tag, enable_cpu_backup)):
+            yield
+
+    @contextmanager
+    def cuda_graph(self, cuda_graph, pool=None, stream=None, capture_error_mode="global", tag=_DEFAULT,
+                   enable_cpu_backup=False, cpu_backup_backend=None):
+        """torch.cuda.graph, whose memory pause(tag) returns. Graphs with the same `pool` and tag share memory."""
+        import torch
+        _check_backup(enable_cpu_backup, False, cpu_backup_backend)
+        of_tag = self._torch_pool(tag, enable_cpu_backup, ("graph", _handle(pool)))
+        with self._regions.entered(), \
+                torch.cuda.graph(cuda_graph, pool=of_tag.id, stream=stream, capture_error_mode=capture_error_mode):
+            yield
+
+    @contextmanager
+    def disable(self):
+        """Within a region: tensors made in here keep their memory over a pause."""
+        import torch
+        with self._regions.enter(torch.cuda.MemPool(), ends=True):
+            yield
+
+    def pause(self, tag=None):
+        """The memory of the tag, without one of all tags, goes back to the device."""
+        wanted = {name: name.endswith(_KEPT) for name in self._named(tag) if name not in self._asleep}
+        pause_all(wanted)
+        self._asleep.update(wanted)
+
+    def resume(self, tag=None):
+        """emm.OutOfMemoryError: the device lacks memory; what is still paused stays so, and it can be called again."""
+        for name in self._named(tag):
+            resume(name, keep_copy=self.retain_cpu_backup)
+            self._asleep.discard(name)
+
+    def get_cpu_backup(self, x, zero_copy=False):
+        """A tensor in host memory with the content that `x` had when its tag was paused; None while it is not.
+        Always a copy, whatever `zero_copy` says: the content may lie in several parts."""
+        import torch
+        assert x.is_cuda, f"{x.device=}"
+        assert x.is_contiguous(), f"{x.shape=} {x.stride()=} {x.dtype=}"
+        backup = torch.empty(x.shape, dtype=x.dtype, device="cpu")
+        found = any(read_paused(name, x.data_ptr(), x.nbytes, backup.data_ptr()) for name in self._asleep)
+        return backup if found else None
+
+    @property
+    def hook_mode(self):
+        return self._hook_mode
+
+    @hook_mode.setter
+    def hook_mode(self, mode):
+        if mode not in ("preload", "torch"):
+            raise ValueError(f"hook_mode: expected 'preload' or 'torch', found {mode!r}")
+        self._hook_mode = mode
+
+    @property
+    def memory_margin_bytes(self):
+        raise NotImplementedError("Only setter is supported")
+
+    @memory_margin_bytes.setter
+    def memory_margin_bytes(self, value):
+        warnings.warn("emm keeps no margin of the device's memory free: EMM_PLUGIN=pool:max= bounds each pool, "
+                      "and EMM_LIMIT the process", RuntimeWarning, stacklevel=2)
+
+    def set_disk_backup_dir(self, path):
+        raise NotImplementedError(_NO_DISK)
+
+    def _named(self, tag):
+        return [name for name, its in self._pools.items() if tag is None or its == tag]
+
+    def _torch_pool(self, tag, keeps, use=("region",)):
+        import torch
+
+        from . import torch as on_emm
+        use_pool()
+        name = pool_name(tag, keeps)
+        key = (name, torch.cuda.current_device(), *use)
+        if key not in self._torch_pools:
+            self._torch_pools[key] = on_emm.mem_pool(name)
+            self._pools[name] = tag
+        return self._torch_pools[key]
+
+
+_NO_DISK = "emm keeps what is paused in host memory, not on disk: enable_cpu_backup=True, or neither"
+
+
+def pool_name(tag, keeps):
+    """Of the pool for a tag, which may be any text: emm's names have 31 letters, digits, '-', '_' or '.'."""
+    suffix = _KEPT if keeps else ""
+    if re.fullmatch(r"[A-Za-z0-9_.-]{1,26}", tag) and not tag.endswith(_KEPT):
+        return tag + suffix
+    return f"{re.sub(r'[^A-Za-z0-9_-]', '_', tag)[:15]}-{hashlib.sha256(tag.encode()).hexdigest()[:10]}{suffix}"
+
+
+@contextmanager
+def configure_subprocess():
+    """Subprocesses that are started in here find this module as torch_memory_saver."""
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(_FOLDER), before]))
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = before
+
+
+def _check_backup(enable_cpu_backup, enable_disk_backup, backend):
+    if enable_disk_backup:
+        raise NotImplementedError(_NO_DISK)
+    if backend is not None and not enable_cpu_backup:
+        raise ValueError("cpu_backup_backend requires enable_cpu_backup=True")
+    if backend not in (None, "pinned", "mmap"):
+        raise ValueError(f"cpu_backup_backend: expected 'pinned' or 'mmap', found {backend!r}")
+
+
+def _handle(pool):
+    """A graph's pool, as torch.cuda.graph takes it, as a key."""
+    return pool if pool is None or isinstance(pool, tuple) else pool.id
+
+
+torch_memory_saver = TorchMemorySaver()
+
+if __name__ == "__main__":
+    print(_FOLDER)
