@@ -108,6 +108,18 @@ def bridges_load(installed):
     installed.python("import ctypes, sys; ctypes.CDLL(sys.argv[1])", bridge)
 
 
+def servers_find_their_interfaces(installed):
+    """vLLM's entry point, which does nothing where there is no vLLM, and the package in torch_memory_saver's place."""
+    said = installed.python("from importlib.metadata import distribution\n"
+                            "for entry in distribution('emm-cuda').entry_points:\n"
+                            "    if entry.group == 'vllm.general_plugins':\n"
+                            "        print(entry.name, entry.load()())")
+    expect(said == "emm None\n", f"the entry points for vLLM: {said}")
+    folder = installed.run(installed.bin / "python", "-m", "emm.torch_memory_saver").strip()
+    said = installed.python("import torch_memory_saver; print(torch_memory_saver.torch_memory_saver.enabled)", PYTHONPATH=folder)
+    expect(said == "True\n", f"torch_memory_saver in {folder}: {said}")
+
+
 def numba_runs(installed, numba):
     site = next((pathlib.Path(numba).resolve() / "lib").glob("python*/site-packages"))
     # A site's folder, unlike one of PYTHONPATH, may redirect imports, as numba-cuda's does.
@@ -162,6 +174,7 @@ def test(wheel, numba, folder):
     programs_run_on_a_plugin(installed, folder)
     python_finds_its_library(installed)
     bridges_load(installed)
+    servers_find_their_interfaces(installed)
     libraries_export_what_they_should(installed.native)
     a_project_builds_against_it(installed, folder)
     if numba:
