@@ -144,7 +144,8 @@ emm_status Manager::read_paused(emm_deviceptr ptr, size_t size, void *host) {
         return EMM_OK;
     }
     return emm_failf(&host_, EMM_E_NOT_OWNED, 0,
-                     "pool: of the %zu bytes at %#llx the pause has not kept the content", size, ptr);
+                     "pool: of the %zu bytes at %#llx the pause has not kept the content", size,
+                     ptr);
 }
 
 } // namespace emm::pool

@@ -32,7 +32,7 @@ TEST_CASE("pause: memory goes back, and comes back with its content at the same 
     CHECK(sim.free(sim.alloc(MiB, stream), stream) == EMM_OK);
 }
 
-TEST_CASE("pause: what was kept can be read meanwhile, in parts and over blocks, and nothing else") {
+TEST_CASE("pause: what was kept can be read meanwhile, and nothing else") {
     Simulation sim("growth=vmm");
     const CUdeviceptr first = sim.alloc(300 * MiB, legacy), second = sim.alloc(4 * MiB, legacy);
     write(sim, first, 300 * MiB, 1); // in two chunks of the copy
