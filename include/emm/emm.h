@@ -492,7 +492,8 @@ EMM_API emm_status emm_memfreemanaged(emm_context *context, emm_deviceptr ptr, s
 
 EMM_API emm_status emm_get_memory_info(emm_context *context, size_t *ret_free, size_t *ret_total);
 
-/* Fills up to the caller's struct_size. */
+/* What the plugin tells, up to the caller's struct_size. `failures` is emm's own: requests for
+ * device memory that failed for good. A request that succeeds when emm tries it again is none. */
 EMM_API emm_status emm_get_stats(emm_context *context, emm_stats *ret_stats);
 
 /*

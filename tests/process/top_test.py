@@ -44,6 +44,16 @@ class Figures(unittest.TestCase):
                          {"limit_bytes": 64 * MIB, "used_bytes": 6 * MIB, "free_bytes": 58 * MIB,  # whole pages
                           "managers_bytes": 6 * MIB, "program_bytes": 0, "group": None})
 
+    def test_requests_that_fail_for_good_are_counted_once_and_others_not(self):
+        for plugin, steps, failures in (("fault:nth=1,times=1+pool", "alloc=1", 0), ("fault:nth=100,times=9+pool", "grow=200", 1),
+                                        ("pool", "grow=200", 1), ("passthrough", "grow=200", 1)):
+            holder = Holder(self, steps, plugin=plugin, EMM_STATS="exit", EMM_LOG="off", EMM_LIMIT="128MiB")
+            self.assertEqual(stats_of(shown()[holder.pid])["failures"], failures, plugin)
+            self.assertEqual(holder.end(), 0)
+            title, row = holder.errors.splitlines()[-2:]
+            told = dict(zip(title.replace(" MiB", "").replace("pressure runs", "runs").split(), row.split()[3:]))
+            self.assertEqual((told["failures"], told["runs"]), (str(failures), "1"), plugin)
+
     def test_a_program_that_allocates_has_a_rate(self):
         holder = Holder(self, "steady=1000")
         self.assertGreater(shown()[holder.pid]["contexts"][0]["allocations_per_second"], 0)

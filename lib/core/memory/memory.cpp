@@ -40,6 +40,8 @@ emm_status settle(Kind &request, emm_status status, const void *caller) noexcept
     }
     if (status >= EMM_OK) {
         request.give();
+    } else if (Kind::event == EventType::alloc) {
+        request.context.failures.fetch_add(1, std::memory_order_relaxed);
     }
     return request.explain(status);
 }
@@ -252,6 +254,7 @@ emm_status get_stats(emm_context &context, emm_stats *ret_stats) noexcept {
         stats.host_live_bytes += pinned;
         stats.host_reserved_bytes += pinned;
     }
+    stats.failures = context.failures.load(std::memory_order_relaxed);
     emm_copy_sized(ret_stats, &stats);
     return status;
 }
