@@ -16,6 +16,7 @@ namespace emm::monitor {
 namespace {
 
 constexpr size_t longest_name = 256, longest_command = 512, longest_problem = 300; // bytes
+constexpr size_t longest_refusal = 1024;
 constexpr size_t longest_report = 64 * 1024;
 
 std::string shortened(std::string_view text, size_t longest) {
@@ -149,7 +150,7 @@ std::string answer_to_set(const Collected &collected) {
         "its plugin has not answered yet, and may change the option later");
     return message(fmt::format(
         R"({{"emm":{},"pid":{},"set_problem":{},"set_pools":{},"set_above":{}}})",
-        in_quotes(EMM_VERSION), getpid(), in_quotes(shortened(problem, longest_problem)),
+        in_quotes(EMM_VERSION), getpid(), in_quotes(shortened(problem, longest_refusal)),
         collected.set_pools, in_quotes(collected.set_above)));
 }
 
@@ -228,13 +229,13 @@ std::string answer_to_outside(const OutsideDone &done) {
     return message(
         fmt::format(R"({{"emm":{},"pid":{},"pause_problem":{},"pause_ns":{},"pause_pools":[{}]}})",
                     in_quotes(EMM_VERSION), getpid(),
-                    in_quotes(shortened(done.problem, longest_name * 2)), done.nanoseconds, pools));
+                    in_quotes(shortened(done.problem, longest_refusal)), done.nanoseconds, pools));
 }
 
 std::string answer_to_limit(const std::string &problem, const std::string &above) {
     return message(fmt::format(R"({{"emm":{},"pid":{},"limit_problem":{},"limit_above":{}}})",
                                in_quotes(EMM_VERSION), getpid(),
-                               in_quotes(shortened(problem, longest_problem)), in_quotes(above)));
+                               in_quotes(shortened(problem, longest_refusal)), in_quotes(above)));
 }
 
 } // namespace emm::monitor

@@ -171,6 +171,7 @@ class OptionsThatChange(unittest.TestCase):
         self.assertGreaterEqual(self.reserved(holder), 32 * MIB)
         self.assertIn("KEY=VALUE", self.refused(holder.pid, "max", status=2))
         self.assertIn("expected one option at a time, found 'max=16MiB' and 'slack=0'",
+        self.assertRegex(self.refused(holder.pid, "slack=banana"), r"found 'banana'.*saves any\.?\)?\n$")
                       self.refused(holder.pid, "max=16MiB", "slack=0", status=2))
         other = Holder(self, "alloc=1", plugin="passthrough")
         self.assertIn("change options while it serves", self.refused(other.pid, "max=16MiB"))
