@@ -1,11 +1,14 @@
 #include "observe/environment.h"
 
 #include "observe/log.h"
+#include "observe/memory_page.h"
 #include "observe/process.h"
 #include "observe/settings.h"
+#include "observe/text.h"
 
 #include <emm/plugin.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
@@ -27,6 +30,16 @@ void warn_once(const char *name, const std::string &text) {
         }
     }
     log(EMM_LOG_WARN, name + text);
+}
+
+// Now, not when memory has run out and the page is lost.
+void check_page_folder() {
+    const std::string folder(page_folder(setting("EMM_OOM_REPORT")));
+    if (!folder.empty() && access((folder + "/").c_str(), W_OK | X_OK) != 0) {
+        const std::string reason = std::strerror(errno);
+        warn_once("EMM_OOM_REPORT", ": cannot write to the folder '" + one_line(folder) +
+                                        "': " + reason + "; the report goes to the log alone");
+    }
 }
 
 } // namespace
@@ -65,6 +78,7 @@ void check_settings() noexcept {
         for (const char *const name : settings()) {
             setting(name);
         }
+        check_page_folder();
         for (char **entry = environ; entry && *entry && !elevated(); ++entry) {
             const std::string_view name =
                 std::string_view(*entry).substr(0, std::strcspn(*entry, "="));

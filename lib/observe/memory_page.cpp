@@ -93,9 +93,8 @@ std::string holders(std::string_view title, const std::vector<MemoryHolder> &all
     return table(title, parts);
 }
 
-// Of the device; what other processes hold is in it where NVML tells.
-std::string device_table(const MemoryReport &report) {
-    const auto &device = report.of_device ? report.of_device : report.of_driver;
+// What this program is known to have of the device.
+std::vector<Part> own_parts(const MemoryReport &report) {
     std::vector<Part> parts;
     if (const auto &plugin = report.of_plugin) {
         const uint64_t live =
@@ -113,6 +112,29 @@ std::string device_table(const MemoryReport &report) {
          report.tracked ? report.tracked->of_driver : std::vector<MemoryHolder>()) {
         parts.push_back({each.name, each.bytes, "taken from the driver itself"});
     }
+    return parts;
+}
+
+// Contexts, modules and local memory are outside of it.
+std::string bound_table(const MemoryReport &report) {
+    const MemoryReport::Driver &bound = *report.of_bound;
+    std::vector<Part> parts = own_parts(report);
+    uint64_t rest = bound.total - std::min(bound.total, bound.free);
+    for (const Part &part : parts) {
+        rest -= std::min(rest, part.bytes);
+    }
+    parts.push_back({"other", rest,
+                     report.tracked ? "programs that share the bound"
+                                    : "taken from the driver itself, or by programs that share the "
+                                      "bound"});
+    parts.push_back({"free", bound.free, fmt::format("of {}", bytes_text(bound.total))});
+    return table("Where the bound's memory is", parts, bound.total);
+}
+
+// What other processes hold is in it where NVML tells.
+std::string device_table(const MemoryReport &report) {
+    const auto &device = report.of_driver;
+    std::vector<Part> parts = own_parts(report);
     if (const auto remainder = remainder_of(report)) {
         parts.push_back({"remainder", remainder->bytes,
                          remainder->includes_others
@@ -140,7 +162,11 @@ std::string facts(const MemoryReport &report, const PageSubject &subject) {
           {"Time", subject.time},
           {"Plugin", report.spec.empty() ? report.plugin : report.spec},
           {"Bound", report.bound},
-          {"Full", std::string(full_of(report))}}) {
+          {"Full", std::string(full_of(report))},
+          {"Device", report.of_device
+                         ? fmt::format("{} of {} free", bytes_text(report.of_device->free),
+                                       bytes_text(report.of_device->total))
+                         : ""}}) {
         list += value.empty()
                     ? ""
                     : fmt::format("<tr><th>{}</th><td>{}</td></tr>\n", name, in_html(value));
@@ -160,7 +186,7 @@ std::string report_page(const MemoryReport &report, const PageSubject &subject) 
         hints += fmt::format("<li>{}</li>\n", in_html(hint));
     }
     page += hints.empty() ? "" : "<h2>What could be done</h2>\n<ul>\n" + hints + "</ul>\n";
-    page += device_table(report);
+    page += report.of_bound ? bound_table(report) : device_table(report);
     if (const auto &tracked = report.tracked) {
         page += holders("What is live, by caller", tracked->callers);
         page += holders("What is live, by library", tracked->libraries);

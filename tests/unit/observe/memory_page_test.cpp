@@ -47,6 +47,26 @@ TEST_CASE("a failure's page tells who holds what of the device, the bound and th
     }
 }
 
+TEST_CASE("under a bound the shares are the bound's, and the device has a line") {
+    MemoryReport report = failed();
+    report.of_bound = MemoryReport::Driver{gib / 2, 64 * gib};
+    report.of_device = MemoryReport::Driver{720 * gib, 800 * gib};
+    report.of_plugin->live_bytes = 48 * gib;
+    report.of_plugin->reserved_bytes = 50 * gib;
+    const std::string page = report_page(report, subject);
+    for (const char *part :
+         {"<h2>Where the bound's memory is</h2>", ">48.00 GiB</td><td class=\"number\">75 %</td>",
+          ">13.50 GiB</td><td class=\"number\">21 %</td>",
+          ">512.00 MiB</td><td class=\"number\">1 %</td>", "of 64.00 GiB</small>",
+          "<th>Device</th><td>720.00 GiB of 800.00 GiB free</td>"}) {
+        CHECK_THAT(page, ContainsSubstring(part));
+    }
+    for (const char *part : {"Where the device", "90 %", "another process"}) {
+        CAPTURE(part);
+        CHECK(page.find(part) == std::string::npos);
+    }
+}
+
 TEST_CASE("names are text on the page, which loads and runs nothing") {
     const std::string page = report_page(failed(), subject);
     CHECK_THAT(page, ContainsSubstring("<td>&lt;b&gt;&amp;&quot;?[2J<br>"));
