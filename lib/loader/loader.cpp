@@ -92,6 +92,10 @@ emm_status load_part(const Search &search, const Spec &spec, bool is_layer, cons
     };
     EMM_TRY(obtain({file.identity(), is_layer}, load, ret.plugin));
     ret.place = found.place;
+    if (spec.is_described && spec.settings.empty()) {
+        ret.texts = default_values(*ret.plugin); // one that it cannot do without may be missing
+        return EMM_OK;
+    }
     return choose_values(*ret.plugin, spec.settings, host, ret.texts);
 }
 

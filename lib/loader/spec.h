@@ -19,7 +19,8 @@ struct Spec {
     std::string name; // a bare name or an absolute path, decoded
     bool is_path = false;
     std::vector<Setting> settings;
-    std::vector<Spec> layers; // the outermost first
+    std::vector<Spec> layers;  // the outermost first
+    bool is_described = false; // and not to serve: without settings its options are not checked
 };
 
 // Reads "spec;spec;...". In names, paths and values `: ; , = % +` are written %3A %3B %2C %3D %25

@@ -224,15 +224,13 @@ Names Manager::read_names(const char *const *option_texts) {
     return {text("lib"), text("alloc"), text("free"), text("empty"), text("init")};
 }
 
-// `emm info` gives no options and asks for the list alone. The library must find the driver that
-// emm uses. Without a driver its functions are looked up later, once there is one.
+// The library must find the driver that emm uses. Without a driver its functions are looked up
+// later, once there is one.
 emm_status Manager::check_options(const emm_host &host, const char *const *option_texts) {
     const Names names = read_names(option_texts);
-    if (names.library || names.alloc || names.free) {
-        check(names); // throws
-        if (host.driver("cuInit", 12000)) {
-            static_cast<void>(Library(names)); // likewise
-        }
+    check(names); // throws
+    if (host.driver("cuInit", 12000)) {
+        static_cast<void>(Library(names)); // likewise
     }
     return EMM_OK;
 }

@@ -95,6 +95,10 @@ class Refused(Tree):
     def test_an_empty_spec_is_wrong_usage(self):
         self.assert_refused(2, "--plugin: expected a SPEC", "--plugin", "", "--", "true")
 
+    def test_a_plugin_without_options_that_it_needs_is_refused(self):
+        self.assert_refused(1, "pluggable: option lib: expected the absolute path of a library, found none", "--plugin", "pluggable",
+                            "--", "true")
+
     def test_caches_that_are_not_known_are_wrong_usage(self):
         for found in ("tensorflow", "", "torch,", "torch+cupy"):
             self.assert_refused(2, f"run: --release: expected torch, cupy or torch,cupy, found '{found}'", "--release",

@@ -235,6 +235,7 @@ emm_status probe(const char *spec, const loader::Selection *&ret_selection) {
     const OwnerGuard guard(choice_lock());
     EMM_TRY(guard.expect_owned(reentered));
     auto selection = std::make_unique<loader::Selection>();
+    specs.front().is_described = true;
     selection->selected_by = "emm_probe_plugin";
     EMM_TRY(loader::load(specs.front(), host(), default_slots(), *selection));
     // The caller keeps pointers into each selection, so all live as long as the process.
