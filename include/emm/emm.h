@@ -484,7 +484,9 @@ EMM_API emm_status emm_mempin(emm_context *context, void *host, size_t size, uin
                               emm_deviceptr *ret_device);
 EMM_API emm_status emm_memunpin(emm_context *context, void *host, size_t size);
 
-/* Managed memory. `flags`: EMM_ATTACH_GLOBAL or EMM_ATTACH_HOST. */
+/* Managed memory. `flags`: EMM_ATTACH_GLOBAL or EMM_ATTACH_HOST. Unless the plugin has slots of its
+ * own, a free waits for the device, as cuMemFree does; in a deferred section or beside a capture it
+ * is put off. */
 EMM_API emm_status emm_memallocmanaged(emm_context *context, size_t size, uint32_t flags,
                                        emm_deviceptr *ret_ptr);
 EMM_API emm_status emm_memfreemanaged(emm_context *context, emm_deviceptr ptr, size_t size,

@@ -38,20 +38,11 @@ void judge_status(const Run &run, const Plan &plan, const Outcome &outcome,
                run.failed_at());
 }
 
-// Managed memory is emm's own, whatever the plugin, and freed through the queue.
-void empty_queue(emm_context *context) {
-    for (int i = 0; i < 12; i++) {
-        emm_deviceptr ptr = 0;
-        must(emm_memallocmanaged(context, 4096, EMM_ATTACH_GLOBAL, &ptr) == EMM_OK, "memory");
-        must(emm_memfreemanaged(context, ptr, 4096, EMM_STREAM_UNORDERED) == EMM_OK, "its free");
-    }
-}
-
 // What is counted agrees with what the driver has handed out since `before`.
 void judge_counters(emm_context *context, const Holdings &before, bool keeps_memory,
                     Complaints &complaints) {
     // The free of a handle that failed is tried again when the queue is emptied.
-    empty_queue(context);
+    must(emm_trim(context, SIZE_MAX, nullptr) == EMM_OK, "the end of what is pending");
     const Holdings now = holdings(); // managed memory is the host's there
     const uint64_t taken =
         now.device_bytes + now.host_bytes - before.device_bytes - before.host_bytes;

@@ -184,12 +184,17 @@ void DefaultMemory::retry_one() noexcept {
     }
 }
 
-// A range is unpinned at once: the program may pin it anew. Without memory for an entry a free
-// happens at once too; that costs a wait, and loses nothing.
+// A range is unpinned at once: the program may pin it anew. Managed memory is freed at once where
+// the driver may be asked, and that waits, as in CUDA: a new block may share pages with one that is
+// not freed yet, and the driver tells where that was prefetched to. Without memory for an entry a
+// free happens at once too.
 emm_status DefaultMemory::release_later(Live::node_type block, Live &otherwise) {
     const size_t size = block.mapped().size;
+    const Kind kind = block.mapped().kind;
+    const bool at_once =
+        kind == Kind::registered || (kind == Kind::managed && may_return(context_));
     std::unique_ptr<Pending> pending;
-    if (block.mapped().kind != Kind::registered) {
+    if (!at_once) {
         pending.reset(new (std::nothrow) Pending{this, {}});
     }
     if (!pending) {
@@ -279,13 +284,8 @@ emm_status DefaultMemory::unpin(void *host, size_t size) {
     return release_or_keep(std::move(block), live_);
 }
 
-// Freed blocks go back to the driver first, and that waits for their work. Otherwise a new block
-// may share pages with them, and the driver tells where the old block was prefetched to.
 emm_status DefaultMemory::alloc_managed(size_t size, uint32_t flags, emm_deviceptr *ret_ptr) {
     retry_one();
-    if (may_return(context_)) {
-        flush(context_);
-    }
     Live::node_type block = make_node({Kind::managed, size});
     const driver::Driver &driver = context_.driver;
     const driver::Current current(driver, context_.cuda_context, context_.id);

@@ -241,16 +241,21 @@ TEST_CASE("managed memory comes and goes") {
     CHECK(emm_memfreemanaged(context, ptr, 0, EMM_STREAM_UNORDERED) == EMM_E_NOT_OWNED);
 }
 
-// Beside it the driver would tell of the new memory what the program did with the old.
-TEST_CASE("managed memory that was freed is the driver's before more is taken") {
+// Beside it the driver would tell of new memory what the program did with the old.
+TEST_CASE("managed memory that is freed is the driver's at once, but in a section") {
     emm_context *context = recorded_context();
-    emm_deviceptr old = 0, next = 0;
-    REQUIRE(emm_memallocmanaged(context, 256, EMM_ATTACH_GLOBAL, &old) == EMM_OK);
-    CHECK(emm_memfreemanaged(context, old, 256, EMM_STREAM_UNORDERED) == EMM_OK);
-    CHECK(pending() == 1);
-    REQUIRE(emm_memallocmanaged(context, 256, EMM_ATTACH_GLOBAL, &next) == EMM_OK);
-    CHECK(pending() == 0);
-    CHECK(emm_memfreemanaged(context, next, 256, EMM_STREAM_UNORDERED) == EMM_OK);
+    emm_deviceptr ptr = 0;
+    for (const bool in_section : {false, true}) {
+        REQUIRE(emm_memallocmanaged(context, 256, EMM_ATTACH_GLOBAL, &ptr) == EMM_OK);
+        if (in_section) {
+            REQUIRE(emm_defer_cleanup_begin(context) == EMM_OK);
+        }
+        CHECK(emm_memfreemanaged(context, ptr, 256, EMM_STREAM_UNORDERED) == EMM_OK);
+        CHECK(pending() == (in_section ? 1 : 0));
+        if (in_section) {
+            CHECK(emm_defer_cleanup_end(context) == EMM_OK);
+        }
+    }
 }
 
 TEST_CASE("the defaults free nothing on a stream that captures, and say why") {
@@ -298,8 +303,9 @@ TEST_CASE("a plugin file of four functions does every kind of memory, by the hos
         CHECK(keeps(made[i]));
         CHECK(emm_memory_release(made[i]) == EMM_OK);
     }
-    // Device memory is the plugin's own affair, and unpinning is immediate.
-    CHECK(pending() == 3);
+    // Device memory is the plugin's own affair. Unpinning and the free of managed memory are
+    // immediate.
+    CHECK(pending() == 2);
     size_t free = 0, total = 0;
     CHECK(emm_get_memory_info(context, &free, &total) == EMM_OK);
     CHECK(emm_context_reset(context) == EMM_OK);
