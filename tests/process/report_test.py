@@ -237,10 +237,21 @@ class Parts(Case):
 
     def test_a_part_without_memory_or_with_a_replay_is_refused(self):
         path = self.file("log.csv", LOG_HEADER + row("Alloc", 0x1000, 100, 1, "a") + row("Free", 0x1000, 100, 2, "a"))
-        self.assertIn("expected a live block in that part", self.refusal(path, "--from", 3, "-o", self.page))
+        self.assertIn("expected a live block in that part", self.refusal(path, "--to", 0.5, "-o", self.page))
+        for log in (path, self.file("live.csv", LOG_HEADER + row("Alloc", 0x1000, 100, 1, "a") + row("Alloc", 0x2000, 8, 2, "a"))):
+            self.assertIn("expected --from of at most 2 s, where the recording ends, found 3.5 s",
+                          self.refusal(log, "--from", 3.5, "-o", self.page))
         self.assertIn("expected --to behind --from 3", self.refusal(path, "--from", 3, "--to", 2, "-o", self.page))
         for words in (("--from", 1, "--plugin", "pool"), ("--step", 1, "--from", 1), ("--from", -1)):
             self.assertEqual(run("report", path, *words).returncode, 2, words)
+
+    def test_a_part_that_is_no_number_is_refused_in_a_sentence(self):
+        for words, expected in ((("--step", "x"), "a whole number from 0 to 9223372036854775807, found 'x'"),
+                                (("--step", 1 << 63), "a whole number from 0 to 9223372036854775807, found '9223372036854775808'"),
+                                (("--from", "x"), "a number of 0 or more, found 'x'"),
+                                (("--to", -1), "a number of 0 or more, found '-1'"), (("--to", "1s"), "a number of 0 or more, found '1s'")):
+            done = run("report", "log.csv", *words)
+            self.assertEqual((done.returncode, done.stderr.splitlines()[0]), (2, f"emm: report: {words[0]}: expected {expected}"))
 
 
 class Snapshots(Case):
@@ -307,6 +318,15 @@ class Changes(Case):
         self.assertIn("at most 137 B, was 110 B; most of it by f in b.so: 32 B, was 10 B\n", said)
         self.assertEqual(self.figures(TRACES / "infer_gpt.csv.gz", "--against", now)["changes"]["by"], "size")
         self.assertNotIn("changes", self.figures(now))
+
+    def test_a_part_is_compared_with_the_same_part(self):
+        def trace(name, *sizes):
+            return self.file(name, HEADER + "".join(f"{2 * i},0,0,mark,{i},0\n{2 * i + 1},0,0,alloc,{i},{size}\n"
+                                                    f"{2 * i + 1},0,0,free,{i},{size}\n" for i, size in enumerate(sizes)))
+
+        before, now = trace("before.csv", 100, 10), trace("now.csv", 200, 30, 7)
+        self.assertEqual(self.figures(now, "--step", 1, "--against", before)["changes"]["peak_live_bytes"], [10, 30])
+        self.assertRegex(self.refusal(now, "--step", 2, "--against", before, "-o", self.page), "before.csv.*: expected a mark for --step 2")
 
 
 class Replays(Case):

@@ -364,15 +364,17 @@ Command report_command(CLI::App &app) {
                                ->excludes(plugin);
     CLI::Option *step =
         option(command, "--step N", options->step, "of a trace, from the mark N to the next one")
+            ->check(whole_number(0, INT64_MAX))
             ->excludes(plugin, compare);
     option(command, "--from SECONDS", options->from, "the part since then, and what was live then")
-        ->check(CLI::NonNegativeNumber)
+        ->check(number_from(0))
         ->excludes(plugin, compare, step);
     option(command, "--to SECONDS", options->to, "the part until then")
-        ->check(CLI::NonNegativeNumber)
+        ->check(number_from(0))
         ->excludes(plugin, compare, step);
     option(command, "--against LOG", options->against,
-           "a recording of an earlier run: what changed since, by caller");
+           "a recording of an earlier run, or the same part of it: what changed since,\n"
+           "by caller");
     option(command, "--limit SECONDS", options->limit,
            "seconds (default 120) that a plugin's process may be silent")
         ->check(positive_number());

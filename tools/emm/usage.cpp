@@ -227,7 +227,10 @@ CLI::Validator positive_number() {
 }
 
 CLI::Validator number_from(double least, double most) {
-    return number_between(fmt::format("a number from {} to {}", least, most), least, most);
+    const bool is_any = most == std::numeric_limits<double>::max();
+    return number_between(is_any ? fmt::format("a number of {} or more", least)
+                                 : fmt::format("a number from {} to {}", least, most),
+                          least, most);
 }
 
 CLI::Validator whole_number(uint64_t least, uint64_t most) {

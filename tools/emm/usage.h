@@ -3,6 +3,7 @@
 #include "problem.h"
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -44,7 +45,7 @@ void expect_one_plugin(const char *command, const std::string &spec);
 // For options that take a number: above 0; between two; or a whole one, without signs. Without
 // `most`, as far as 64 bits go.
 CLI::Validator positive_number();
-CLI::Validator number_from(double least, double most);
+CLI::Validator number_from(double least, double most = std::numeric_limits<double>::max());
 CLI::Validator whole_number(uint64_t least = 0, uint64_t most = UINT64_MAX);
 
 Failure usage(std::string message);

@@ -179,6 +179,7 @@ History history_in(const History &history, Part part) {
 
 void HistoryBuilder::finish() {
     recorded_.part = part_;
+    recorded_.last = recorded_.end;
     if (!part_.is_all()) {
         recorded_.begin = std::max(recorded_.begin, part_.from);
         recorded_.end = std::max(recorded_.begin, std::min(recorded_.end, part_.to));

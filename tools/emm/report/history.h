@@ -89,6 +89,7 @@ struct Recorded {
     bool is_log = false;        // it has addresses, and may have callers
     uint64_t rows = 0;
     uint64_t begin = 0, end = 0; // times of the first and the last event
+    uint64_t last = 0;           // of the last event of the whole recording
     Part part;                   // of the recording
     std::vector<History> histories;
     uint64_t left_off = 0; // events of histories beyond the most

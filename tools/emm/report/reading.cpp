@@ -243,6 +243,12 @@ void read_snapshot(const Input &input, const PartChoice &choice,
 }
 
 void check_not_empty(const Recorded &recorded, const std::string &name) {
+    if (recorded.part.from > recorded.last) {
+        throw bad_file(name, "",
+                       Malformed(fmt::format("--from of at most {} s, where the recording ends",
+                                             double(recorded.last) / 1e9),
+                                 fmt::format("{} s", double(recorded.part.from) / 1e9)));
+    }
     if (recorded.histories.empty()) {
         throw bad_file(name, "",
                        Malformed(recorded.part.is_all() ? "at least one allocation"

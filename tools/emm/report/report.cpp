@@ -112,7 +112,7 @@ private:
             const Input before(options_.against);
             document["figures"]["changes"] = changes_json(
                 before.name(),
-                read_recorded(before, {},
+                read_recorded(before, part_of(options_),
                               [&](double share) { show("reading " + before.name(), share); }),
                 recorded);
         }
