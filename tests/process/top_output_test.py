@@ -14,7 +14,7 @@ import termios
 import unittest
 
 import emm_program
-from top_programs import MIB, TIMEOUT, Holder, environment, top
+from top_programs import MIB, TIMEOUT, Holder, environment, shown, stats_of, top
 
 
 class Output(unittest.TestCase):
@@ -23,10 +23,20 @@ class Output(unittest.TestCase):
         done = top(TERM="xterm-256color")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         lines = done.stdout.splitlines()
-        self.assertRegex(lines[0], "^ *PID  PROGRAM +PLUGIN +DEV +LIVE +CACHED +RESERVED +PEAK")
+        self.assertRegex(lines[0], "^ *PID  PROGRAM +PLUGIN +DEV +LIVE +CACHED +(WAITING +)?RESERVED +PEAK")
         self.assertEqual(len([line for line in lines if line.startswith(f"{holder.pid}  ")
                               or f" {holder.pid}  " in line]), 1)
         self.assertNotIn("\033", done.stdout)
+
+    def test_requests_that_fail_for_good_are_counted_once_and_others_not(self):
+        for plugin, steps, failures in (("fault:nth=1,times=1+pool", "alloc=1", 0), ("fault:nth=100,times=9+pool", "grow=200", 1),
+                                        ("pool", "grow=200", 1), ("passthrough", "grow=200", 1)):
+            holder = Holder(self, steps, plugin=plugin, EMM_STATS="exit", EMM_LOG="off", EMM_LIMIT="128MiB")
+            self.assertEqual(stats_of(shown()[holder.pid])["failures"], failures, plugin)
+            self.assertEqual(holder.end(), 0)
+            title, row = holder.errors.splitlines()[-2:]
+            told = dict(zip(title.replace(" MiB", "").replace("pressure runs", "runs").split(), row.split()[3:]))
+            self.assertEqual((told["failures"], told["runs"]), (str(failures), "1"), plugin)
 
     def test_so_many_tables_come_as_were_counted(self):
         Holder(self, "alloc=1")

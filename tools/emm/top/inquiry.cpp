@@ -67,11 +67,16 @@ std::string silence(int64_t pid, int64_t since) {
                        is_stopped(pid) ? ": the process is stopped" : "");
 }
 
-std::vector<Name> present_names() {
+// "export" of "export: --pid"
+std::string command_of(const std::string &subject) {
+    return subject.substr(0, subject.find(':'));
+}
+
+std::vector<Name> present_names(const std::string &command) {
     const std::string table = observe::text_of_file("/proc/net/unix");
     if (table.empty()) {
         throw Failure(
-            {.stage = "top",
+            {.stage = command,
              .message = "/proc/net/unix: expected the table of sockets, where processes that use "
                         "emm are found, found nothing",
              .path = "/proc/net/unix"});
@@ -80,7 +85,7 @@ std::vector<Name> present_names() {
 }
 
 Problem no_process(const std::string &subject, int64_t pid) {
-    return {.stage = "top",
+    return {.stage = command_of(subject),
             .message =
                 fmt::format("{}: expected a process of this user that uses emm, found that {} is "
                             "none, or cannot be asked from here",
@@ -247,7 +252,7 @@ void Inquiry::ask_some(const std::vector<Name> &names, std::vector<Process> &ret
 }
 
 std::vector<Process> Inquiry::ask_all() {
-    const std::vector<Name> names = present_names();
+    const std::vector<Name> names = present_names("top");
     forget_all_but(names);
     std::vector<Process> processes;
     for (size_t first = 0; first < names.size(); first += most_at_once) {
@@ -259,7 +264,7 @@ std::vector<Process> Inquiry::ask_all() {
 }
 
 Process Inquiry::ask(int64_t pid, Wish wish, const std::string &subject, const std::string &rest) {
-    for (const Name &name : present_names()) {
+    for (const Name &name : present_names(command_of(subject))) {
         Asked probe;
         const bool is_own = connect_to(name, probe);
         const int64_t found = probe.process.pid != 0 ? probe.process.pid : name.claimed_pid;
