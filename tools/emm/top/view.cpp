@@ -19,9 +19,9 @@ template <uint64_t emm_stats::*member> std::string figure_text(const Row &row) {
     return row.context && row.context->stats ? in_bytes(figure_of<member>(row)) : "-";
 }
 
-std::string spilled_text(const Row &row) {
-    const uint64_t bytes = figure_of<&emm_stats::spilled_bytes>(row);
-    return bytes == 0 ? "" : in_bytes(bytes);
+// Where there is any.
+template <uint64_t emm_stats::*member> std::string bytes_if_any(const Row &row) {
+    return figure_of<member>(row) == 0 ? "" : in_bytes(figure_of<member>(row));
 }
 
 std::string failures_text(const Row &row) {
@@ -184,9 +184,11 @@ constexpr Description descriptions[] = {
     {"device", "DEV", 0, 3, Fit::right, device_text, from_smallest<device_of>},
     figure<&emm_stats::live_bytes>("live", "LIVE", 2),
     figure<&emm_stats::cached_bytes>("cached", "CACHED", 6),
+    {"waiting", "WAITING", 0, 16, Fit::right, bytes_if_any<&emm_stats::pending_bytes>,
+     from_largest<figure_of<&emm_stats::pending_bytes>>},
     figure<&emm_stats::reserved_bytes>("reserved", "RESERVED", 1),
     figure<&emm_stats::peak_reserved_bytes>("peak", "PEAK", 5),
-    {"spilled", "SPILLED", 0, 14, Fit::right, spilled_text,
+    {"spilled", "SPILLED", 0, 14, Fit::right, bytes_if_any<&emm_stats::spilled_bytes>,
      from_largest<figure_of<&emm_stats::spilled_bytes>>},
     {"host", "HOST", 0, 15, Fit::right, host_text,
      from_largest<figure_of<&emm_stats::host_reserved_bytes>>},

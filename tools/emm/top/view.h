@@ -16,6 +16,7 @@ enum class Column {
     device,
     live,
     cached,
+    waiting,
     reserved,
     peak,
     spilled,

@@ -75,6 +75,16 @@ TEST_CASE("host memory in place of the device's has a column where there is any"
     CHECK(lines[1].find("2.0 MiB  3.0 MiB        -") != std::string::npos);
 }
 
+TEST_CASE("freed memory that waits for the device has a column where there is any") {
+    std::vector<Process> processes = two_processes();
+    CHECK(table_text(processes, Column::pid, {}, false).find("WAITING") == std::string::npos);
+    processes[0].contexts[0].stats->pending_bytes = 3 << 20;
+    const auto lines = table_lines(table_text(processes, Column::waiting, {}, false));
+    REQUIRE(lines.size() == 3);
+    CHECK(lines[0].find("  WAITING  RESERVED") != std::string::npos);
+    CHECK(lines[1].find("  3.0 MiB  ") != std::string::npos);
+}
+
 TEST_CASE("failures have a column where there are any") {
     std::vector<Process> processes = two_processes();
     CHECK(table_text(processes, Column::pid, {}, false).find("FAILED") == std::string::npos);
@@ -145,7 +155,7 @@ TEST_CASE("rows are sorted by any column, numbers from the largest on") {
     Column column;
     CHECK_FALSE(find_column("colour", column));
     CHECK(column_names() ==
-          "pid, program, plugin, device, live, cached, reserved, peak, spilled, host, "
+          "pid, program, plugin, device, live, cached, waiting, reserved, peak, spilled, host, "
           "failures, limit, free, group, driver, rate or oldest");
 }
 
