@@ -10,7 +10,7 @@ import tempfile
 import unittest
 
 OPENS = os.environ["EMM_TEST_OPENS"]
-PLUGINS = {"pool": os.environ["EMM_TEST_POOL"], "passthrough": os.environ["EMM_TEST_PASSTHROUGH"]}
+PLUGINS = {name: os.environ[f"EMM_TEST_{name.upper()}"] for name in ("pool", "passthrough", "pluggable")}
 INSTALLED = pathlib.Path(os.environ["EMM_TEST_INSTALLED"], "run")
 STAND_IN = os.environ["EMM_TEST_STAND_IN"]
 SANITIZERS = os.environ["EMM_TEST_SANITIZERS"]
