@@ -387,8 +387,11 @@ EMM_API emm_status emm_context_reset(emm_context *context);
  * waited for. From then on the program puts no work on this memory until emm_context_resume has
  * succeeded. Frees go on, and so do a reset, which ends the pause, and a retirement; allocations
  * and exports answer EMM_E_PAUSED, or wait where the plugin's options say so.
- * If one of several pools cannot be paused, those that this call has paused are resumed. A capture
- * that is not announced may be invalidated by both calls.
+ * If one of several pools cannot be paused, those that this call has paused are resumed. One that
+ * the device has no memory for by then stays paused, and emm_last_error names it. A capture that is
+ * not announced may be invalidated by both calls.
+ * While the process sleeps by `emm pause`, both calls, a reset and allocations of a paused pool
+ * wait for `emm resume`.
  *   EMM_S_IGNORED              (pause) all of them were paused already: *ret_released is 0
  *   EMM_E_OUT_OF_HOST_MEMORY   (pause) none for the copy of EMM_PAUSE_KEEP
  *   EMM_E_OUT_OF_MEMORY        (resume) the device has not enough; try again, or pool by pool: what

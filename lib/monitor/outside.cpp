@@ -1,5 +1,6 @@
 #include "monitor/outside.h"
 
+#include "core/lifecycle/asleep.h"
 #include "core/memory/recovery.h"
 #include "dl/load.h"
 #include "monitor/answer.h"
@@ -58,18 +59,15 @@ OutsideDone ask(const Wanted &wanted) {
                        "--pausable, found one that was started without emm run";
         return done;
     }
-    Outside outside = {wanted.flags,
-                       wanted.timeout,
-                       wanted.pool.c_str(),
-                       &add_pool,
-                       &done.pools,
-                       is_held_now.load(),
-                       ""};
+    Outside outside = {wanted.flags, wanted.timeout,     wanted.pool.c_str(), &add_pool,
+                       &done.pools,  &core::fall_asleep, is_held_now.load(),  ""};
     const core::WithoutPressing without_pressing;
+    const core::ForOperator for_operator;
     const int64_t since = sockets::now();
     const bool succeeded = ask_it(&outside);
     done.nanoseconds = sockets::now() - since;
     is_held_now = outside.is_held;
+    outside.is_held ? void() : core::wake_up();
     done.problem = succeeded ? "" : outside.problem;
     return done;
 }

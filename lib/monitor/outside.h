@@ -22,6 +22,7 @@ struct Outside {
     const char *pool; // of that name alone; "": of any
     void (*tell)(void *state, const OutsidePool &pool);
     void *state;
+    void (*holds)(); // to be called once the program's calls are held, before anything is paused
     // The answer: whether the program's calls are held from now on, and a sentence if it failed.
     bool is_held;
     char problem[1000];

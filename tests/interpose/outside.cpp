@@ -144,6 +144,30 @@ void use_handles() {
     require(is_good ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN, "handles");
 }
 
+// A program may use emm itself.
+template <class Function> Function *emm_entry(const char *name) {
+    void *const libemm = dlopen("libemm.so.1", RTLD_NOW | RTLD_NOLOAD);
+    void *const found = libemm ? dlsym(libemm, name) : nullptr;
+    require(found ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN, name);
+    return reinterpret_cast<Function *>(found);
+}
+
+int call_emm(CUcontext context, const std::string &word) {
+    void *emm = nullptr;
+    if (const int status = emm_entry<int(CUcontext, void **)>("emm_context_from")(context, &emm)) {
+        return status;
+    }
+    if (word == "emm-resume") {
+        return emm_entry<int(void *, unsigned)>("emm_context_resume")(emm, 0);
+    }
+    CUdeviceptr address = 0;
+    const int status = emm_entry<int(void *, size_t, CUstream, CUdeviceptr *)>("emm_memalloc")(
+        emm, block_bytes, nullptr, &address);
+    return status != 0 ? status
+                       : emm_entry<int(void *, CUdeviceptr, size_t, CUstream)>("emm_memfree")(
+                             emm, address, block_bytes, nullptr);
+}
+
 // emm's pressure callback of this program: how often it was asked.
 std::atomic<int> pressed{0};
 
@@ -154,10 +178,8 @@ size_t press(void *, size_t, void *) {
 
 void set_callback() {
     using Set = int(size_t(*)(void *, size_t, void *), void *);
-    void *const libemm = dlopen("libemm.so.1", RTLD_NOW | RTLD_NOLOAD);
-    const auto set =
-        reinterpret_cast<Set *>(libemm ? dlsym(libemm, "emm_set_pressure_callback") : nullptr);
-    require(set && set(&press, nullptr) == 0 ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN, "callback");
+    const int status = emm_entry<Set>("emm_set_pressure_callback")(&press, nullptr);
+    require(status == 0 ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN, "callback");
 }
 
 // As a network card gets it, by the driver's range handle.
@@ -317,6 +339,8 @@ struct Obey {
             REQUIRE(cu.cuMemFreeAsync(exported, stream));
         } else if (word == "fail-export") {
             fail_to_export();
+        } else if (word.starts_with("emm-")) {
+            return std::to_string(call_emm(context, word));
         } else if (word == "wait") {
             wait_for_event();
         } else if (word == "instantiate") {

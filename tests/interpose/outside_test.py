@@ -219,6 +219,19 @@ class Outside(unittest.TestCase):
                 self.assertEqual(sleeper.process.stdout.readline().strip(), word)
                 self.assert_awake(sleeper)
 
+    def test_a_program_that_uses_emm_itself_sleeps_until_the_operators_resume(self):
+        for word in ("emm-resume", "emm-alloc"):
+            with self.subTest(word=word):
+                sleeper = Sleeper(self, "alloc")
+                self.assertEqual(sleeper.tell(word), "0")
+                self.ask("pause", sleeper.pid)
+                sleeper.process.stdin.write(word + "\n")
+                self.assertEqual(select.select([sleeper.process.stdout], [], [], 0.2)[0], [])
+                self.assertEqual(sleeper.reserved(), 0)
+                self.ask("resume", sleeper.pid)
+                self.assertEqual(sleeper.process.stdout.readline().strip(), "0")
+                self.assert_awake(sleeper)
+
     def test_handles_of_what_has_slept_are_good(self):
         sleeper = Sleeper(self, "mapped")
         self.ask("pause", sleeper.pid)

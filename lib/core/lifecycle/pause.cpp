@@ -1,3 +1,4 @@
+#include "core/lifecycle/asleep.h"
 #include "core/lifecycle/lifecycle.h"
 #include "core/memory/call.h"
 #include "core/memory/memory.h"
@@ -6,6 +7,8 @@
 #include "observe/error.h"
 #include "observe/log.h"
 
+#include <fmt/format.h>
+#include <string>
 #include <vector>
 
 namespace emm::core {
@@ -48,10 +51,9 @@ uint64_t paused_bytes(emm_context &pool) noexcept {
     return get_stats(pool, &stats) >= EMM_OK ? stats.paused_bytes : 0;
 }
 
-emm_status resume_one(emm_context &pool, const emm_context &context, uint32_t flags,
-                      const void *caller) {
-    const OwnerGuard guard(pool.manager_lock);
-    EMM_TRY(guard.expect_owned("the plugin resumed the context that it serves"));
+// With its lock.
+emm_status resume_owned(emm_context &pool, const emm_context &context, uint32_t flags,
+                        const void *caller) {
     EMM_TRY(admit_alive(pool));
     const bool is_latest = pool.paused_by == &context && pool.paused_in == context.pauses;
     if ((flags & EMM_RESUME_UNDO) != 0 && !is_latest) {
@@ -72,6 +74,42 @@ emm_status resume_one(emm_context &pool, const emm_context &context, uint32_t fl
     return status;
 }
 
+// The operator's pause holds until the operator's resume, also one that begins meanwhile.
+emm_status resume_one(emm_context &pool, const emm_context &context, uint32_t flags,
+                      const void *caller) {
+    for (;;) {
+        wait_while_asleep();
+        const OwnerGuard guard(pool.manager_lock);
+        EMM_TRY(guard.expect_owned("the plugin resumed the context that it serves"));
+        if (!must_wait_asleep()) {
+            return resume_owned(pool, context, flags, caller);
+        }
+    }
+}
+
+// After a failure, whose sentence goes on with the pools that stay paused.
+void resume_those(const std::vector<emm_context *> &paused, const emm_context &context) {
+    std::string stay;
+    {
+        const observe::Preserved said;
+        for (emm_context *pool : paused) {
+            if (resume_one(*pool, context, 0, nullptr) < EMM_OK) {
+                observe::log(EMM_LOG_ERROR, "{} stays paused: {}", *pool,
+                             observe::last_error()->text);
+                observe::with_memory("no memory for a sentence", [&] {
+                    stay += fmt::format("; {} stays paused", *pool);
+                    return EMM_OK;
+                });
+            }
+        }
+    }
+    if (!stay.empty()) {
+        observe::ErrorDetail detail = observe::last_detail();
+        detail.text += stay;
+        observe::fail(std::move(detail));
+    }
+}
+
 // One that is not being served has nothing to pause, unless the caller means it alone.
 bool is_meant(const emm_context &pool, const emm_context &context) noexcept {
     return &pool == &context || is_served(pool);
@@ -83,6 +121,7 @@ bool is_meant(const emm_context &pool, const emm_context &context) noexcept {
 emm_status pause(emm_context &context, uint32_t flags, size_t *ret_released) {
     EMM_TRY(expect_outside("paused"));
     EMM_TRY(check_pause_flags(flags));
+    wait_while_asleep();
     size_t all = 0;
     emm_status status = EMM_OK;
     std::vector<emm_context *> paused;
@@ -101,13 +140,7 @@ emm_status pause(emm_context &context, uint32_t flags, size_t *ret_released) {
         all += released;
     });
     if (status < EMM_OK) {
-        const observe::Preserved said;
-        for (emm_context *pool : paused) {
-            if (resume_one(*pool, context, 0, nullptr) < EMM_OK) {
-                observe::log(EMM_LOG_ERROR, "{} stays paused: {}", *pool,
-                             observe::last_error()->text);
-            }
-        }
+        resume_those(paused, context);
         return status;
     }
     if (ret_released) {

@@ -1,5 +1,6 @@
 #include "core/account/watch.h"
 #include "core/handles/handle.h"
+#include "core/lifecycle/asleep.h"
 #include "core/lifecycle/lifecycle.h"
 #include "core/memory/default_memory.h"
 #include "core/memory/recovery.h"
@@ -131,16 +132,27 @@ emm_status shut_down(const void *caller) {
 
 namespace {
 
-emm_status reset_unwatched(emm_context &context) {
-    EMM_TRY(expect_outside("reset"));
-    const OwnerGuard guard(context.manager_lock);
-    EMM_TRY(guard.expect_owned("the plugin reset the context that it serves"));
+// With its lock.
+emm_status reset_owned(emm_context &context) {
     if (is_unserved(context)) {
         return begin_serving(context); // an earlier reset could not; there is nothing to drop
     }
     EMM_TRY(admit_alive(context));
     const Closed closed(context.epoch);
     return reset_manager(context);
+}
+
+// A reset would end the operator's pause.
+emm_status reset_unwatched(emm_context &context) {
+    EMM_TRY(expect_outside("reset"));
+    for (;;) {
+        wait_while_asleep();
+        const OwnerGuard guard(context.manager_lock);
+        EMM_TRY(guard.expect_owned("the plugin reset the context that it serves"));
+        if (!must_wait_asleep()) {
+            return reset_owned(context);
+        }
+    }
 }
 
 emm_status reset_one(emm_context &context, const void *caller) {

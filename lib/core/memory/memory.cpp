@@ -1,6 +1,7 @@
 #include "core/memory/memory.h"
 
 #include "core/account/watch.h"
+#include "core/lifecycle/asleep.h"
 #include "core/memory/default_memory.h"
 #include "core/record/context.h"
 #include "observe/error.h"
@@ -32,6 +33,9 @@ template <class Kind> emm_status ask(Kind &request) noexcept {
 // What the first try answered, or the answer of a second one after memory has run out.
 template <class Kind>
 emm_status settle(Kind &request, emm_status status, const void *caller) noexcept {
+    while (status == EMM_E_PAUSED && wait_while_asleep()) {
+        status = ask(request);
+    }
     if (is_exhaustion(status) && request.can_be_met()) {
         status = recover(request.context, request.size, status, [&] { return ask(request); });
     }

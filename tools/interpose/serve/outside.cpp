@@ -270,6 +270,9 @@ std::string Outside::pause_held(const monitor::Outside &outside) {
 std::string Outside::pause(const monitor::Outside &outside) {
     const int64_t until = now() + outside.timeout;
     const std::string problem = is_held_ ? "" : hold_calls(until);
+    if (problem.empty()) {
+        outside.holds();
+    }
     return problem.empty() ? pause_held(outside) : problem;
 }
 

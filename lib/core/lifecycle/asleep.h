@@ -1,0 +1,24 @@
+// The process sleeps by emm pause (monitor/outside.h). Meanwhile the program's own calls that would
+// wake a pool, or find it paused, wait for emm resume, as its calls of CUDA do.
+#pragma once
+
+namespace emm::core {
+
+// A thread that works for emm pause or emm resume waits for neither.
+class ForOperator {
+public:
+    ForOperator() noexcept;
+    ~ForOperator();
+    ForOperator(const ForOperator &) = delete;
+    ForOperator &operator=(const ForOperator &) = delete;
+};
+
+// From fall_asleep() on, until wake_up() or the process's end.
+void fall_asleep() noexcept;
+void wake_up() noexcept;
+
+// Whether this thread's call has to wait; waits until it has not. True: it has waited.
+bool must_wait_asleep() noexcept;
+bool wait_while_asleep() noexcept;
+
+} // namespace emm::core
