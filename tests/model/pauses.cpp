@@ -127,6 +127,13 @@ void pause(World &world) {
             lose_content(world, number, each);
         }
     }
+    // By then there may be no memory to resume a pool that was paused before another one failed.
+    for (const size_t each : pools) {
+        const bool stays = status < EMM_OK && world.stats_of(number, each).paused_bytes > 0;
+        if (stays && !place.is_paused(each) && (beside || world.driver.counters().faults > 0)) {
+            place.paused[each] = Paused::yes;
+        }
+    }
     // A pool of growth=auto has segments if the driver failed to tell what the device can.
     const bool faulty = world.driver.counters().faults > 0;
     const emm_status segments = faulty ? EMM_E_NOT_SUPPORTED : EMM_OK;

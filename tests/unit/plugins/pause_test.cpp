@@ -161,6 +161,35 @@ TEST_CASE("where one of several pools cannot be paused, none is") {
     CHECK(paused_bytes(last) > 0);
 }
 
+TEST_CASE("a failed pause names the pools that cannot be resumed, and a resume tries again",
+          "[sim]") {
+    const Gpu gpu;
+    if (!pauses()) {
+        return;
+    }
+    emm_context *const first = make_pool(gpu, "first"), *const last = make_pool(gpu, "last");
+    for (emm_context *const refuses : {first, last}) {
+        const emm_deviceptr ptr = allocate_in(first, whole_mib),
+                            other = allocate_in(last, whole_mib);
+        gpu.free(gpu.allocate(whole_mib), whole_mib);
+        REQUIRE(emm_defer_cleanup_begin(refuses) == EMM_OK);
+        fail_next("cuMemCreate@1+");
+        CHECK(pause(gpu.emm()) == EMM_E_BUSY);
+        fail_next("");
+        const std::string text = emm_last_error()->text;
+        for (emm_context *const pool : {first, last}) {
+            const std::string name = pool == first ? "first" : "last";
+            CHECK((paused_bytes(pool) > 0) ==
+                  (text.find("pool " + name + " stays paused") != std::string::npos));
+        }
+        REQUIRE(emm_defer_cleanup_end(refuses) == EMM_OK);
+        REQUIRE(emm_context_resume(gpu.emm(), 0) == EMM_OK);
+        CHECK(paused_bytes(first) + paused_bytes(last) == 0);
+        CHECK(emm_memfree(first, ptr, whole_mib, EMM_STREAM_UNORDERED) == EMM_OK);
+        CHECK(emm_memfree(last, other, whole_mib, EMM_STREAM_UNORDERED) == EMM_OK);
+    }
+}
+
 TEST_CASE("a resume finds what other pools keep, and fails where there is not enough", "[sim]") {
     const Gpu gpu;
     if (!pauses()) {
