@@ -189,6 +189,26 @@ void export_range(CUdeviceptr address) {
                                              CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0));
 }
 
+#if CUDA_VERSION >= 12010
+// A piece of cuMemCreate by its handle, and a block by its address.
+void bind_to_multicast(bool by_address) {
+    CUmulticastObjectProp wanted = {};
+    wanted.numDevices = 1;
+    wanted.size = piece_bytes;
+    CUmemGenericAllocationHandle object = 0;
+    REQUIRE(entry_of<decltype(cuMulticastCreate)>("cuMulticastCreate", 12010)(&object, &wanted));
+    REQUIRE(entry_of<decltype(cuMulticastAddDevice)>("cuMulticastAddDevice", 12010)(object, 0));
+    if (!by_address) {
+        return REQUIRE(entry_of<decltype(cuMulticastBindMem)>("cuMulticastBindMem", 12010)(
+            object, 0, mapped().second, 0, piece_bytes, 0));
+    }
+    CUdeviceptr address = 0;
+    REQUIRE(cu.cuMemAlloc(&address, block_bytes));
+    REQUIRE(entry_of<decltype(cuMulticastBindAddr)>("cuMulticastBindAddr",
+                                                    12010)(object, 0, address, piece_bytes, 0));
+}
+#endif
+
 // The driver knows neither such a handle nor such flags.
 void fail_to_export() {
     int descriptor = -1;
@@ -329,14 +349,17 @@ struct Obey {
             REQUIRE(cu.cuMemAlloc(&address, block_bytes));
             REQUIRE(cu.cuIpcGetMemHandle(&handle, address));
         } else if (word == "range") {
-            CUdeviceptr address = 0;
-            REQUIRE(cu.cuMemAlloc(&address, block_bytes));
-            export_range(address);
+            REQUIRE(cu.cuMemAlloc(&exported, block_bytes));
+            export_range(exported);
         } else if (word == "range-of-pool") {
             exported = of_own_pool(stream);
             export_range(exported);
         } else if (word == "free-range") {
             REQUIRE(cu.cuMemFreeAsync(exported, stream));
+#if CUDA_VERSION >= 12010
+        } else if (word.starts_with("bind")) {
+            bind_to_multicast(word == "bind-address");
+#endif
         } else if (word == "fail-export") {
             fail_to_export();
         } else if (word.starts_with("emm-")) {
@@ -347,6 +370,8 @@ struct Obey {
             instantiate();
         } else if (word == "callback") {
             set_callback();
+        } else if (word == "headers") {
+            return std::to_string(CUDA_VERSION);
         } else if (word == "pressed") {
             return std::to_string(pressed);
         } else if (word == "handles") {

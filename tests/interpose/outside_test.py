@@ -189,6 +189,23 @@ class Outside(unittest.TestCase):
         self.assertGreaterEqual(sleeper.reserved(), 4 * MIB)
         self.ask("resume", sleeper.pid)
         self.assert_awake(sleeper)
+        sleeper.tell("free-range")  # its descriptor stays open
+        self.assertIsNone(self.ask("pause", sleeper.pid)["pools"][0]["stays"])
+        self.ask("resume", sleeper.pid)
+        self.assert_awake(sleeper)
+
+    @unittest.skipUnless(IS_SIMULATED, "a device may have no multicast objects")
+    def test_what_is_bound_to_a_multicast_object_stays_and_is_named(self):
+        sleeper = Sleeper(self, "mapped")
+        if int(sleeper.tell("headers")) < 12010:
+            self.skipTest("the headers of CUDA know no multicast objects")
+        self.assertEqual((sleeper.tell("bind"), sleeper.tell("bind-address")), ("bind", "bind-address"))
+        paused = self.ask("pause", sleeper.pid)["pools"]
+        self.assertEqual((paused[-1]["bytes"], paused[-1]["stays"]),
+                         (2 * MIB, f"{2 * MIB} bytes stay: bound to a multicast object"))
+        self.assertRegex(paused[0]["stays"] or "", r"^\d+ bytes stay: exported, or not to be given back$")
+        self.ask("resume", sleeper.pid)
+        self.assert_awake(sleeper)
 
     def test_a_pool_whose_export_cannot_stay_is_not_paused_until_it_is_freed(self):
         sleeper = Sleeper(self, "alloc")

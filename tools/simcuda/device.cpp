@@ -89,6 +89,7 @@ const std::map<int, int> &attributes() {
         {CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, 1},
         {CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, 1},
         {CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, 1},
+        {CUdevice_attribute(132), 0}, // MULTICAST_SUPPORTED: objects are made, and not mapped
         {CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES, 1},
         {141, 1}, // HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, which older headers lack
         {145, 1}, // HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED

@@ -110,6 +110,7 @@ void api::mem_address_free(CUdeviceptr ptr, size_t size) {
 
 void api::mem_map(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
                   unsigned long long flags) {
+    expect(!sim().multicasts.find(handle), CUDA_ERROR_NOT_SUPPORTED);
     Physical *const physical = &find_physical(handle);
     expect(flags == 0 && size != 0 && (ptr | size | offset) % Device::granule == 0 &&
            size <= physical->size && offset <= physical->size - size && is_reserved(ptr, size));

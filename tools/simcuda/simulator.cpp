@@ -79,8 +79,8 @@ bool open_handles(Simulator &simulator) {
     return simulator.contexts.open() && simulator.streams.open() && simulator.events.open() &&
            simulator.graphs.open() && simulator.nodes.open() && simulator.executables.open() &&
            simulator.user_objects.open() && simulator.physicals.open() &&
-           simulator.pool_handles.open() && simulator.plain_arrays.open() &&
-           simulator.mipmapped_arrays.open() &&
+           simulator.multicasts.open() && simulator.pool_handles.open() &&
+           simulator.plain_arrays.open() && simulator.mipmapped_arrays.open() &&
            (!simulator.options.kernels || (simulator.modules.open() && simulator.functions.open()));
 }
 

@@ -8,6 +8,7 @@
 #include "graph.h"
 #include "handles.h"
 #include "memory.h"
+#include "multicast.h"
 #include "options.h"
 #include "pool.h"
 #include "schedule.h"
@@ -69,6 +70,7 @@ struct Simulator {
     Handles<Function, CUfunction> functions;
     std::vector<std::shared_ptr<Capture>> captures;
     Handles<Physical, CUmemGenericAllocationHandle> physicals;
+    Handles<Multicast, CUmemGenericAllocationHandle> multicasts;
     std::map<uint64_t, Physical *> exported;      // this process's own, by id
     std::set<Physical *> left_to_descriptors;     // of those: no handle, no mapping
     std::map<CUdeviceptr, uint64_t> reservations; // sizes of address ranges

@@ -134,6 +134,9 @@ void api::mem_create(CUmemGenericAllocationHandle *handle, size_t size,
 }
 
 void api::mem_release(CUmemGenericAllocationHandle handle) {
+    if (release_multicast(handle)) {
+        return;
+    }
     Physical &physical = find_physical(handle);
     if (--physical.references == 0) {
         sim().physicals.erase(handle);
