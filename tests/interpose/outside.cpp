@@ -168,6 +168,15 @@ int call_emm(CUcontext context, const std::string &word) {
                              emm, address, block_bytes, nullptr);
 }
 
+// A thread that allocates and frees by emm all the time.
+void call_emm_again_and_again(CUcontext context) {
+    std::thread([context] {
+        while (call_emm(context, "emm-alloc") == 0) {
+        }
+        std::_Exit(4);
+    }).detach();
+}
+
 // emm's pressure callback of this program: how often it was asked.
 std::atomic<int> pressed{0};
 
@@ -362,6 +371,8 @@ struct Obey {
 #endif
         } else if (word == "fail-export") {
             fail_to_export();
+        } else if (word == "emm-loop") {
+            call_emm_again_and_again(context);
         } else if (word.starts_with("emm-")) {
             return std::to_string(call_emm(context, word));
         } else if (word == "wait") {

@@ -249,6 +249,17 @@ class Outside(unittest.TestCase):
                 self.assertEqual(sleeper.process.stdout.readline().strip(), "0")
                 self.assert_awake(sleeper)
 
+    @unittest.skipUnless(IS_SIMULATED, "its latency makes it likely")
+    def test_a_plugin_that_calls_the_driver_by_name_with_its_lock_is_not_held(self):
+        os.environ["EMM_TEST_FAULT"] = "calls-by-name"
+        self.addCleanup(os.environ.pop, "EMM_TEST_FAULT")
+        sleeper = Sleeper(self, plugin=os.environ["EMM_TEST_PAUSING_PLUGIN"], sim=SIM + ",latency=cuMemGetAddressRange:3000")
+        sleeper.tell("emm-loop")
+        for _ in range(5):
+            self.ask("pause", sleeper.pid)
+            self.ask("resume", sleeper.pid)
+        self.assertEqual(sleeper.tell("count"), "0")
+
     def test_handles_of_what_has_slept_are_good(self):
         sleeper = Sleeper(self, "mapped")
         self.ask("pause", sleeper.pid)

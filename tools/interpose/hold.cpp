@@ -20,6 +20,7 @@ constexpr int out_of_memory = 2, deinitialized = 4; // CUresult
 
 constinit std::atomic<bool> is_ending{false}; // the process: nothing is held any more
 constinit std::atomic<Place *> places{nullptr};
+constinit std::atomic<bool (*)()> is_spared{nullptr};
 pthread_key_t key;
 
 // A thread that ends within a call, cancelled, has left that call.
@@ -137,9 +138,13 @@ void end() {
     change_state(State::ended);
 }
 
+void spare(bool (*is)()) {
+    is_spared.store(is, std::memory_order_release);
+}
+
 } // namespace
 
-const HoldCalls calls = {&begin_own, &end_own, &close, &open, &end};
+const HoldCalls calls = {&begin_own, &end_own, &close, &open, &end, &spare};
 
 // A forked child has no thread that would open; CUDA works no more there.
 bool start() {
@@ -161,6 +166,10 @@ Call enter_otherwise() {
         unmark(*place);
         if (found == State::ended) {
             return {nullptr, deinitialized};
+        }
+        bool (*const spares)() = is_spared.load(std::memory_order_acquire);
+        if (spares && spares()) {
+            return {};
         }
         syscall(SYS_futex, &state, FUTEX_WAIT_PRIVATE, found, nullptr, nullptr, 0);
         mark(*place);

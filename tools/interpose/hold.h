@@ -52,8 +52,9 @@ inline void unmark(Place &place) {
 
 // A thread's first call, one from within another, and the wait while calls are held.
 struct Call {
-    Place *place = nullptr; // to unmark; NULL: the outer call is waited for, and this one not held
-    int refused = 0;        // else the CUresult with which it ends at once
+    // To unmark. NULL: this one is not held, because it is spared, or the outer call is waited for.
+    Place *place = nullptr;
+    int refused = 0; // else the CUresult with which it ends at once
 };
 Call enter_otherwise();
 

@@ -33,7 +33,8 @@ struct HoldCalls {
     bool (*close)(int64_t timeout); // nanoseconds; within begin_own. False: a call goes on after
                                     //   that time, or the process ends; none is held
     void (*open)();
-    void (*end)(); // the process ends: calls that are held fail
+    void (*end)();                      // the process ends: calls that are held fail
+    void (*spare)(bool (*is_spared)()); // from now on: not held is a call of which that is true
 };
 
 // What libemm-run exports as `emm_run_serve`: loads the plugin, takes the driver's own entries and

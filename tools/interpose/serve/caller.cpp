@@ -1,8 +1,13 @@
 #include "caller.h"
 
+#include "result.h"
+
+#include <algorithm>
 #include <cstdint>
 #include <link.h>
+#include <string>
 #include <unwind.h>
+#include <vector>
 
 namespace emm::run {
 namespace {
@@ -15,7 +20,25 @@ bool begins_with(std::string_view text, std::string_view beginning) {
 struct Call {
     uintptr_t address = 0;
     Library library = Library::other;
+    bool is_plugins = false;
 };
+
+// Of the plugin that serves and the layers over it, as the dynamic linker knows them.
+const std::vector<std::string> &plugin_paths() {
+    static const std::vector<std::string> paths = [] {
+        std::vector<std::string> found;
+        auto info = sized<emm_plugin_info>();
+        if (emm_get_plugin(&info) >= 0) {
+            found.push_back(info.path ? info.path : "");
+            for (auto each = info.layers; each && *each; each++) {
+                found.push_back((*each)->path ? (*each)->path : "");
+            }
+        }
+        std::erase(found, "");
+        return found;
+    }();
+    return paths;
+}
 
 bool has_address(const dl_phdr_info &library, uintptr_t address) {
     for (int i = 0; i < library.dlpi_phnum; i++) {
@@ -34,6 +57,8 @@ int find_library(dl_phdr_info *library, size_t, void *state) {
         return 0;
     }
     call.library = library_at(library->dlpi_name);
+    call.is_plugins = std::count(plugin_paths().begin(), plugin_paths().end(),
+                                 std::string_view(library->dlpi_name)) != 0;
     return 1;
 }
 
@@ -41,7 +66,7 @@ int find_library(dl_phdr_info *library, size_t, void *state) {
 // for a dlopen of another thread, with all that it initializes.
 _Unwind_Reason_Code look_at_call(_Unwind_Context *context, void *state) {
     Call &call = *static_cast<Call *>(state);
-    call = {_Unwind_GetIP(context), Library::other};
+    call = {_Unwind_GetIP(context)};
     dl_iterate_phdr(&find_library, &call);
     return call.library == Library::passing ? _URC_NO_REASON : _URC_END_OF_STACK;
 }
@@ -69,6 +94,15 @@ Caches cache_of_caller() {
     return call.library == Library::torch  ? torch_cache
            : call.library == Library::cupy ? cupy_cache
                                            : no_caches;
+}
+
+bool is_plugins_call() {
+    Call call;
+    if (plugin_paths().empty()) {
+        return false;
+    }
+    _Unwind_Backtrace(&look_at_call, &call);
+    return call.is_plugins;
 }
 
 } // namespace emm::run

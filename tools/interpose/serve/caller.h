@@ -22,4 +22,8 @@ Library library_at(std::string_view path);
 // stack does not tell.
 Caches cache_of_caller();
 
+// Whether the plugin itself, or a layer over it, makes the calling thread's call. Learns where they
+// lie at its first call, which is to be made while no call is held.
+bool is_plugins_call();
+
 } // namespace emm::run

@@ -1,5 +1,6 @@
 #include "outside.h"
 
+#include "caller.h"
 #include "server.h"
 
 #include <algorithm>
@@ -132,6 +133,8 @@ std::string Outside::hold_calls(int64_t until) {
     if (server().streams.any_capture()) {
         return captures;
     }
+    is_plugins_call();
+    hold_->spare(&is_plugins_call);
     is_held_ = hold_->close(timeout);
     if (!is_held_) {
         return not_ended(timeout,

@@ -117,6 +117,21 @@ TEST_CASE("a call that has begun is waited for, and one that begins later is hel
     CHECK(held.result() == 0);
 }
 
+TEST_CASE("a call that is spared is not held") {
+    static std::atomic<bool> is_spared{true};
+    const Pauser pauser;
+    hold::calls.spare([] { return is_spared.load(); });
+    REQUIRE(hold::calls.close(long_enough));
+    CHECK(Caller().result() == 0);
+    is_spared = false;
+    Caller held;
+    sleep_a_moment();
+    CHECK_FALSE(held.is_back());
+    hold::calls.open();
+    CHECK(held.result() == 0);
+    hold::calls.spare(nullptr);
+}
+
 TEST_CASE("a call that does not end in time ends the wait, and nothing is held") {
     const Pauser pauser;
     Inside inside;
