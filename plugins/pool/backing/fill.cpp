@@ -3,15 +3,20 @@
 #include <algorithm>
 
 namespace emm::pool {
-void Fill::Parting::reserve(size_t count) {
-    blocks.reserve(count);
-    pieces.reserve(count);
+namespace {
+
+using PieceIterator = std::vector<Piece>::const_iterator;
+
+// Whether it is another place of one of them.
+bool is_one_of(const Piece &place, PieceIterator begin, PieceIterator end) {
+    return std::any_of(begin, end, [&](const Piece &each) { return each.handle == place.handle; });
 }
 
-void Fill::Parting::add(Block &block) {
-    blocks.push_back(&block);
-    pieces.push_back(block.segment->pieces.at(block.begin));
+Piece piece_of(const Block &block) {
+    return block.segment->pieces.at(block.begin);
 }
+
+} // namespace
 
 Fill::Fill(Heap &heap, const FillPlan &plan, const Heap::Room *room, FreePool &pool,
            const std::vector<CUmemAccessDesc> &access, bool keeps_places)
@@ -23,25 +28,24 @@ Fill::Fill(Heap &heap, const FillPlan &plan, const Heap::Room *room, FreePool &p
         return a.piece.address < b.piece.address;
     });
     const std::vector<uint64_t> places = places_to_end(plan, room);
-    moving_.reserve(plan.moved.size());
-    leaving_.reserve(plan.released.size());
+    moving_.pieces.reserve(plan.moved.size());
+    leaving_.pieces.reserve(plan.released.size());
     kept_.reserve(plan.moved.size());
     kept_pieces_.reserve(plan.moved.size());
     pieces_.reserve(plan.moved.size() + sizes_.size());
     ending_.reserve(places.size());
     rests_.reserve(places.size() + 2);
     heap_.reserve_records(2 * (chosen.size() + places.size()) + 5);
-    promised_ = places.size() + plan.moved.size();
-    heap_.reserve_places(promised_);
+    promise_.emplace(heap_, places.size() + plan.moved.size());
     for (Block *block : heap_.take_pieces(chosen, pool_)) {
         const bool moves =
             std::any_of(plan.moved.begin(), plan.moved.end(), [block](const IdlePiece &each) {
                 return each.piece.address == block->begin;
             });
         if (!moves) {
-            leaving_.add(*block);
+            leaving_.pieces.push_back(piece_of(*block));
         } else if (!keeps_places_ && block->state != State::vacated) {
-            moving_.add(*block);
+            moving_.pieces.push_back(piece_of(*block));
         } else {
             kept_.push_back(block);
         }
@@ -58,7 +62,7 @@ void Fill::keep_places() {
     const auto is_complete = [](const Block *block) { return block->state != State::vacated; };
     std::stable_partition(kept_.begin(), kept_.end(), is_complete);
     for (const Block *block : kept_) {
-        Piece piece = block->segment->pieces.at(block->begin);
+        Piece piece = piece_of(*block);
         piece.other = piece.address;
         kept_pieces_.push_back(piece);
         complete_ += is_complete(block);
@@ -122,23 +126,52 @@ void Fill::end_places(const std::vector<uint64_t> &places) {
     }
 }
 
+// One that the driver refuses to end matters where the target will be, and of a piece that is to
+// have no further place once it has moved. All others may stay: a piece that keeps its places then
+// has one too many.
+CUresult Fill::unmap_places(const PageDriver &driver, CUresult &refusal) {
+    ended_ = driver.unmap(ending_, ending_.size(), heap_, refusal);
+    const auto is_needed = [&](const Piece &place) {
+        const bool in_the_way =
+            target_ && place.address < target_->begin + wanted_ && target_->begin < place.end();
+        return in_the_way || is_one_of(place, moving_.pieces.begin(), moving_.pieces.end());
+    };
+    return std::any_of(ending_.begin() + ptrdiff_t(ended_), ending_.end(), is_needed)
+               ? refusal
+               : CUDA_SUCCESS;
+}
+
+// All but the pieces that are still mapped at a further place.
+CUresult Fill::release_leaving(const PageDriver &driver) {
+    const auto may_go = [&](const Piece &piece) {
+        return !is_one_of(piece, ending_.begin() + ptrdiff_t(ended_), ending_.end());
+    };
+    std::vector<Piece> &pieces = leaving_.pieces;
+    const auto staying = std::stable_partition(pieces.begin(), pieces.end(), may_go);
+    CUresult result = CUDA_SUCCESS;
+    leaving_.done = driver.unmap(pieces, size_t(staying - pieces.begin()), heap_, result);
+    for (size_t i = 0; i < leaving_.done; i++) {
+        driver.release(pieces[i], refused_);
+    }
+    return result;
+}
+
 // Places come first: a piece has so many at most, and the target's addresses are to be free. Then
 // what is given back, then new memory, then what moves: if there is no new memory, nothing has
-// moved.
+// moved, and there is none unless all has gone that was to make room for it.
 CUresult Fill::ask(const PageDriver &driver) {
-    CUresult result = CUDA_SUCCESS;
-    ended_ = driver.unmap(ending_, heap_, result);
+    CUresult refusal = CUDA_SUCCESS;
+    CUresult result = unmap_places(driver, refusal);
     if (result == CUDA_SUCCESS) {
-        leaving_.done = driver.unmap(leaving_.pieces, heap_, result);
-    }
-    for (size_t i = 0; i < leaving_.done; i++) {
-        driver.release(leaving_.pieces[i], refused_);
+        const CUresult kept = release_leaving(driver);
+        refusal = refusal == CUDA_SUCCESS ? kept : refusal;
+        result = !target_ || leaving_.done < leaving_.pieces.size() ? refusal : CUDA_SUCCESS;
     }
     if (result == CUDA_SUCCESS) {
         result = driver.create(sizes_, pieces_, refused_, spills_);
     }
     if (result == CUDA_SUCCESS) {
-        moving_.done = driver.unmap(moving_.pieces, heap_, result);
+        moving_.done = driver.unmap(moving_.pieces, moving_.pieces.size(), heap_, result);
     }
     for (Piece &piece : moving_.pieces) {
         piece.other = 0;
@@ -168,7 +201,6 @@ void Fill::settle(Holdings &holdings) {
     if (target_) {
         settle_target(holdings);
     }
-    heap_.give_up_places(promised_);
 }
 
 void Fill::settle_target(Holdings &holdings) {
@@ -197,11 +229,10 @@ void Fill::settle_target(Holdings &holdings) {
 }
 
 void Fill::hand_back(Holdings &holdings, const Parting &parting) {
-    for (size_t i = 0; i < parting.blocks.size(); i++) {
-        Block &block = *parting.blocks[i];
+    for (size_t i = 0; i < parting.pieces.size(); i++) {
+        Block &block = *heap_.found_at(parting.pieces[i].address).block;
         if (i < parting.done) {
-            Pieces &pieces = block.segment->pieces;
-            pieces.remove(pieces.at(block.begin));
+            block.segment->pieces.remove(piece_of(block));
             holdings.remove(block.size, block.segment->spilled());
             heap_.make_unmapped(block);
         } else {

@@ -6,6 +6,8 @@
 #include "backing/page_driver.h"
 #include "policy/plan.h"
 
+#include <optional>
+
 namespace emm::pool {
 
 class Fill {
@@ -17,23 +19,22 @@ public:
          const std::vector<CUmemAccessDesc> &access, bool keeps_places);
 
     CUresult ask(const PageDriver &driver); // no lock is held
-    void settle(Holdings &holdings);        // what the driver has done becomes the heap's
+    void settle(Holdings &holdings);        // what the driver has done becomes the heap's; the lock
+                                            // is held from here to its end
     const Refused &refused() const { return refused_; }
 
 private:
-    // Blocks of one piece each, which the driver takes away.
+    // What the driver takes away, each a block of its own. Those that have gone come first.
     struct Parting {
-        std::vector<Block *> blocks;
         std::vector<Piece> pieces;
         size_t done = 0;
-
-        void reserve(size_t count);
-        void add(Block &block);
     };
     std::vector<uint64_t> places_to_end(const FillPlan &plan, const Heap::Room *room) const;
     void keep_places();
     void take_target(const Heap::Room &room);
     void end_places(const std::vector<uint64_t> &places);
+    CUresult unmap_places(const PageDriver &driver, CUresult &refusal);
+    CUresult release_leaving(const PageDriver &driver);
     void hand_back(Holdings &holdings, const Parting &parting);
     void settle_target(Holdings &holdings);
 
@@ -44,7 +45,7 @@ private:
     std::vector<Block *> kept_;      // whose pieces are mapped once more
     std::vector<Piece> kept_pieces_; // the same
     size_t complete_ = 0;            // of those; the rest are pending
-    std::vector<Piece> ending_;      // places
+    std::vector<Piece> ending_;      // places: those that have ended, then those that stay
     std::vector<Block *> rests_;     // unmapped, once they have ended
     size_t ended_ = 0;               // of the places
     std::vector<uint64_t> sizes_;    // of new pieces
@@ -57,7 +58,7 @@ private:
     Block *spare_ = nullptr; // a record, in case that only a part of the target gets memory
     bool spills_ = false;    // the target's memory is the host's
     size_t mapped_ = 0;      // pieces behind the target
-    size_t promised_ = 0;    // places that may become idle
+    std::optional<Heap::Promise> promise_; // of places that may become idle
 };
 
 } // namespace emm::pool

@@ -98,18 +98,30 @@ size_t PageDriver::end_of_run(std::span<const Piece> pieces, size_t first, const
     return end;
 }
 
-size_t PageDriver::unmap(const std::vector<Piece> &pieces, const Heap &heap,
+// In one call for those that lie side by side; where the driver refuses that, the first of them
+// alone, then the rest.
+size_t PageDriver::unmap(std::vector<Piece> &pieces, size_t count, const Heap &heap,
                          CUresult &result) const {
     const Relaxed relaxed(driver_);
+    const auto unmap_until = [&](size_t first, size_t end) {
+        const uint64_t begin = pieces[first].address;
+        return driver_.cuMemUnmap(begin, pieces[end - 1].end() - begin);
+    };
     size_t done = 0;
-    while (done < pieces.size()) {
-        const size_t end = end_of_run(pieces, done, heap);
-        const uint64_t begin = pieces[done].address;
-        result = driver_.cuMemUnmap(begin, pieces[end - 1].end() - begin);
-        if (result != CUDA_SUCCESS) {
-            break;
+    while (done < count) {
+        size_t end = std::min(count, end_of_run(pieces, done, heap));
+        CUresult answer = unmap_until(done, end);
+        if (answer != CUDA_SUCCESS && end > done + 1) {
+            end = done + 1;
+            answer = unmap_until(done, end);
         }
-        done = end;
+        if (answer == CUDA_SUCCESS) {
+            done = end;
+            continue;
+        }
+        result = result == CUDA_SUCCESS ? answer : result;
+        const auto refused = pieces.begin() + ptrdiff_t(done);
+        std::rotate(refused, refused + 1, pieces.begin() + ptrdiff_t(count--));
     }
     return done;
 }
@@ -258,27 +270,37 @@ CUresult PageDriver::await_device() const {
     return driver_.cuCtxSynchronize();
 }
 
-// Mappings side by side end in one call. All stay if the driver refuses that.
-uint64_t PageDriver::give_back(Segment &segment, uint64_t begin, uint64_t end,
+// Mappings side by side end in one call, or one by one where the driver refuses that. A piece goes
+// with its last place.
+uint64_t PageDriver::give_back(Segment &segment, uint64_t begin, uint64_t end, const Segments &all,
                                Refused &refused) const {
-    if (begin == end || driver_.cuMemUnmap(begin, end - begin) != CUDA_SUCCESS) {
-        segment.refused = segment.refused || begin != end;
-        return 0;
-    }
+    const auto pieces_of = [&](uint64_t at) -> Pieces & {
+        Segment *s = all.first();
+        while (at < s->base || s->end() <= at) {
+            s = all.next(*s);
+        }
+        return s->pieces;
+    };
+    const bool at_once = begin < end && driver_.cuMemUnmap(begin, end - begin) == CUDA_SUCCESS;
     uint64_t bytes = 0;
     for (uint64_t at = begin; at < end;) {
         const Piece piece = segment.pieces.at(at);
         at = piece.end();
-        if (piece.other <= piece.address) { // of several places the last one has the handle
+        if (!at_once && driver_.cuMemUnmap(piece.address, piece.bytes) != CUDA_SUCCESS) {
+            segment.refused = true;
+            continue;
+        }
+        if (piece.other == 0) {
             bytes += piece.bytes;
             release(piece, refused);
         }
+        leave_ring(piece.address, pieces_of);
         segment.pieces.remove(piece);
     }
     return bytes;
 }
 
-uint64_t PageDriver::give_back(Segment &segment, Refused &refused) const {
+uint64_t PageDriver::give_back(Segment &segment, const Segments &all, Refused &refused) const {
     uint64_t bytes = 0, begin = 0, end = 0; // of mappings side by side
     const Relaxed relaxed(driver_);
     segment.refused = !end_stuck(segment.driver_base, segment.driver_base + segment.driver_bytes);
@@ -289,12 +311,12 @@ uint64_t PageDriver::give_back(Segment &segment, Refused &refused) const {
             return;
         }
         if (piece.address != end) {
-            bytes += give_back(segment, begin, end, refused);
+            bytes += give_back(segment, begin, end, all, refused);
             begin = piece.address;
         }
         end = piece.end();
     });
-    bytes += give_back(segment, begin, end, refused);
+    bytes += give_back(segment, begin, end, all, refused);
     if (!segment.refused && !segment.keeps_addresses) {
         segment.refused =
             driver_.cuMemAddressFree(segment.driver_base, segment.driver_bytes) != CUDA_SUCCESS;

@@ -49,9 +49,10 @@ public:
     CUresult create(const std::vector<uint64_t> &sizes, std::vector<Piece> &ret_pieces,
                     Refused &refused, bool spilled = false) const;
     void release(const Piece &piece, Refused &refused) const noexcept;
-    // Ends mappings, which are ordered by address. How many have ended: all, or those before the
-    // one that the driver refused.
-    size_t unmap(const std::vector<Piece> &pieces, const Heap &heap, CUresult &result) const;
+    // Ends the first `count` mappings, which are ordered by address. How many have ended: they come
+    // first, then those that the driver refused one by one. `result` is the first refusal, if any.
+    size_t unmap(std::vector<Piece> &pieces, size_t count, const Heap &heap,
+                 CUresult &result) const;
     // Puts pieces behind a block, side by side from its beginning. How many are in place: all, or
     // the first `kept` if it has to stop. Of the others those that have no other place are given
     // back to the driver.
@@ -59,10 +60,11 @@ public:
                const std::vector<CUmemAccessDesc> &access, CUresult &result,
                Refused &refused) const;
 
-    // The pieces and the addresses of a segment that the program uses no more, nor the device.
-    // Returns the bytes that it has unmapped. Pieces that the driver refuses to unmap stay in the
-    // segment.
-    uint64_t give_back(Segment &segment, Refused &refused) const;
+    // The pieces and the addresses of a segment that the program uses no more, nor the device; it
+    // is one of `all`, which have all places of its pieces. Returns the bytes of the pieces that
+    // are mapped nowhere since. Places that the driver refuses to unmap stay in the segment.
+    using Segments = List<Segment, &Segment::all>;
+    uint64_t give_back(Segment &segment, const Segments &all, Refused &refused) const;
 
     // --- pause: page_driver_pause.cpp ---
     // What is behind these pieces goes back; which of them have gone. There is room in the vector.
@@ -82,7 +84,8 @@ public:
 
 private:
     CUmemAllocationProp properties(bool spilled) const;
-    uint64_t give_back(Segment &segment, uint64_t begin, uint64_t end, Refused &refused) const;
+    uint64_t give_back(Segment &segment, uint64_t begin, uint64_t end, const Segments &all,
+                       Refused &refused) const;
     CUresult map_piece(uint64_t at, const Piece &piece) const;
     static size_t end_of_run(std::span<const Piece> pieces, size_t first, const Heap &heap);
 

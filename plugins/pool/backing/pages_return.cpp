@@ -58,12 +58,15 @@ void Pages::give_back(List<Segment, &Segment::all> segments) {
             refused_.push_back(*segment);
         }
     }
-    while (Segment *segment = segments.pop_front()) {
+    for (Segment *segment = segments.first(); segment; segment = segments.next(*segment)) {
         Refused refused;
-        const uint64_t bytes = driver_.give_back(*segment, refused);
+        const uint64_t bytes = driver_.give_back(*segment, segments, refused);
         const Lock lock(context_.mutex);
         holdings_.remove(bytes, segment->spilled());
         keep_refused(refused);
+    }
+    const Lock lock(context_.mutex);
+    while (Segment *segment = segments.pop_front()) {
         if (segment->refused) {
             refused_.push_back(*segment);
         } else {

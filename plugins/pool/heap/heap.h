@@ -97,10 +97,19 @@ public:
 
     // --- further places: heap_places.cpp ---
     void set_most_places(uint64_t most) { most_places_ = most; }
-    // From now on so many places may become idle with no need of host memory, until that is
-    // given up. Throws std::bad_alloc.
-    void reserve_places(size_t count);
-    void give_up_places(size_t count) { promised_places_ -= count; }
+    // While it lives so many places may become idle with no need of host memory. The pool's lock is
+    // held when it begins and ends.
+    class Promise {
+    public:
+        Promise(Heap &heap, size_t count); // throws std::bad_alloc
+        ~Promise() { heap_.promised_places_ -= count_; }
+        Promise(const Promise &) = delete;
+        Promise &operator=(const Promise &) = delete;
+
+    private:
+        Heap &heap_;
+        const size_t count_;
+    };
     // A taken piece has one more place, which owns its memory from now on. The block is the former
     // place: vacated, or complete and then a part of an unmapped range.
     void link(Block &block, uint64_t new_place);

@@ -107,20 +107,16 @@ void Heap::join_ring(uint64_t member, uint64_t place) {
 }
 
 void Heap::leave_ring(uint64_t place) {
-    const uint64_t next = next_place(place);
-    uint64_t before = next;
-    while (next_place(before) != place) {
-        before = next_place(before);
-    }
-    map_.find(before)->pieces.set_other(before, before == next ? 0 : next);
+    pool::leave_ring(place, [this](uint64_t at) -> Pieces & { return map_.find(at)->pieces; });
 }
 
-void Heap::reserve_places(size_t count) {
-    const size_t needed = idle_places_.size() + former_places_ + promised_places_ + count;
-    if (needed > idle_places_.capacity()) {
-        idle_places_.reserve(std::max(needed, 2 * idle_places_.capacity()));
+Heap::Promise::Promise(Heap &heap, size_t count) : heap_(heap), count_(count) {
+    std::vector<uint64_t> &places = heap_.idle_places_;
+    const size_t needed = places.size() + heap_.former_places_ + heap_.promised_places_ + count_;
+    if (needed > places.capacity()) {
+        places.reserve(std::max(needed, 2 * places.capacity()));
     }
-    promised_places_ += count;
+    heap_.promised_places_ += count_;
 }
 
 void Heap::rest(Block &block) {
@@ -162,7 +158,7 @@ void Heap::go_back(const std::vector<IdlePiece> &pieces, uint64_t place, FreePoo
         return a.piece.address < b.piece.address;
     });
     reserve_records(2 * leaving.size() + 2);
-    reserve_places(leaving.size());
+    const Promise promise(*this, leaving.size());
     const std::vector<Block *> left = take_pieces(leaving, pool);
     uint64_t end = place;
     for (const IdlePiece &each : pieces) {
@@ -176,7 +172,6 @@ void Heap::go_back(const std::vector<IdlePiece> &pieces, uint64_t place, FreePoo
     for (Block *block : left) {
         leave_to_rest(*block);
     }
-    give_up_places(leaving.size());
     give(*target, pending ? pool : anyone);
 }
 

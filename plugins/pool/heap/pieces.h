@@ -90,4 +90,18 @@ private:
     HostPages<Page> pages_;
 };
 
+// The piece that begins there is no longer one of its places. `pieces_of` finds the pieces around
+// an address. The last place of all has `other` 0.
+template <class PiecesOf> void leave_ring(uint64_t place, PiecesOf pieces_of) {
+    const auto other = [&](uint64_t at) { return pieces_of(at).at(at).other; };
+    const uint64_t next = other(place);
+    uint64_t before = next;
+    while (next != 0 && other(before) != place) {
+        before = other(before);
+    }
+    if (next != 0) {
+        pieces_of(before).set_other(before, before == next ? 0 : next);
+    }
+}
+
 } // namespace emm::pool

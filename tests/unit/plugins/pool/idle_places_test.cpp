@@ -99,6 +99,88 @@ TEST_CASE("places: idle mappings end with a trim, with a reset and in a pause") 
     }
 }
 
+namespace {
+
+// A comb whose freed pages have moved behind each other, all of them complete: their places between
+// the others are idle.
+struct Moved {
+    explicit Moved(Simulation &sim) : stream(sim.stream()), comb(sim, teeth, stream) {
+        synchronize(sim);
+        block = sim.alloc(large, stream);
+    }
+    void free_all(Simulation &sim) {
+        sim.free(block, stream);
+        for (const CUdeviceptr ptr : comb.kept) {
+            sim.free(ptr, stream);
+        }
+        synchronize(sim);
+    }
+    const CUstream stream;
+    const Comb comb;
+    CUdeviceptr block = 0;
+};
+
+} // namespace
+
+TEST_CASE(
+    "places: an idle one that the driver does not end keeps no other memory from going back") {
+    Simulation sim("growth=vmm,slack=0");
+    Moved moved(sim);
+    moved.free_all(sim);
+    for (int i = 0; i < 2; i++) { // the first also asks what is complete
+        cuda().fail("cuMemUnmap@1");
+        sim.trim();
+        synchronize(sim);
+    }
+    CHECK(mapped_pages(moved.comb.freed) == 1);
+    CHECK(sim.held() == 2 * MiB);
+    CHECK(sim.stats().reserved_bytes == sim.held());
+    cuda().fail("");
+    sim.trim();
+    CHECK(sim.held() == 0);
+}
+
+TEST_CASE("places: an idle one that the driver does not end keeps no other memory from a pause") {
+    Simulation sim("growth=vmm,slack=0");
+    const Moved moved(sim);
+    cuda().fail("cuMemUnmap@1");
+    size_t released = 0;
+    REQUIRE(pool().pause(sim.manager, 0, &released) == EMM_OK);
+    cuda().fail("");
+    CHECK(mapped_pages(moved.comb.freed) == 1);
+    CHECK(sim.held() == 2 * MiB);
+    REQUIRE(pool().resume(sim.manager, 0) == EMM_OK);
+    CHECK(sim.held() == held);
+}
+
+// A block in the second range of addresses, of pieces that have idle places in the first.
+TEST_CASE("places: after a reset what is mapped at a place that stays counts as held") {
+    constexpr size_t part = 128 * MiB, parts = 31; // of 4 GiB of addresses
+    for (int first = 1; first <= 3; first++) {
+        for (int second = first; second <= first + 2; second++) {
+            Simulation sim("growth=vmm,slack=0");
+            const CUdeviceptr freed = sim.alloc(part, legacy);
+            for (size_t i = 1; i < parts; i++) {
+                sim.alloc(part, legacy);
+            }
+            sim.free(freed, legacy);
+            synchronize(sim);
+            sim.alloc(part + 64 * MiB, legacy);
+            REQUIRE(sim.held() == parts * part + 64 * MiB);
+            REQUIRE(piece_at(freed) != 0);
+            cuda().fail(("cuMemUnmap@" + std::to_string(first)).c_str());
+            cuda().fail(("cuMemUnmap@" + std::to_string(second)).c_str());
+            REQUIRE(pool().reset(sim.manager) == EMM_OK);
+            cuda().fail("");
+            INFO(first << ", " << second);
+            CHECK(sim.stats().reserved_bytes == sim.held());
+            sim.trim();
+            CHECK(sim.held() == 0);
+            CHECK(sim.stats().reserved_bytes == 0);
+        }
+    }
+}
+
 TEST_CASE("places: the number of idle mappings has a bound, beyond which the oldest ends") {
     Simulation sim("growth=vmm,slack=0");
     const CUstream stream = sim.stream();

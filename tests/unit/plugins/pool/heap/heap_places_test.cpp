@@ -3,11 +3,36 @@
 #include "catch.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <functional>
 #include <map>
+#include <new>
 #include <random>
 
 using namespace emm::pool;
+
+namespace {
+
+int allocations_left = -1; // until there is no host memory; below 0: there always is
+
+} // namespace
+
+[[gnu::noinline]] void *operator new(size_t size) {
+    if (allocations_left == 0) {
+        throw std::bad_alloc();
+    }
+    allocations_left -= allocations_left > 0 ? 1 : 0;
+    void *memory = std::malloc(size);
+    return memory ? memory : throw std::bad_alloc();
+}
+
+[[gnu::noinline]] void operator delete(void *memory) noexcept {
+    std::free(memory);
+}
+
+[[gnu::noinline]] void operator delete(void *memory, size_t) noexcept {
+    std::free(memory);
+}
 
 namespace {
 
@@ -125,7 +150,7 @@ void move(
     std::sort(ends.begin(), ends.end());
     ends.erase(std::unique(ends.begin(), ends.end()), ends.end());
     heap.reserve_records(2 * (chosen.size() + ends.size()) + 5);
-    heap.reserve_places(chosen.size() + ends.size());
+    const Heap::Promise promise(heap, chosen.size() + ends.size());
     const std::vector<Block *> left = heap.take_pieces(chosen, pool);
     Block *target = heap.take_unmapped(begin, end);
     std::vector<Block *> rests;
@@ -160,7 +185,6 @@ void move(
         heap.link(*block, at);
         at += piece.bytes;
     }
-    heap.give_up_places(chosen.size() + ends.size());
     if (failed) {
         heap.make_unmapped(*target);
     } else {
@@ -224,6 +248,35 @@ TEST_CASE("a piece goes back to a former place, and leaves one behind") {
     CHECK(heap.piece_at(first).role == Role::former);
     CHECK(!paged.take(paged.mine, 2 * page_bytes)); // theirs, until their work is complete
     CHECK(heap.fault() == "");
+}
+
+TEST_CASE(
+    "a piece that cannot go back for want of host memory leaves no promise of places behind") {
+    Paged paged(64);
+    REQUIRE(paged.add(2));
+    Heap &heap = paged.heap;
+    const uint64_t first = heap.idle_pieces(nullptr, 100).front().piece.address;
+    move(paged, heap.idle_pieces(nullptr, 100),
+         heap.room_alone(2 * page_bytes, Zone::large).begin(2 * page_bytes), paged.common);
+    const std::vector<IdlePiece> idle = heap.idle_pieces(nullptr, 100);
+    heap.go_back(idle, first, paged.mine);
+    const size_t room = heap.idle_places().capacity();
+    unsigned refused = 0;
+    for (unsigned i = 0; i < 100; i++) {
+        const uint64_t place = heap.idle_places().front();
+        const std::vector<IdlePiece> again = heap.idle_pieces(nullptr, 100);
+        allocations_left = int(i % 8);
+        try {
+            heap.go_back(again, place, paged.mine);
+        } catch (const std::bad_alloc &) {
+            refused++;
+        }
+        allocations_left = -1;
+        CHECK(heap.fault() == "");
+    }
+    CHECK(refused > 20);
+    CHECK(refused < 100);
+    CHECK(heap.idle_places().capacity() == room);
 }
 
 TEST_CASE("of the idle places of a piece that has as many as it may the oldest ends") {
