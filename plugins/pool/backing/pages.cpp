@@ -263,9 +263,11 @@ uint64_t Pages::allowance_ns() const {
     return moving_allowance(caches_.calls_served(), holdings_.requested());
 }
 
+// A peer may have got access since the request began: then no piece gets a second place any more.
 CUresult Pages::fill(Lock &lock, StreamPool &pool, const Heap::Room &room, bool may_grow,
                      const OrderedPools &ordered) {
-    const FillPlan plan = plan_for(room, may_grow, ordered.all());
+    static const std::vector<Heap::Ordered> none;
+    const FillPlan plan = plan_for(room, may_grow, has_places() ? ordered.all() : none);
     if (!holdings_.has_room_for(plan.created, plan.released_bytes(),
                                 room.range->segment->spilled())) {
         return no_memory_of_pool;

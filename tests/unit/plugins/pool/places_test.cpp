@@ -2,7 +2,10 @@
 #include "places.h"
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <map>
+#include <thread>
 
 using namespace pool_test;
 
@@ -87,10 +90,7 @@ TEST_CASE("places: a piece with as many places as it may have gives up a complet
         CUdeviceptr last = 0;
         const emm_status status = sim.try_alloc(large / 2, stream, last);
         cuda().fail("");
-        if (status != EMM_OK) {
-            CHECK(refused);
-            last = sim.alloc(large / 2, stream);
-        }
+        REQUIRE(status == EMM_OK);
         sim.touch(last, large / 2, stream);
         CHECK(sim.held() == held);
         if (work_takes_ages()) {
@@ -295,6 +295,36 @@ TEST_CASE("places: with places=1, or a peer's access, no memory is mapped at a s
         CHECK(pages_in_two_places(block, large, comb.freed) == 0);
         CHECK(sim.held() >= (work_takes_ages() ? held + large : held));
     }
+}
+
+namespace {
+
+std::atomic<bool> gives_access{false};
+
+} // namespace
+
+TEST_CASE("places: a request beside a call that gives a peer access gets no second place") {
+    Simulation sim("growth=vmm,slack=0");
+    const CUstream stream = sim.stream();
+    const Comb comb(sim, teeth, stream);
+    gives_access = false;
+    before_set_access = [] {
+        if (!gives_access.exchange(true)) { // the first call lasts until the request waits for it
+            std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        }
+    };
+    std::thread giving([&] {
+        cuda().cuCtxSetCurrent(sim.context);
+        CHECK(pool().set_access(sim.manager, 1, EMM_ACCESS_READ_WRITE) == EMM_OK);
+    });
+    while (!gives_access) {
+        std::this_thread::yield();
+    }
+    const CUdeviceptr block = sim.alloc(large, stream);
+    giving.join();
+    before_set_access = nullptr;
+    sim.touch(block, large, stream);
+    CHECK(pages_in_two_places(block, large, comb.freed) == 0);
 }
 
 TEST_CASE("places: a driver call that fails loses no memory and no order") {

@@ -11,7 +11,8 @@ namespace pool_test {
 
 std::atomic<void (*)()> before_mem_alloc{nullptr}, before_mem_create{nullptr},
     before_graph_retain{nullptr};
-std::atomic<void (*)()> before_giving_back{nullptr}, before_waiting{nullptr};
+std::atomic<void (*)()> before_giving_back{nullptr}, before_waiting{nullptr},
+    before_set_access{nullptr};
 std::atomic<bool> loses_waits{false};
 
 namespace {
@@ -104,6 +105,10 @@ emm_function driver_entry(const char *name, int32_t version) {
     }
     if (strcmp(name, "cuMemUnmap") == 0) {
         return Hooked<before_giving_back, CUdeviceptr, size_t>::entry(name);
+    }
+    if (strcmp(name, "cuMemSetAccess") == 0) {
+        return Hooked<before_set_access, CUdeviceptr, size_t, const CUmemAccessDesc *,
+                      size_t>::entry(name);
     }
     if (strcmp(name, "cuEventSynchronize") == 0) {
         return Hooked<before_waiting, CUevent>::entry(name);

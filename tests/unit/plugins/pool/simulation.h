@@ -71,8 +71,8 @@ const emm_host &host();
 extern std::atomic<void (*)()> before_mem_alloc, before_mem_create, before_graph_retain;
 // The same for what gives memory back: cuMemFree, cuMemFreeHost and cuMemUnmap.
 extern std::atomic<void (*)()> before_giving_back;
-// The same for cuEventSynchronize.
-extern std::atomic<void (*)()> before_waiting;
+// The same for cuEventSynchronize, and for cuMemSetAccess.
+extern std::atomic<void (*)()> before_waiting, before_set_access;
 
 // Whether the plugin's waits of one stream for another have no effect: a driver without order.
 extern std::atomic<bool> loses_waits;
