@@ -40,7 +40,7 @@ void judge_status(const Run &run, const Plan &plan, const Outcome &outcome,
 
 // What is counted agrees with what the driver has handed out since `before`.
 void judge_counters(emm_context *context, const Holdings &before, bool keeps_memory,
-                    Complaints &complaints) {
+                    bool counts_all, Complaints &complaints) {
     // The free of a handle that failed is tried again when the queue is emptied.
     must(emm_trim(context, SIZE_MAX, nullptr) == EMM_OK, "the end of what is pending");
     const Holdings now = holdings(); // managed memory is the host's there
@@ -60,6 +60,11 @@ void judge_counters(emm_context *context, const Holdings &before, bool keeps_mem
     expect(stats.reserved_bytes <= taken || keeps_memory, complaints,
            std::to_string(stats.reserved_bytes) + " bytes count as reserved, and the driver gave " +
                std::to_string(taken));
+    const uint64_t of_device = now.device_bytes - before.device_bytes;
+    constexpr uint64_t of_wait = kib; // a pool waits for the device by a byte of cuMemAlloc
+    expect(stats.reserved_bytes + of_wait >= of_device || !counts_all, complaints,
+           std::to_string(stats.reserved_bytes) + " bytes count as reserved, and " +
+               std::to_string(of_device) + " of the device are held");
 }
 
 void judge_end(const Holdings &before, int64_t uncounted, const Outcome &outcome, const Plan &plan,
@@ -120,7 +125,8 @@ Verdict pass(const Workload &workload, const Plan &plan, const Offer *offer) {
         expect(run.is_clean(), complaints, "something cannot be freed afterwards");
         take_complaints(run, "", complaints);
         if (workload.leaves == Leaves::context && plan.code == 0) {
-            judge_counters(run.context(), before, verdict.outcome.keeps_memory, complaints);
+            judge_counters(run.context(), before, verdict.outcome.keeps_memory,
+                           workload.counts_all && !plan.onwards, complaints);
         }
     }
     if (plan.code) {

@@ -38,6 +38,45 @@ void pools(Run &run) {
     run.set_context(of);
 }
 
+// A pool that moves memory has its pieces at several addresses then, also of different ranges.
+void spread_places(Run &run) {
+    const emm_stream streams[] = {emm_stream(run.world().known()), emm_stream(run.world().other())};
+    for (int i = 0; i < 8; i++) {
+        run.alloc(2 * mib, streams[i / 4]);
+    }
+    run.free_every_second();
+    run.alloc(8 * mib, streams[0]);
+    run.free_latest(1);
+    run.own(CU(cuStreamSynchronize)(run.world().known()) == CUDA_SUCCESS &&
+                CU(cuStreamSynchronize)(run.world().other()) == CUDA_SUCCESS,
+            "waiting");
+    run.alloc(4 * mib, streams[1]);
+    run.alloc(mib, streams[0]);
+    run.alloc(mib, streams[0]);
+}
+
+// All that ends such places.
+void places(Run &run) {
+    emm_context *const of = run.context();
+    spread_places(run);
+    run.alloc(10 * mib, run.world().known());
+    const auto if_supported = [](emm_status status) {
+        return status == EMM_E_NOT_SUPPORTED ? EMM_OK : status;
+    };
+    size_t released = 0;
+    if (run.call("context_pause", [&] {
+            return if_supported(emm_context_pause(of, EMM_PAUSE_DISCARD, &released));
+        })) {
+        run.owe("context_resume", [=] { return if_supported(emm_context_resume(of, 0)); });
+        run.free_latest(1);
+    }
+    run.free_all();
+    run.call("trim", [&] { return emm_trim(of, 0, nullptr); });
+    spread_places(run);
+    run.free_all();
+    run.call("context_reset", [&] { return emm_context_reset(of); });
+}
+
 void pause(Run &run) {
     emm_context *const of = run.context();
     for (const size_t size : {3 * mib, 3 * kib}) {

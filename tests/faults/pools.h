@@ -1,4 +1,5 @@
-// Workloads about pools: one with a name, and one that is paused and resumed.
+// Workloads about pools: one with a name, one with memory at several addresses, and one that is
+// paused and resumed.
 #pragma once
 
 #include "run.h"
@@ -6,6 +7,8 @@
 namespace faults {
 
 void pools(Run &run);
+void spread_places(Run &run);
+void places(Run &run);
 void pause(Run &run);
 
 } // namespace faults

@@ -464,6 +464,7 @@ const std::vector<Workload> &workloads() {
         add("remap", remap);
         add("reset", reset);
         add("pools", pools);
+        add("places", places).counts_all = true;
         add("capture", capture);
         add("deferred", deferred);
         add("peers", peers).optional = true;

@@ -18,6 +18,7 @@ struct Workload {
     int device = 0;        // that it runs on
     const char *variable = nullptr, *value = nullptr; // of the environment
     bool starts_threads = false;
+    bool counts_all = false; // after one refusal or two a context counts all that it holds
 };
 
 const std::vector<Workload> &workloads();
