@@ -136,8 +136,10 @@ private:
     PauseState pause_{served_, serving_, identity_};
     ThreadCaches caches_{order_, memory_, pinned_, identity_, serving_, limit_of_caches(0)};
     PinnedBound pinned_bound_{options_.host_max};
-    HostCopy copy_{served_, pinned_bound_}; // of what is paused
-    PinnedMemory pinned_{pinned_bound_, order_, cross_context_, caches_, moves_, serving_};
+    const HostNode host_node_{served_, options_.nearest_host_node};
+    HostCopy copy_{served_, pinned_bound_, host_node_}; // of what is paused
+    PinnedMemory pinned_{pinned_bound_, host_node_, order_,  cross_context_,
+                         caches_,       moves_,     serving_};
     const std::unique_ptr<Backing> backing_ =
         Backing::make(options_, order_, memory_, caches_, moves_);
     Holdings &holdings_ = backing_->holdings();

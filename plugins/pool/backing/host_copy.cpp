@@ -41,6 +41,7 @@ bool HostCopy::add(uint64_t bytes, bool pinned) {
         if (relaxed.result() != CUDA_SUCCESS || !bound_.claim(bytes)) {
             return false;
         }
+        const HostNode::Preferred near(node_);
         if (context_.driver.cuMemHostAlloc(&memory, bytes, 0) != CUDA_SUCCESS) {
             bound_.give_back(bytes);
             return false;

@@ -2,6 +2,7 @@
 // the host allow, else ordinary. No lock is held; the calls come one at a time.
 #pragma once
 
+#include "backing/host_node.h"
 #include "backing/pinned_bound.h"
 #include "cuda/served_context.h"
 #include "order/copies.h"
@@ -14,8 +15,8 @@ namespace emm::pool {
 
 class HostCopy {
 public:
-    HostCopy(const ServedContext &context, PinnedBound &bound)
-        : context_(context), bound_(bound), copies_(context) {}
+    HostCopy(const ServedContext &context, PinnedBound &bound, const HostNode &node)
+        : context_(context), bound_(bound), node_(node), copies_(context) {}
     ~HostCopy() { release(); }
     HostCopy(const HostCopy &) = delete;
     HostCopy &operator=(const HostCopy &) = delete;
@@ -56,6 +57,7 @@ private:
 
     const ServedContext &context_;
     PinnedBound &bound_;
+    const HostNode &node_;
     Copies copies_;
     std::vector<Chunk> chunks_;
     std::vector<Saved> saved_; // in the order of addresses

@@ -14,6 +14,10 @@ const emm_option option_list[] = {
     {"host_max", nullptr,
      "The most pinned host memory to take, at least 2MiB; no limit unless given.", EMM_OPTION_SIZE,
      0},
+    {"host_node", "any|nearest",
+     "Where pinned host memory lies: nearest, on the NUMA node of the host that is nearest to the "
+     "device, as far as that has room.",
+     EMM_OPTION_CHOICE, 0},
     {"initial", "0", "Device memory to take at once, before the first request.", EMM_OPTION_SIZE,
      0},
     {"spill", "0",
@@ -114,6 +118,8 @@ Options::Options(const char *const *texts) {
     read_growth(texts);
     read_ipc(texts);
     const char *paused = emm_option_text(option_list, texts, "when_paused");
+    const char *node = emm_option_text(option_list, texts, "host_node");
+    nearest_host_node = node && strcmp(node, "nearest") == 0;
     waits_when_paused = paused && strcmp(paused, "wait") == 0;
     expect_at_least(texts, "max", least_limit, max);
     expect_at_least(texts, "host_max", least_limit, host_max);

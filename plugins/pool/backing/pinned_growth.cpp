@@ -97,6 +97,7 @@ std::unique_ptr<Segment> PinnedMemory::allocate(HostPool &pool, uint64_t bytes, 
     CUdeviceptr device = 0;
     result = relaxed.result();
     if (result == CUDA_SUCCESS) {
+        const HostNode::Preferred near(node_);
         result = driver_.cuMemHostAlloc(&host, bytes, pool.flags);
     }
     if (result == CUDA_SUCCESS && (pool.flags & EMM_HOST_MAPPED)) {

@@ -14,6 +14,7 @@
 // it for a driver call; their callers look at everything anew afterwards.
 #pragma once
 
+#include "backing/host_node.h"
 #include "backing/host_pool.h"
 #include "backing/moves.h"
 #include "backing/pinned_bound.h"
@@ -27,10 +28,11 @@ namespace emm::pool {
 
 class PinnedMemory final : public PinnedOwner {
 public:
-    PinnedMemory(PinnedBound &bound, StreamOrder &order, CrossContext &cross_context,
-                 ThreadCaches &caches, Moves &moves, const std::atomic<uint64_t> &serving)
-        : context_(order.context()), bound_(bound), order_(order), cross_context_(cross_context),
-          caches_(caches), moves_(moves), serving_(serving) {}
+    PinnedMemory(PinnedBound &bound, const HostNode &node, StreamOrder &order,
+                 CrossContext &cross_context, ThreadCaches &caches, Moves &moves,
+                 const std::atomic<uint64_t> &serving)
+        : context_(order.context()), bound_(bound), node_(node), order_(order),
+          cross_context_(cross_context), caches_(caches), moves_(moves), serving_(serving) {}
     ~PinnedMemory();
     PinnedMemory(const PinnedMemory &) = delete;
     PinnedMemory &operator=(const PinnedMemory &) = delete;
@@ -107,6 +109,7 @@ private:
     ServedContext &context_;
     const Driver &driver_ = context_.driver;
     PinnedBound &bound_;
+    const HostNode &node_;
     StreamOrder &order_;
     CrossContext &cross_context_;
     ThreadCaches &caches_;

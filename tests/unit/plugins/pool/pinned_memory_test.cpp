@@ -1,9 +1,12 @@
 // Behaviour: pinned memory of the pool.
 #include "simulation.h"
 
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <random>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 using namespace pool_test;
 
@@ -339,4 +342,70 @@ TEST_CASE("a driver that fails with pinned memory once costs nothing but that ca
         pinned.free(pinned.alloc(7 * MiB), stream);
     }
     CHECK(host_bytes() == 0);
+}
+
+namespace {
+
+// The calling thread's memory policy.
+struct Policy {
+    int mode = -1;
+    unsigned long nodes[16] = {};
+
+    static Policy now() {
+        Policy policy;
+        syscall(SYS_get_mempolicy, &policy.mode, policy.nodes, 1024, nullptr, 0);
+        return policy;
+    }
+    // Whether the system lets a thread set one.
+    static bool may_be_set() { return syscall(SYS_set_mempolicy, 0, nullptr, 0) == 0; }
+};
+
+constexpr int default_policy = 0, prefer_nodes = 1; // MPOL_DEFAULT, MPOL_PREFERRED
+
+Policy while_pinning;
+int warnings = 0;
+decltype(&::cuMemHostAlloc) real_host_alloc = nullptr;
+
+CUresult watched_host_alloc(void **ret_host, size_t size, unsigned flags) {
+    while_pinning = Policy::now();
+    return real_host_alloc(ret_host, size, flags);
+}
+
+emm_function watched_entry(const char *name, int32_t version) {
+    const emm_function found = host().driver(name, version);
+    if (strcmp(name, "cuMemHostAlloc") != 0) {
+        return found;
+    }
+    real_host_alloc = reinterpret_cast<decltype(real_host_alloc)>(found);
+    return reinterpret_cast<emm_function>(&watched_host_alloc);
+}
+
+// While pinned memory is taken from the driver.
+int mode_with(const char *options) {
+    emm_host watching = host();
+    watching.driver = watched_entry;
+    watching.log = [](int32_t level, const char *text) {
+        warnings += level == EMM_LOG_WARN && strstr(text, "host_node=nearest has no effect");
+    };
+    Simulation sim(options, watching);
+    Pinned pinned(sim);
+    pinned.free(pinned.alloc(5 * MiB), legacy);
+    return while_pinning.mode;
+}
+
+} // namespace
+
+TEST_CASE("host_node=nearest prefers the device's node of the host while memory is pinned, and no "
+          "longer") {
+    warnings = 0;
+    CHECK(mode_with("") == default_policy);
+    if (Policy::may_be_set()) {
+        CHECK(mode_with("host_node=nearest") == prefer_nodes);
+        CHECK(while_pinning.nodes[0] == 1); // the simulated host has one
+        CHECK(warnings == 0);
+    } else {
+        CHECK(mode_with("host_node=nearest") == default_policy);
+        CHECK(warnings == 1);
+    }
+    CHECK(Policy::now().mode == default_policy);
 }
