@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """RMM on emm, as much as needs no CUDA runtime: that one refuses a simulated driver."""
+import ctypes
 import gc
 import subprocess
 import sys
@@ -22,6 +23,7 @@ with warnings.catch_warnings(record=True) as WARNED:
     warnings.simplefilter("always")
     import emm.rmm
     RESOURCE = emm.rmm.resource(0)
+    PINNED = emm.rmm.resource(0, pinned=True)
 
 NATIVE = tuple(int(part) for part in rmm.__version__.split(".")[:2]) >= (26, 6)
 CONTEXT = emm.context_for_device(0)
@@ -189,6 +191,51 @@ class Memory(unittest.TestCase):
         done = subprocess.run([sys.executable, "-W", "ignore", "-c", LIVE_TO_THE_END],
                               capture_output=True, text=True, timeout=100, check=False)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
+
+
+class PinnedMemory(unittest.TestCase):
+    def served_by(self, resource):
+        before = stats()
+        ptr = resource.allocate(5000)
+        ctypes.memset(ptr, 7, 5000)  # the host's own
+        self.assertEqual(stats().host_live_bytes - before.host_live_bytes, 5000)
+        self.assertEqual(live(), before.live_bytes)
+        resource.deallocate(ptr, 5000)
+        self.assertEqual(stats().host_live_bytes, before.host_live_bytes)
+
+    def test_it_is_the_plugins_and_goes_back_with_the_free(self):
+        self.served_by(PINNED)
+        self.assertIs(emm.rmm.resource(0, pinned=True), PINNED)
+        self.assertIsNot(PINNED, RESOURCE)
+        self.assertEqual(PINNED.allocate(0), 0)
+
+    def test_it_is_freed_on_the_stream_that_rmm_names(self):
+        make_current()
+        stream = OwnStream()
+        with Events() as seen:
+            PINNED.deallocate(PINNED.allocate(1000, Stream(stream)), 1000, Stream(stream))
+        self.assertEqual(seen.freed, [stream.handle])
+
+    def test_out_of_memory_is_a_memory_error_which_rmms_adaptors_recognise(self):
+        asked = []
+
+        def give_up(size):
+            asked.append(size)
+            return False
+
+        limited = emm.rmm.resource(0, "limited", "host_max=2MiB", pinned=True)
+        with self.assertRaisesRegex(MemoryError, "out of pinned host memory"):
+            rmm.mr.FailureCallbackResourceAdaptor(limited, give_up).allocate(4 << 20)
+        self.assertEqual(asked, [4 << 20])
+
+    def test_python_serves_where_rmm_has_no_other_way(self):
+        with mock.patch.object(emm.rmm, "bridge") as bridge, mock.patch.object(emm.rmm, "_made", {}), \
+                self.assertWarns(RuntimeWarning):
+            bridge.emm_rmm_serve_pinned.return_value = _api.EMM_E_NOT_SUPPORTED
+            resource = emm.rmm.resource(0, pinned=True)
+        self.assertEqual(python_in(resource), ["allocate", "deallocate"])
+        self.served_by(resource)
+        self.assertEqual(resource.allocate(0), 0)
 
 
 class Resources(unittest.TestCase):

@@ -317,6 +317,8 @@ const std::vector<Entry> &bridge_entries() {
          "a constant"},
         BLOCK(emm_rmm_serve, uintptr_t resource[4] = {};
               return is_forked(emm_rmm_serve(resource, things.context, nullptr, 26, 10));),
+        BLOCK(emm_rmm_serve_pinned, uintptr_t resource[4] = {};
+              return is_forked(emm_rmm_serve_pinned(resource, things.context, nullptr, 26, 10));),
     };
     return table;
 }

@@ -118,4 +118,9 @@ EMM_API CapsuleDestructor emm_dlpack_capsule_end(const PythonCapsules *functions
 EMM_API emm_status emm_rmm_serve(void *resource, emm_context *context, void *library, int major,
                                  int minor);
 
+// The same with pinned host memory (emm_memhostalloc), which is freed on the stream that RMM names.
+// When it runs out, rmm::out_of_memory is thrown.
+EMM_API emm_status emm_rmm_serve_pinned(void *resource, emm_context *context, void *library,
+                                        int major, int minor);
+
 } // extern "C"

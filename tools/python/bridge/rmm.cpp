@@ -94,8 +94,8 @@ struct Served {
 // More than any exception of RMM's takes: a std::bad_alloc with a std::string.
 constexpr size_t exception_room = 256;
 
-[[noreturn]] void throw_from(const Rmm &rmm, emm_status status) {
-    const Exception &exception = status == EMM_E_OUT_OF_MEMORY ? rmm.out_of_memory : rmm.bad_alloc;
+[[noreturn]] void throw_from(const Rmm &rmm, bool out_of_memory) {
+    const Exception &exception = out_of_memory ? rmm.out_of_memory : rmm.bad_alloc;
     void *const error = rmm.runtime.allocate(exception_room);
     exception.construct(error, emm_last_error()->text);
     rmm.runtime.raise(error, exception.type, exception.destroy);
@@ -107,7 +107,7 @@ void *serve_allocation(size_t bytes, emm_stream stream, void *served) {
     emm_deviceptr ptr = 0;
     const emm_status status = emm_memalloc(context, bytes, stream, &ptr);
     if (status < EMM_OK) {
-        throw_from(rmm, status);
+        throw_from(rmm, status == EMM_E_OUT_OF_MEMORY);
     }
     return reinterpret_cast<void *>(static_cast<uintptr_t>(ptr));
 }
@@ -117,10 +117,23 @@ void serve_free(void *ptr, size_t bytes, emm_stream stream, void *served) {
                 bytes, stream);
 }
 
-} // namespace
+// Pinned memory may be used at once, on any stream.
+void *serve_pinned_allocation(size_t bytes, emm_stream, void *served) {
+    const auto &[context, rmm] = *static_cast<const Served *>(served);
+    void *host = nullptr;
+    const emm_status status = emm_memhostalloc(context, bytes, 0, &host, nullptr);
+    if (status < EMM_OK) {
+        throw_from(rmm, status == EMM_E_OUT_OF_HOST_MEMORY);
+    }
+    return host;
+}
 
-emm_status emm_rmm_serve(void *resource, emm_context *context, void *library, int major,
-                         int minor) {
+void serve_pinned_free(void *host, size_t bytes, emm_stream stream, void *served) {
+    emm_memhostfree(static_cast<const Served *>(served)->context, host, bytes, 0, stream);
+}
+
+emm_status serve(void *resource, emm_context *context, void *library, int major, int minor,
+                 const Allocate &allocate, const Deallocate &deallocate) {
     emm_context_info info = {};
     info.struct_size = sizeof info;
     const emm_status status = emm_context_get_info(context, &info);
@@ -133,9 +146,22 @@ emm_status emm_rmm_serve(void *resource, emm_context *context, void *library, in
             return EMM_E_NOT_SUPPORTED;
         }
         auto *const served = new Served{context, rmm};
-        rmm.construct(resource, serve_allocation, serve_free, served, served);
+        rmm.construct(resource, allocate, deallocate, served, served);
         return EMM_OK;
     } catch (const std::bad_alloc &) {
         return EMM_E_OUT_OF_HOST_MEMORY;
     }
+}
+
+} // namespace
+
+emm_status emm_rmm_serve(void *resource, emm_context *context, void *library, int major,
+                         int minor) {
+    return serve(resource, context, library, major, minor, serve_allocation, serve_free);
+}
+
+emm_status emm_rmm_serve_pinned(void *resource, emm_context *context, void *library, int major,
+                                int minor) {
+    return serve(resource, context, library, major, minor, serve_pinned_allocation,
+                 serve_pinned_free);
 }

@@ -27,8 +27,9 @@ bridge.emm_dlpack_capsule_end.argtypes = [ctypes.c_void_p]
 bridge.emm_dlpack_capsule_end.restype = ctypes.c_void_p
 bridge.emm_torch_pool.argtypes = [ctypes.c_char_p] * 2 + [ctypes.c_void_p] * 2
 bridge.emm_torch_pool.restype = ctypes.c_int32
-bridge.emm_rmm_serve.argtypes = [ctypes.c_void_p] * 3 + [ctypes.c_int] * 2
-bridge.emm_rmm_serve.restype = ctypes.c_int32
+for _serve in bridge.emm_rmm_serve, bridge.emm_rmm_serve_pinned:
+    _serve.argtypes = [ctypes.c_void_p] * 3 + [ctypes.c_int] * 2
+    _serve.restype = ctypes.c_int32
 
 
 def address(name):

@@ -5,6 +5,7 @@
     emm.rmm.use(pool="frames", options="max=20GiB")     # by a pool with a name (emm.context_named)
 
     mr = rmm.mr.StatisticsResourceAdaptor(emm.rmm.resource())   # or below one of RMM's adaptors
+    mr = emm.rmm.resource(pinned=True)          # pinned host memory, as of rmm.mr.PinnedHostMemoryResource
 
 Memory is allocated and freed on the streams that RMM names. Out of memory is the MemoryError of
 RMM's own resources, with the words of emm_last_error. emm.stats(emm.context_for_device(0)) has the
@@ -22,6 +23,7 @@ from rmm.mr import CallbackMemoryResource, set_per_device_resource
 
 from ._api import lib
 from ._bridge import bridge
+from ._error import check
 from ._process import context_for_device, context_named, driver_info, made_by
 
 
@@ -39,6 +41,16 @@ class _Callbacks:
         lib.emm_memfree(self._context, ptr, size, stream.__cuda_stream__()[1])
 
 
+class _PinnedCallbacks(_Callbacks):
+    def allocate(self, size, stream):
+        made = c_void_p()
+        check(lib.emm_memhostalloc(self._context, size, 0, byref(made), None))
+        return made.value or 0
+
+    def deallocate(self, ptr, size, stream):
+        lib.emm_memhostfree(self._context, ptr, size, 0, stream.__cuda_stream__()[1])
+
+
 def _object_behind(resource, allocate, deallocate):
     """The address of the C++ object that a CallbackMemoryResource owns, or None.
 
@@ -54,24 +66,25 @@ def _object_behind(resource, allocate, deallocate):
     return None
 
 
-def _serve_natively(resource, context, *callables):
+def _serve_natively(serve, resource, context, *callables):
     """Replaces the C++ object by one that calls libemm-bridge; False if this RMM has no way to."""
     found = _object_behind(resource, *callables)
     if not found:
         return False
     module = CDLL(sys.modules[CallbackMemoryResource.__module__].__file__)
     major, minor = (int(part) for part in rmm.__version__.split(".")[:2])
-    return bridge.emm_rmm_serve(found, context, module._handle, major, minor) >= 0
+    return serve(found, context, module._handle, major, minor) >= 0
 
 
-def _make(device, pool, options):
+def _make(device, pool, pinned, options):
     context = context_for_device(device)
     if pool is not None:
         context = context_named(context, pool, options)
-    callbacks = _Callbacks(context)
+    callbacks = (_PinnedCallbacks if pinned else _Callbacks)(context)
+    serve = bridge.emm_rmm_serve_pinned if pinned else bridge.emm_rmm_serve
     callables = callbacks.allocate, callbacks.deallocate
     made = CallbackMemoryResource(*callables)
-    if not _serve_natively(made, context, *callables):
+    if not _serve_natively(serve, made, context, *callables):
         warnings.warn(f"RMM {rmm.__version__} calls emm through Python, holding its lock, for each "
                       "allocation and free; RMM 26.06, 26.08 and 26.10 call it directly",
                       RuntimeWarning, stacklevel=3)
@@ -87,18 +100,19 @@ def _current_device():
     return device.value if found == 0 else 0
 
 
-_made = {}  # for each device and name of a pool the resource that serves them
+_made = {}  # for each device, name of a pool and kind of memory the resource that serves them
 
 
-def resource(device=None, pool=None, options=None):
+def resource(device=None, pool=None, options=None, pinned=False):
     """The rmm.mr resource that emm serves by the primary context of `device`, or of the current one.
 
     With `pool`, by the pool of that name (emm.context_named), which has statistics of its own. `options`
-    ("max=20GiB") are those it is made with; without them they are the plugin's.
+    ("max=20GiB") are those it is made with; without them they are the plugin's. With `pinned`, the memory is pinned
+    host memory, which the device reaches too.
     """
     if options is not None and pool is None:
         raise TypeError("emm.rmm: options are those of a pool with a name: expected pool=NAME")
-    key = _current_device() if device is None else device, pool
+    key = _current_device() if device is None else device, pool, pinned
     if key not in _made:
         _made[key] = _make(*key, options)
     elif options is not None:  # which are refused where they are not those that it has
