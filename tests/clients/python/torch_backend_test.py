@@ -52,7 +52,8 @@ class Making(unittest.TestCase):
         self.folder = tempfile.TemporaryDirectory(dir=FOLDER)
         variables = {"XDG_CACHE_HOME": self.folder.name, "CUDA_HOME": str(FOLDER / "cuda")}
         for patch in (unittest.mock.patch.dict(os.environ, variables),
-                      unittest.mock.patch.object(emm.torch, "_used", None)):
+                      unittest.mock.patch.object(emm.torch, "_used", None),
+                      unittest.mock.patch.object(emm.torch, "_pinned", None)):
             patch.start()
             self.addCleanup(patch.stop)
         self.addCleanup(self.folder.cleanup)
@@ -137,6 +138,21 @@ class Making(unittest.TestCase):
         self.assertIn("emm.torch uses CUDAPluggableAllocator", str(warning.message))
         self.assertIn("does not load", str(warning.message))
         self.assertEqual(warning.filename, __file__)
+
+    def test_without_a_library_pinned_memory_is_refused_with_the_reason(self):
+        self.compiler("exit 1")
+        for _ in range(2):
+            with self.assertRaisesRegex(RuntimeError, "pinned memory: .*compiler failed: it said nothing"):
+                emm.torch.use_pinned_memory()
+
+    def test_pinned_memory_comes_from_one_pool(self):
+        with unittest.mock.patch.object(backend, "install_pinned") as install:
+            emm.torch.use_pinned_memory()
+            emm.torch.use_pinned_memory()
+            install.assert_called_once_with(None, None)
+            with self.assertRaisesRegex(ValueError, "which serves already"):
+                emm.torch.use_pinned_memory("another")
+            install.assert_called_once()
 
     def test_what_came_before_the_pluggable_allocator_is_told(self):
         for stats, words in (({"allocation.all.allocated": 3}, "allocated memory on a GPU."),
