@@ -5,7 +5,8 @@
 
 EMM_TEST_TORCH_SUITE names the folder `test` of PyTorch's source, with test_cuda.py in it; nothing of it is
 part of emm. A release other than the installed PyTorch's will do: what PyTorch's own allocator fails does
-not count. EXPRESSION chooses tests by their names; without it those about memory and graphs run. A test that
+not count. EXPRESSION chooses tests by their names; without it those about memory and graphs run.
+ALLOCATOR is a plugin of emm's; after `pinned+` it serves PyTorch's pinned memory alone. A test that
 ends its process is counted as a failure, and the tests after it run in a new process.
 
 It prints the tests that pass on PyTorch's allocator and not on emm, with what they say.
@@ -23,6 +24,7 @@ import sys
 import unittest
 
 NATIVE = "native"
+PINNED = "pinned+"
 ABOUT_MEMORY = (r"alloc|memory|oom|out_of|caching|cached|pool|graph|snapshot|segment|absor|garbage|gc_|stream|"
                 r"record|event|checkpoint|pin|ipc|mempool|BlockState|MemPool|MallocAsync")
 PASSED, SKIPPED, FAILED, ENDED = "passed", "skipped", "failed", "ended the process"
@@ -96,7 +98,7 @@ def run_child(allocator, module, log, names):
     """The process that tests: uses the allocator, then runs the tests of these names, or lists all."""
     if allocator != NATIVE:
         import emm.torch
-        emm.torch.use()
+        (emm.torch.use_pinned_memory if allocator.startswith(PINNED) else emm.torch.use)()
     tests = list(flattened(unittest.defaultTestLoader.loadTestsFromModule(importlib.import_module(module))))
     if not names:
         print("\n".join(test.id() for test in tests))
@@ -112,7 +114,7 @@ def start_child(allocator, module, log="-", names=(), limit=None):
                    "PYTORCH_DISABLE_RUNNING_SCRIPT_CHK": "1"}  # the tests are not the program
     environment["PYTHONPATH"] = f"{os.environ['EMM_TEST_TORCH_SUITE']}:{os.environ.get('PYTHONPATH', '')}"
     if allocator != NATIVE:
-        environment["EMM_PLUGIN"] = allocator
+        environment["EMM_PLUGIN"] = allocator.removeprefix(PINNED)
     command = [sys.executable, __file__, "--child", allocator, module, log]
     try:
         return subprocess.run(command, input="\n".join(names), env=environment, text=True, capture_output=True,
@@ -169,7 +171,7 @@ def compare(args, module, names):
     print("| allocator | passed | failed | ended its process | skipped |\n|---|---|---|---|---|", flush=True)
     outcomes = {}
     for allocator in [NATIVE, *args.on.split(",")]:
-        log = args.folder / re.sub("[:=]", "-", f"torch-suite-{allocator}.jsonl")
+        log = args.folder / re.sub("[:=+]", "-", f"torch-suite-{allocator}.jsonl")
         outcomes[allocator] = run_tests(allocator, module, log, names, args.limit)
         print(f"| {allocator} | {counted(outcomes[allocator])} |", flush=True)
     for allocator in args.on.split(","):
