@@ -24,23 +24,19 @@ struct PinnedBlock {
     std::vector<CUDAStream> users;
 };
 
-// PyTorch's pinned memory. Each tensor's is one allocation of emm's, of the bytes that were asked
-// for.
+// PyTorch's pinned memory. A tensor's memory is one allocation of emm's, of the size asked for.
 //
-//   - A tensor that no stream has used goes back on a stream of the device that never has work, so
-//     emm may give its memory out again at once.
-//   - A tensor that one stream has used goes back on that stream. If there are several streams, or
-//   one
-//     of another device, the tensor waits here for an event of each.
-//   - A graph that is launched again uses what its capture has used. So such memory waits until
-//   PyTorch
+//   - A tensor that no stream has used goes back on a stream that never has work, so emm may give
+//     its memory out again at once.
+//   - A tensor that one stream has used goes back on that stream. A tensor that several streams
+//     have used, or one of another device, waits here for an event of each.
+//   - A launch of a graph uses again what the capture has used. Such memory waits until PyTorch
 //     releases the graph's pool.
 //
-// A thread holds the lock only between calls of emm and of CUDA, but for the filters of captures.
+// No call of emm is made with the lock held, and none of CUDA but by the filters of captures.
 class PinnedAllocator final : public at::HostAllocator {
     using Accepts = std::function<bool(c10::Stream)>;
     using Clock = std::chrono::steady_clock;
-
     using Kept = std::pair<void *, PinnedBlock>;
 
     // What a device is served by.
@@ -353,34 +349,34 @@ private:
         }
     }
 
-    // Gives emm what no stream uses any more; with `wait`, all. False: there was nothing.
+    // Gives emm what no stream uses any more, the oldest first; with `wait`, all. False: nothing.
     bool collect(bool wait = false) {
         if (waiting_count_.load() == 0) {
             return false;
         }
-        std::list<Waiting> all, over;
+        std::list<Waiting> all;
         {
             Lock guard(lock_);
             all.swap(waiting_);
         }
+        const size_t before = all.size();
         const RelaxedCapture relaxed;
-        for (auto each = all.begin(); each != all.end();) {
-            const auto next = std::next(each);
+        while (!all.empty()) {
+            const Waiting &oldest = all.front();
             if (wait) {
-                each->uses.wait();
+                oldest.uses.wait();
             }
-            if (each->uses.are_over()) {
-                over.splice(over.end(), all, each);
+            if (!oldest.uses.are_over()) {
+                break;
             }
-            each = next;
+            give_to_emm(oldest.ptr, oldest.block);
+            all.pop_front();
         }
-        for (const Waiting &each : over) {
-            give_to_emm(each.ptr, each.block);
-        }
+        const bool any = all.size() != before;
         Lock guard(lock_);
         waiting_.splice(waiting_.begin(), all);
         waiting_count_.store(waiting_.size());
-        return !over.empty();
+        return any;
     }
 
     size_t reserved_bytes() {
