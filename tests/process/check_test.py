@@ -163,6 +163,7 @@ PAUSE_FAULTS = {
     "pauses-twice": ["pause/returns"],
     "resumes-twice": ["pause/returns"],
     "loses-content": ["faults/pause", "pause/content", "pause/no-memory", "pause/waits"],
+    "tells-other-content": ["pause/content"],
     "does-not-wait": ["pause/waits"],
     "pauses-in-captures": ["pause/refusals"],
     "pauses-in-sections": ["pause/refusals"],

@@ -4,6 +4,7 @@
 
 #include <emm/emm.hpp>
 
+#include <algorithm>
 #include <vector>
 
 namespace {
@@ -85,9 +86,9 @@ TEST_CASE("a named pool pauses alone, and the CUDA context with all its pools") 
     CHECK(released == before - device_bytes());
     CHECK(paused_bytes(weights) == released);
     CHECK(paused_bytes(cache) == 0);
-    std::vector<unsigned char> host(8 * whole_mib);
-    REQUIRE(emm_context_read_paused(weights, kept, host.size(), host.data()) == EMM_OK);
-    CHECK(std::vector<unsigned char>(host.size(), 0x11) == host);
+    std::vector<unsigned> host(8 * whole_mib / sizeof(unsigned));
+    REQUIRE(emm_context_read_paused(weights, kept, 8 * whole_mib, host.data()) == EMM_OK);
+    CHECK(std::count(host.begin(), host.end(), 0x11u) == ptrdiff_t(host.size()));
     CHECK(emm_context_read_paused(weights, other, 1, host.data()) == EMM_E_NOT_OWNED);
     CHECK(emm_context_read_paused(cache, other, 1, host.data()) == EMM_S_IGNORED);
     CHECK(emm_context_read_paused(cache, other, 0, host.data()) == EMM_OK);
