@@ -37,6 +37,21 @@ SIGNATURES = {
     "get_cpu_backup": {"self": None, "x": None, "zero_copy": False},
     "set_disk_backup_dir": {"self": None, "path": None},
 }
+UNCHOSEN = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import torch_stand_in
+torch_stand_in.install()
+import emm
+if sys.argv[2]:
+    emm.set_plugin(sys.argv[2])
+from emm.torch_memory_saver import torch_memory_saver as saver
+for tag in "a", "b", "a":
+    with saver.region(tag=tag):
+        torch_stand_in.Tensor(1 << 20)
+saver.pause()
+print(emm.plugin_info().spec.decode())
+"""
 PROPERTIES = ("enabled", "hook_mode", "memory_margin_bytes", "retain_cpu_backup")
 
 
@@ -93,6 +108,13 @@ class Interface(unittest.TestCase):
         with served.configure_subprocess():
             self.assertEqual(python("-c", program).stdout, "True True\n")
         self.assertEqual(os.environ["PYTHONPATH"], before)
+
+    def test_without_a_choice_the_plugin_is_one_that_can_pause(self):
+        environment = {name: value for name, value in os.environ.items() if name != "EMM_PLUGIN"}
+        for chosen, expected in (("", "pool\n"), ("pool:max=512MiB", "pool:max=512MiB\n")):
+            done = subprocess.run([sys.executable, "-c", UNCHOSEN, str(pathlib.Path(__file__).with_name("stand_ins")), chosen],
+                                  env=environment, text=True, capture_output=True, timeout=60, check=False)
+            self.assertEqual((done.stdout, done.stderr), (expected, ""))
 
     def test_hook_modes_are_accepted_and_others_are_not(self):
         saver = served.TorchMemorySaver()

@@ -1,15 +1,15 @@
 """Pools with names that go to sleep together: what emm.vllm and emm.torch_memory_saver have in common."""
-import os
 import threading
 from contextlib import contextmanager
 
 from ._error import Error
-from ._process import pause, resume, set_plugin
+from ._process import pause, plugin_info, resume, set_plugin
 
 
 def use_pool():
-    """The plugin that can pause, unless EMM_PLUGIN names one. In time before the first allocation."""
-    if "EMM_PLUGIN" not in os.environ:
+    """The plugin that can pause, unless the program or its environment has chosen one. An Error where the default
+    one serves already, which cannot pause."""
+    if plugin_info().selected_by == b"default":
         set_plugin("pool")
 
 
