@@ -206,6 +206,16 @@ private:
     emm_context *context_;
 };
 
+// A name for what the thread does while the guard lives (emm_tag_begin). Made and ended on one
+// thread.
+class Tag {
+public:
+    explicit Tag(const char *name) { check(emm_tag_begin(name)); }
+    ~Tag() { emm_tag_end(); }
+    Tag(const Tag &) = delete;
+    Tag &operator=(const Tag &) = delete;
+};
+
 // Registers a stream that exists. This ends before the stream is destroyed.
 class StreamRegistration {
 public:

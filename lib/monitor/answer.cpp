@@ -184,8 +184,8 @@ private:
             frames += is_new ? (frames_.empty() && frames.empty() ? "" : ",") + text_of(frame) : "";
         }
         const std::string text =
-            fmt::format("{}[{},{},{},{},[{}]]", callers_.empty() ? "" : ",", caller.device,
-                        caller.memory, caller.bytes, caller.count, numbers);
+            fmt::format("{}[{},{},{},{},[{}],{}]", callers_.empty() ? "" : ",", caller.device,
+                        caller.memory, caller.bytes, caller.count, numbers, in_quotes(caller.tag));
         if (other_count_ != 0 ||
             frames_.size() + callers_.size() + frames.size() + text.size() > room) {
             other_bytes_ += caller.bytes;

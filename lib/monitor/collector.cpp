@@ -32,8 +32,14 @@ std::string why_not_serving(const emm_context &context) {
     return status == EMM_OK ? "" : observe::last_error()->text;
 }
 
-// The program's own line of Python, else the innermost: train.py:12 (step).
-std::string python_caller(const emm_allocation &allocation) {
+std::string last_part(const char *path) {
+    const std::string_view text = path ? path : "";
+    return std::string(text.substr(text.rfind('/') + 1));
+}
+
+// The program's own line of Python, else the innermost, and the tags: train.py:12 (step) [decode].
+// Where tags are all that is known beside the library, its name is before them.
+std::string caller_of(const emm_allocation &allocation) {
     const emm_frame *found = nullptr;
     for (uint32_t i = 0; i < allocation.frame_count; i++) {
         const emm_frame &frame = allocation.frames[i];
@@ -41,10 +47,11 @@ std::string python_caller(const emm_allocation &allocation) {
             found = &frame;
         }
     }
-    const std::string_view file = found ? found->module : "";
-    return found ? fmt::format("{}:{} ({})", file.substr(file.rfind('/') + 1), found->line,
-                               found->function)
-                 : "";
+    const std::string tag = allocation.tag ? fmt::format(" [{}]", allocation.tag) : "";
+    if (!found) {
+        return tag.empty() ? "" : last_part(allocation.module) + tag;
+    }
+    return fmt::format("{}:{} ({}){}", last_part(found->module), found->line, found->function, tag);
 }
 
 // What foreach_allocation visits, as far as it is large and on the device.
@@ -53,7 +60,7 @@ int add_large(const emm_allocation *allocation, void *all) {
     if (allocation->memory == EMM_EVENT_DEVICE && allocation->size >= least_large) {
         static_cast<std::vector<OldAllocation> *>(all)->push_back(
             {allocation->size, static_cast<int64_t>(allocation->age_ns),
-             allocation->module ? allocation->module : "", python_caller(*allocation)});
+             allocation->module ? allocation->module : "", caller_of(*allocation)});
     }
     return 0;
 }

@@ -22,7 +22,7 @@ class Allocation(ctypes.Structure):
                 ("size", ctypes.c_uint64), ("stream", ctypes.c_void_p), ("age_ns", ctypes.c_uint64),
                 ("thread", ctypes.c_uint32), ("sample", ctypes.c_uint32), ("module", ctypes.c_char_p),
                 ("offset", ctypes.c_uint64), ("frame_count", ctypes.c_uint32), ("frame_size", ctypes.c_uint32),
-                ("frames", ctypes.POINTER(Frame))]
+                ("frames", ctypes.POINTER(Frame)), ("tag", ctypes.c_char_p)]
 
 
 Visitor = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(Allocation), ctypes.c_void_p)
@@ -98,7 +98,7 @@ def tell():
         one = allocation.contents
         frames = [one.frames[i] for i in range(one.frame_count)]
         told[one.size] = {
-            "module": text(one.module), "native": [text(f.module) for f in frames if f.function is None],
+            "module": text(one.module), "tag": text(one.tag), "native": [text(f.module) for f in frames if f.function is None],
             "python": [[text(f.module), f.line, text(f.function)] for f in frames if f.function is not None]}
         return 0
 
@@ -114,7 +114,11 @@ def main():
     taken, returned = take_physical(16 << 20), take_physical(64 << 20)
     require(cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0))
     require(cuda.cuCtxSetCurrent(context))
+    require(emm.emm_tag_begin(b"serve"))
+    require(emm.emm_tag_begin(b"decode\t1"))
     through_library(THROUGH_LIBRARY)
+    require(emm.emm_tag_end())
+    require(emm.emm_tag_end())
     try:
         raise ValueError("pending while memory is asked for")
     except ValueError as error:

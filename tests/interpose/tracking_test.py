@@ -44,6 +44,19 @@ class Tracking(unittest.TestCase):
             self.assertRegex(os.path.basename(live[size]["module"]), "^(_ctypes|python|libpython)")
         self.assertEqual([one["native"] for one in live.values()], [[], [], []])
 
+    def test_one_line_of_python_is_told_with_the_library_the_innermost_of_the_programs_own(self):
+        told, _ = run(EMM_TRACK="module")
+        for size in (WITH_LOCK, WITHOUT_LOCK, THROUGH_LIBRARY):
+            is_told = size == WITH_LOCK or FRAMES_ARE_KNOWN
+            self.assertEqual([[file, line, function.split(".")[-1]] for file, line, function in told["told"][size]["python"]],
+                             [[PROGRAM, *told["expected"][size][0]]] if is_told else [])
+
+    def test_what_is_allocated_inside_of_tags_has_their_names(self):
+        for track in "module", "stack":
+            live = run(EMM_TRACK=track)[0]["told"]
+            self.assertEqual([live[size]["tag"] for size in (THROUGH_LIBRARY, WITH_LOCK, WITHOUT_LOCK)],
+                             ["serve/decode 1", None, None])
+
     def test_lines_of_python_are_told_whether_the_caller_holds_the_lock_or_not(self):
         told, _ = run(EMM_TRACK="stack")
         live = told["told"]
@@ -91,10 +104,10 @@ class Tracking(unittest.TestCase):
             for location in where.values():
                 self.assertNotIn("libemm-run", location)
             calls = [f"{PROGRAM}:{line} ({function})" for line, function in told["expected"][THROUGH_LIBRARY]]
-            is_told = variables.get("EMM_TRACK") == "stack" and FRAMES_ARE_KNOWN
-            self.assertEqual(where[THROUGH_LIBRARY].split("\t")[1:], calls if is_told else [])
+            most = {"stack": None, "module": 1}.get(variables.get("EMM_TRACK"), 0) if FRAMES_ARE_KNOWN else 0
+            self.assertEqual(where[THROUGH_LIBRARY].split("\t")[1:], [*calls[:most], "tag serve/decode 1"])
             failed = [f"{PROGRAM}:{line} ({function})" for line, function in told["expected"][TOO_MUCH]]
-            self.assertEqual(where[TOO_MUCH].split("\t")[1:], failed if is_told else [])
+            self.assertEqual(where[TOO_MUCH].split("\t")[1:], failed[:most])
 
     def test_greenlets_that_share_a_stack_allocate_until_the_device_is_full(self):
         for variables in ({"EMM_TRACK": "stack"}, {"EMM_TRACK": "module"}, {"EMM_RUN": "release=torch+cupy"}):

@@ -64,9 +64,7 @@ Tracker *make_tracker() noexcept {
         if (options.depth == TrackDepth::none) {
             return nullptr;
         }
-        if (options.depth == TrackDepth::stack) {
-            observe::find_python_frames(&dl::find_in_process);
-        }
+        observe::find_python_frames(&dl::find_in_process);
         return new Tracker(options);
     } catch (const std::bad_alloc &) {
         observe::log(EMM_LOG_WARN, "EMM_TRACK: no memory for it; nothing is tracked");
@@ -124,6 +122,17 @@ void look_for_unloads(Tracker &all, uint64_t now) noexcept {
     return observe::known_stack({words + first, natives, python_count});
 }
 
+// The line of Python and the tags alone; NULL: there are neither.
+const observe::Stack *line_here() noexcept {
+    uint64_t word = 0;
+    const size_t count = observe::python_line(word);
+    return count != 0 ? observe::known_stack({&word, 0, count}) : observe::stack_of_tags();
+}
+
+const observe::Stack *stack_here(TrackDepth depth, const void *caller) noexcept {
+    return depth == TrackDepth::stack ? stack_behind(caller) : line_here();
+}
+
 // What a visitor gets. The texts live as long as the process.
 emm_allocation described(const TrackedAllocation &record, uint64_t now) {
     const Tracker &all = tracker();
@@ -143,6 +152,7 @@ emm_allocation described(const TrackedAllocation &record, uint64_t now) {
     if (record.stack) {
         allocation.frame_count = static_cast<uint32_t>(record.stack->frames.size());
         allocation.frames = record.stack->frames.data();
+        allocation.tag = record.stack->tag ? record.stack->tag->path.c_str() : nullptr;
     }
     return allocation;
 }
@@ -174,8 +184,7 @@ const observe::Stack *track(emm_context &context, observe::EventType type, emm_d
     const uint64_t ticks = observe::event_ticks_unordered();
     look_for_unloads(all, ticks);
     const observe::OuterCaller outer = observe::find_outer_caller(caller);
-    const observe::Stack *const stack =
-        all.options.depth == TrackDepth::stack ? stack_behind(outer.address) : nullptr;
+    const observe::Stack *const stack = stack_here(all.options.depth, outer.address);
     try {
         all.table.insert(address, [&](TrackedAllocation &record) {
             record.size = size;
@@ -195,9 +204,10 @@ const observe::Stack *track(emm_context &context, observe::EventType type, emm_d
 }
 
 const observe::Stack *stack_of(const void *caller) noexcept {
-    return track_depth.load(std::memory_order_acquire) == TrackDepth::stack
-               ? stack_behind(observe::find_outer_caller(caller).address)
-               : nullptr;
+    const TrackDepth depth = track_depth.load(std::memory_order_acquire);
+    return depth == TrackDepth::none
+               ? nullptr
+               : stack_here(depth, observe::find_outer_caller(caller).address);
 }
 
 Untracked::Untracked(const emm_context &context, emm_deviceptr address) noexcept

@@ -28,7 +28,7 @@ inline bool is_tracking() noexcept {
 const observe::Stack *track(emm_context &context, observe::EventType type, emm_deviceptr address,
                             size_t size, emm_stream stream, const void *caller) noexcept;
 
-// The stack that an allocation by `caller` would have now; NULL: stacks are not tracked.
+// The stack that an allocation by `caller` would have now; NULL: nothing is known of it.
 const observe::Stack *stack_of(const void *caller) noexcept;
 
 // The record of an allocation that is about to be freed, for a scope: it is gone before another

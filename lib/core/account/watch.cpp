@@ -141,6 +141,7 @@ void WatchedCall::tell_hook(emm_status status) const noexcept {
     event.size = size_;
     event.stream = stream_;
     event.status = status;
+    event.tag = observe::current_tag() ? observe::current_tag()->path.c_str() : nullptr;
     call_hook(event);
 }
 

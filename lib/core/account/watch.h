@@ -79,7 +79,8 @@ private:
         buffer_->began(start_);
     }
     void record(emm_status status) noexcept {
-        const uint32_t python = stack_ ? observe::python_calls_number(*stack_) : 0;
+        const observe::Stack *const stack = stack_ ? stack_ : observe::stack_of_tags();
+        const uint32_t python = stack ? observe::python_calls_number(*stack) : 0;
         if (is_allocation(type_)) {
             outer_ = buffer_->begin();
         }

@@ -59,6 +59,7 @@ struct CallPath {
         auto operator<=>(const Step &) const = default;
     };
     std::vector<Step> steps;
+    const observe::Tag *tag = nullptr;
     auto operator<=>(const CallPath &) const = default;
 };
 
@@ -66,7 +67,8 @@ CallPath path_of(const TrackedAllocation &record) {
     constexpr size_t most_steps = 4;
     if (!record.stack || record.stack->frames.empty()) {
         const std::string &module = observe::modules().path(record.module);
-        return {{{module.empty() ? nullptr : module.c_str(), nullptr, record.offset, 0}}};
+        return {{{module.empty() ? nullptr : module.c_str(), nullptr, record.offset, 0}},
+                record.stack ? record.stack->tag : nullptr};
     }
     const std::vector<emm_frame> &frames = record.stack->frames;
     const bool has_python = std::any_of(frames.begin(), frames.end(),
@@ -75,7 +77,7 @@ CallPath path_of(const TrackedAllocation &record) {
         return each.function && !observe::is_installed_python(each.module);
     };
     const auto own = std::find_if(frames.begin(), frames.end(), is_own);
-    CallPath path;
+    CallPath path = {{}, record.stack->tag};
     for (auto each = own == frames.end() ? frames.begin() : own; each != frames.end(); ++each) {
         if (path.steps.size() < most_steps && has_python == (each->function != nullptr)) {
             path.steps.push_back({each->module, each->function, each->offset, each->line});
@@ -99,7 +101,7 @@ std::string name_of(const CallPath &path) {
             step.function || !step.module ? "" : observe::symbol_at(step.module, step.offset);
         text += " < " + (symbol.empty() ? name_of(step) : symbol.substr(0, symbol.rfind("+0x")));
     }
-    return text;
+    return path.tag ? text + " [" + path.tag->path + "]" : text;
 }
 
 // Sums by what holds, before any name is made of it.
@@ -241,7 +243,8 @@ std::string caller_name(const void *caller) {
     if (path.steps.front().function) {
         return name_of(path);
     }
-    return native_name(observe::modules().path(place.module), place.offset);
+    return native_name(observe::modules().path(place.module), place.offset) +
+           observe::tag_text(asked.stack);
 }
 
 std::string command_line() {

@@ -24,15 +24,17 @@ struct ProfileHolder {
     int32_t device;
     uint32_t memory;
     std::vector<ProfilePlace> places;
+    const observe::Tag *tag;
     auto operator<=>(const ProfileHolder &) const = default;
 };
 
 std::vector<ProfilePlace> places_of(const TrackedAllocation &record) {
-    if (!record.stack || record.stack->frames.empty()) {
-        return {{observe::modules().path(record.module).c_str(), nullptr, record.offset}};
-    }
+    const std::vector<emm_frame> none, &frames = record.stack ? record.stack->frames : none;
     std::vector<ProfilePlace> places;
-    for (const emm_frame &frame : record.stack->frames) {
+    if (frames.empty() || frames.front().function) { // no compiled one is kept
+        places.push_back({observe::modules().path(record.module).c_str(), nullptr, record.offset});
+    }
+    for (const emm_frame &frame : frames) {
         places.push_back({frame.module ? frame.module : "", frame.function,
                           frame.function ? frame.line : frame.offset});
     }
@@ -86,7 +88,7 @@ LiveProfile live_profile() {
     for (const TrackedAllocation &record : tracked_allocations(nullptr)) {
         auto &[bytes, count] =
             sums[{record.context->device, memory_of(static_cast<observe::EventType>(record.type)),
-                  places_of(record)}];
+                  places_of(record), record.stack ? record.stack->tag : nullptr}];
         bytes += record.size * profile.sample;
         count += profile.sample;
     }
@@ -97,7 +99,9 @@ LiveProfile live_profile() {
     });
     ProfileFrames frames(profile.frames);
     for (const auto &[holder, sum] : sorted) {
-        LiveProfile::Caller caller = {holder.device, holder.memory, sum.first, sum.second, {}};
+        LiveProfile::Caller caller = {
+            holder.device,        holder.memory, sum.first, sum.second, {},
+            holder.tag ? holder.tag->path : ""};
         for (const ProfilePlace &place : holder.places) {
             caller.frames.push_back(frames.number_of(place));
         }

@@ -18,6 +18,7 @@ struct LiveProfile {
         uint32_t memory = 0; // EMM_EVENT_DEVICE and so on
         uint64_t bytes = 0, count = 0;
         std::vector<uint32_t> frames; // the innermost first, by their number below
+        std::string tag;              // "serve/decode"; "": none
     };
     bool is_tracked = false; // else EMM_TRACK is not set, and there is nothing
     uint32_t sample = 1;     // bytes and counts are estimates from one of so many

@@ -180,7 +180,7 @@ public:
         if (found != detached_numbers_.end() || codes_.size() == most) {
             return found != detached_numbers_.end() ? found->second : 0;
         }
-        codes_.push_back({detached_text(code.file), detached_text(code.name)});
+        codes_.push_back(made_of(detached_text(code.file), detached_text(code.name)));
         return detached_numbers_[code] = uint32_t(codes_.size() - 1);
     }
     uint32_t number_of(PyObject *code) {
@@ -193,8 +193,9 @@ public:
         }
         // Without the lock: CPython may let go of its own meanwhile.
         std::string function = text_of(code, "co_qualname"); // since 3.11
-        PythonCode made = {text_of(code, "co_filename"),
-                           function == "?" ? text_of(code, "co_name") : std::move(function)};
+        PythonCode made =
+            made_of(text_of(code, "co_filename"),
+                    function == "?" ? text_of(code, "co_name") : std::move(function));
         const std::lock_guard lock(mutex_);
         const auto [place, is_new] = numbers_.try_emplace(code, uint32_t(codes_.size()));
         if (is_new) {
@@ -209,6 +210,11 @@ public:
     }
 
 private:
+    static PythonCode made_of(std::string file, std::string function) {
+        const bool is_own = !is_installed_python(file);
+        return {std::move(file), std::move(function), is_own};
+    }
+
     std::mutex mutex_;
     std::unordered_map<PyObject *, uint32_t> numbers_;
     std::map<DetachedCode, uint32_t> detached_numbers_;
@@ -256,22 +262,44 @@ uint64_t detached_word(const void *frame, const char *code) noexcept {
     return python_word(number, line < 0 ? 0 : static_cast<uint32_t>(line));
 }
 
-// Of a thread that does not hold the lock.
-size_t detached_frames(uint64_t *ret_words, size_t most) noexcept {
+// Both take a function of a word, which says whether to go on. Of a thread that does not hold the
+// lock.
+template <class Visit> void visit_detached(Visit &visit) noexcept {
     constexpr size_t type_of_object = 8;
     const void *const state = detached.layout && detached.Py_IsFinalizing() == 0
                                   ? api.PyGILState_GetThisThreadState()
                                   : nullptr;
-    size_t count = 0;
     const void *frame = state ? innermost_frame(*detached.layout, state) : nullptr;
-    for (; frame && count < most; frame = pointer_at(frame, detached.layout->previous)) {
+    for (; frame; frame = pointer_at(frame, detached.layout->previous)) {
         const char *const code = pointer_at(frame, detached.layout->code);
         if (is_call(*detached.layout, frame) && code &&
-            pointer_at(code, type_of_object) == detached.PyCode_Type) {
-            ret_words[count++] = detached_word(frame, code);
+            pointer_at(code, type_of_object) == detached.PyCode_Type &&
+            !visit(detached_word(frame, code))) {
+            return;
         }
     }
-    return count;
+}
+
+template <class Visit> void visit_frames(Visit visit) noexcept {
+    if (!has_python.load(std::memory_order_acquire) || api.Py_IsInitialized() == 0) {
+        return;
+    }
+    if (!api.is_held()) {
+        return visit_detached(visit);
+    }
+    const Undisturbed undisturbed;
+    PyObject *frame = api.PyEval_GetFrame();
+    if (frame) {
+        api.Py_IncRef(frame);
+    }
+    while (frame && visit(word_of(frame))) {
+        PyObject *const caller = api.PyFrame_GetBack(frame);
+        api.Py_DecRef(frame);
+        frame = caller;
+    }
+    if (frame) {
+        api.Py_DecRef(frame);
+    }
 }
 
 } // namespace
@@ -289,28 +317,26 @@ bool find_python_frames(FindPythonFunction find) noexcept {
 }
 
 size_t python_frames(uint64_t *ret_words, size_t most) noexcept {
-    if (!has_python.load(std::memory_order_acquire) || api.Py_IsInitialized() == 0) {
-        return 0;
-    }
-    if (!api.is_held()) {
-        return detached_frames(ret_words, most);
-    }
-    const Undisturbed undisturbed;
     size_t count = 0;
-    PyObject *frame = api.PyEval_GetFrame();
-    if (frame) {
-        api.Py_IncRef(frame);
-    }
-    while (frame && count < most) {
-        ret_words[count++] = word_of(frame);
-        PyObject *const caller = api.PyFrame_GetBack(frame);
-        api.Py_DecRef(frame);
-        frame = caller;
-    }
-    if (frame) {
-        api.Py_DecRef(frame);
-    }
+    visit_frames([&](uint64_t word) {
+        if (count < most) {
+            ret_words[count++] = word;
+        }
+        return count < most;
+    });
     return count;
+}
+
+size_t python_line(uint64_t &ret_word) noexcept {
+    size_t looked_at = 0;
+    visit_frames([&](uint64_t word) {
+        const bool is_own = python_code(static_cast<uint32_t>(word >> 32)).is_own;
+        if (is_own || looked_at == 0) {
+            ret_word = word;
+        }
+        return ++looked_at < deepest_python && !is_own;
+    });
+    return looked_at == 0 ? 0 : 1;
 }
 
 const PythonCode &python_code(uint32_t number) noexcept {

@@ -25,6 +25,7 @@ constexpr size_t deepest_python = 32; // frames
 
 struct PythonCode {
     std::string file, function;
+    bool is_own = false; // of the program: not is_installed_python
 };
 
 // Finds a function of the process by name; NULL: there is none.
@@ -43,14 +44,18 @@ constexpr uint64_t python_word(uint32_t code, uint32_t line) {
 // not be asked.
 size_t python_frames(uint64_t *ret_words, size_t most) noexcept;
 
+// The same of one frame: the innermost of the program's own code, else the innermost.
+size_t python_line(uint64_t &ret_word) noexcept;
+
 // Of a word's code. Valid for good.
 const PythonCode &python_code(uint32_t number) noexcept;
 
 // Whether a file of Python is an installed package's, the standard library's, the interpreter's own
-// (<frozen importlib>) or emm's: calls in it are made on behalf of a program's own lines.
+// (<frozen importlib>), emm's or what torch.compile has written: calls in it are made on behalf of
+// a program's own lines.
 inline bool is_installed_python(std::string_view file) {
     for (const std::string_view part :
-         {"/site-packages/", "/dist-packages/", "/lib/python3", "/python/emm/"}) {
+         {"/site-packages/", "/dist-packages/", "/lib/python3", "/python/emm/", "/torchinductor_"}) {
         if (file.find(part) != std::string_view::npos) {
             return true;
         }

@@ -22,13 +22,14 @@ struct Entry {
 
     bool is(uint64_t other_hash, uint32_t of, const FoundStack &found) const {
         return hash == other_hash && generation == of && natives == found.natives &&
+               stack.tag == found.tag &&
                words.size() == found.natives + found.pythons &&
                std::equal(words.begin(), words.end(), found.words);
     }
 };
 
 uint64_t hash_of(const FoundStack &found, uint32_t generation) {
-    uint64_t hash = generation + 1;
+    uint64_t hash = reinterpret_cast<uintptr_t>(found.tag) + generation + 1;
     for (size_t i = 0; i < found.natives + found.pythons; i++) {
         hash = (hash ^ found.words[i]) * 0x9e3779b97f4a7c15u;
         hash ^= hash >> 29;
@@ -59,6 +60,7 @@ std::unique_ptr<Entry> make_entry(uint64_t hash, uint32_t generation, const Foun
     made->hash = hash;
     made->generation = generation;
     made->natives = found.natives;
+    made->stack.tag = found.tag;
     made->words.assign(found.words, found.words + found.natives + found.pythons);
     for (size_t i = 0; i < made->words.size(); i++) {
         made->stack.frames.push_back(i < found.natives ? native_frame(made->words[i])

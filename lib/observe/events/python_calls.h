@@ -14,8 +14,8 @@ namespace emm::observe {
 // Between the parts of a Location; in none of them.
 inline constexpr char location_separator = '\t';
 
-// The calls of Python in a stack, the innermost first: "train.py:12 (step)\ttrain.py:40 (main)". ""
-// if there are none.
+// The calls of Python in a stack, the innermost first, and its tags:
+// "train.py:12 (step)\ttrain.py:40 (main)\ttag serve/decode". "" if there are none.
 std::string python_calls_of(const Stack &stack);
 
 // Numbers such texts. A record has room for a number.

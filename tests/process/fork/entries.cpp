@@ -186,6 +186,8 @@ const std::vector<Entry> &entries() {
         BLOCK(emm_get_stats, auto stats = sized<emm_stats>();
               return is_forked(emm_get_stats(things.context, &stats));),
         ENTRY(emm_context_reset_peaks, things.context),
+        ENTRY(emm_tag_begin, "tag"),
+        ENTRY(emm_tag_end),
         ENTRY(emm_trim, things.context, 0, nullptr),
         BLOCK(emm_query, auto info = sized<emm_block_info>();
               return is_forked(emm_query(things.context, things.ptr, &info));),

@@ -43,6 +43,35 @@ TEST_CASE("the hook is told of each allocation and free with old and new address
     CHECK((made.status == EMM_OK && freed.status == EMM_OK));
 }
 
+TEST_CASE("an event tells the tags that its thread is inside of") {
+    emm_context *context = recorded_context();
+    Seen seen;
+    REQUIRE(emm_set_event_hook(&Seen::note, &seen, nullptr) == EMM_OK);
+    const auto allocate = [&] {
+        emm_deviceptr ptr = 0;
+        emm_memalloc(context, 64, EMM_STREAM_LEGACY, &ptr);
+    };
+    allocate();
+    for (int i = 0; i < 2; i++) { // the second time they are known
+        CHECK(emm_tag_begin("serve") == EMM_OK);
+        CHECK(emm_tag_begin("de\ncode") == EMM_OK);
+        allocate();
+        CHECK(emm_tag_end() == EMM_OK);
+        std::thread(allocate).join();
+        allocate();
+        CHECK(emm_tag_end() == EMM_OK);
+    }
+    CHECK(emm_tag_end() == EMM_E_INVALID_VALUE);
+    CHECK(emm_tag_begin(nullptr) == EMM_E_INVALID_VALUE);
+    CHECK(emm_tag_begin("") == EMM_E_INVALID_VALUE);
+    std::vector<std::string> tags;
+    for (const emm_event &event : seen.events) {
+        tags.push_back(event.tag ? event.tag : "");
+    }
+    CHECK(tags == std::vector<std::string>{"", "serve/de code", "", "serve", "serve/de code", "",
+                                           "serve"});
+}
+
 TEST_CASE("every kind of memory has its events") {
     emm_context *context = recorded_context();
     Seen seen;

@@ -14,7 +14,7 @@ from ._constants import __all__ as _constants
 from ._error import Error, OutOfMemoryError, check
 from ._process import (
     context_for_device, context_named, current_context, device_account, driver_info, memory_info, pause,
-    plugin_info, read_paused, reset_peaks, resume, set_option, set_plugin, shutdown, stats,
+    plugin_info, read_paused, reset_peaks, resume, set_option, set_plugin, shutdown, stats, tag,
 )
 from ._register import register
 
@@ -24,5 +24,5 @@ __all__ = [
     *_constants, "UNORDERED", "Array", "ContextInfo", "Counters", "DeviceAccount", "DriverInfo", "Error",
     "IpcHandle", "MemoryInfo", "OutOfMemoryError", "PluginInfo", "Stats", "check", "context_for_device", "context_named",
     "current_context", "device_account", "driver_info", "lib", "library_path", "memory_info", "pause", "plugin_info", "read_paused",
-    "register", "reset_peaks", "resume", "set_option", "set_plugin", "shutdown", "stats",
+    "register", "reset_peaks", "resume", "set_option", "set_plugin", "shutdown", "stats", "tag",
 ]

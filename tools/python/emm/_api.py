@@ -111,7 +111,7 @@ class IpcHandle(Structure):
 class Event(Structure):
     _fields_ = [("struct_size", c_uint32), ("memory", c_uint32), ("context", c_void_p),
                 ("old_ptr", c_ulonglong), ("new_ptr", c_ulonglong), ("size", c_uint64),
-                ("stream", c_void_p), ("status", c_int32), ("reserved", c_uint32)]
+                ("stream", c_void_p), ("status", c_int32), ("reserved", c_uint32), ("tag", c_char_p)]
 
 
 EventHook = CFUNCTYPE(None, POINTER(Event), c_void_p)
@@ -138,7 +138,7 @@ class Allocation(Structure):
                 ("size", c_uint64), ("stream", c_void_p), ("age_ns", c_uint64),
                 ("thread", c_uint32), ("sample", c_uint32), ("module", c_char_p),
                 ("offset", c_uint64), ("frame_count", c_uint32), ("frame_size", c_uint32),
-                ("frames", POINTER(Frame))]
+                ("frames", POINTER(Frame)), ("tag", c_char_p)]
 
 
 class ArrayField(Structure):
@@ -184,9 +184,9 @@ PTR = c_ulonglong
 
 # By their arguments; the result is a status unless RESULTS says otherwise.
 SIGNATURES = [
-    ([], "emm_version emm_last_error emm_shutdown"),
+    ([], "emm_version emm_last_error emm_shutdown emm_tag_end"),
     ([c_int32], "emm_status_text emm_status_name emm_set_log_level"),
-    ([c_char_p], "emm_set_plugin emm_event_log_recover"),
+    ([c_char_p], "emm_set_plugin emm_event_log_recover emm_tag_begin"),
     ([CALLBACK, c_char_p], "emm_set_plugin_entry"),
     ([OUT],
      "emm_get_plugin emm_get_driver emm_get_driver_usage emm_context_current emm_ipc_is_name "

@@ -1,4 +1,5 @@
 """What a Python program asks of emm as a whole: plugin, driver, contexts, figures."""
+import contextlib
 import os
 from ctypes import CFUNCTYPE, byref, c_int, c_size_t, c_void_p, cast
 
@@ -126,6 +127,18 @@ def stats(context):
 def reset_peaks(context):
     """Begins the peaks in stats(context) anew. EMM_E_NOT_SUPPORTED: the plugin keeps its peaks."""
     check(lib.emm_context_reset_peaks(context))
+
+
+@contextlib.contextmanager
+def tag(name):
+    """A name for what the thread does in the block, or in the function that it decorates: in recordings,
+    reports and profiles what it allocates there has it. Tags are inside of each other."""
+    began = lib.emm_tag_begin(os.fsencode(name)) >= EMM_OK  # not in a forked child
+    try:
+        yield
+    finally:
+        if began:
+            lib.emm_tag_end()
 
 
 def device_account(device):

@@ -788,6 +788,11 @@ typedef struct emm_event {
     emm_stream stream;     /* EMM_STREAM_UNORDERED for calls that have none */
     emm_status status;     /* what the caller gets */
     uint32_t reserved;
+
+    /* --- since 1.2 --- */
+
+    const char *tag; /* the tags of the thread (emm_tag_begin), the outermost first, with '/'
+                        between; NULL: none. Lives as long as the process */
 } emm_event;
 
 /* Is called after each allocation and free that is not of size or address 0, failed ones included,
@@ -814,10 +819,24 @@ EMM_API emm_status emm_set_event_hook(emm_event_hook hook, void *user_data,
  */
 EMM_API emm_status emm_event_log_recover(const char *path);
 
+/* --- tags -------------------------------------------------------------------------------------
+ *
+ * A name for what the calling thread does, such as "kv" or "prefill": what it allocates from
+ * emm_tag_begin to emm_tag_end shows the name, in the event log, to the hook, among live
+ * allocations, in reports and profiles. Tags are inside of each other, 16 at most; they are the
+ * thread's own, and need neither driver nor context. `name` is copied; of more than 64 bytes its
+ * middle is left out. Where nothing is recorded a call costs some nanoseconds. A process has room
+ * for 65,536 different names, each counted with those around it: what is beyond is nameless, and
+ * neither call fails for it. So do not put numbers of requests in names.
+ *   EMM_E_INVALID_VALUE   (end) no tag has begun on this thread
+ */
+EMM_API emm_status emm_tag_begin(const char *name);
+EMM_API emm_status emm_tag_end(void);
+
 /* --- who holds memory --------------------------------------------------------------------------
  *
  * With EMM_TRACK=module or EMM_TRACK=stack in the environment, emm keeps a record of each live
- * allocation: which library asked for it, with `stack` by which calls. `:sample=1/N` behind either
+ * allocation: which library and line of Python asked for it, with `stack` by which calls. `:sample=1/N` behind either
  * keeps one of N, chosen by chance. Without the variable this costs nothing. Tracked are the raw
  * calls and the handles that allocate; not what is only wrapped or opened from another process.
  */
@@ -845,10 +864,14 @@ typedef struct emm_allocation {
     const char *module;      /* the first on the stack that does not only pass calls on, as emm, the
                                 CUDA runtime and libffi do; NULL: code of no file */
     uint64_t offset;         /* of the return address there */
-    uint32_t frame_count;    /* 0 unless EMM_TRACK=stack */
+    uint32_t frame_count;    /* with EMM_TRACK=module 1, the line of Python that asked, or 0 */
     uint32_t frame_size;     /* sizeof(emm_frame) of the library: from one to the next */
     const emm_frame *frames; /* from `module` outwards, 64 at most; then those of Python, 32 at
                                 most, of CPython 3.9 to 3.13 */
+
+    /* --- since 1.2 --- */
+
+    const char *tag; /* as in emm_event, when it was allocated */
 } emm_allocation;
 
 /* A non-zero answer ends the walk. */

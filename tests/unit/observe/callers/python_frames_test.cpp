@@ -33,7 +33,8 @@ struct Memory {
 char code_type, none_type;
 
 struct Interpreter {
-    int frames = 3;
+    int first = 1, frames = 3; // the innermost, and the outermost
+    const char *file = "train.py"; // of code that is seen for the first time
     bool finalizing = false;
     const char *version = "2.7.18 (old)";
     bool initialized = true, checks = true, detached = false, collecting = true;
@@ -63,7 +64,7 @@ void *current_state() {
 }
 PyObject *get_frame() {
     interpreter.collected_while += interpreter.collecting;
-    return interpreter.frames == 0 ? nullptr : as_object(1);
+    return interpreter.frames == 0 ? nullptr : as_object(size_t(interpreter.first));
 }
 PyObject *get_back(PyObject *frame) {
     interpreter.collected_while += interpreter.collecting;
@@ -89,7 +90,7 @@ PyObject *get_attribute(PyObject *code, const char *name) {
     return as_object(std::strcmp(name, "co_filename") == 0 ? 1 : 2);
 }
 const char *as_text(PyObject *text, intptr_t *ret_size) {
-    const char *const found = as_number(text) == 1 ? "train.py" : "Model.step";
+    const char *const found = as_number(text) == 1 ? interpreter.file : "Model.step";
     *ret_size = intptr_t(std::strlen(found));
     return found;
 }
@@ -200,6 +201,26 @@ TEST_CASE("Python's frames are told while the thread holds the lock, and nothing
     CHECK(python_frames(again, 2) == 2);
     CHECK((again[0] == words[0] && again[1] == words[1] && again[2] == 0));
     CHECK(interpreter.references == 3);
+}
+
+TEST_CASE("one line is the innermost of the program's own, or the innermost of all") {
+    interpreter = {};
+    REQUIRE(find_python_frames(find));
+    interpreter.first = 11;
+    interpreter.frames = 12;
+    interpreter.file = "/venv/lib/python3.12/site-packages/numba/api.py";
+    uint64_t word = 0;
+    CHECK(python_line(word) == 1);
+    CHECK(uint32_t(word) == 110);
+    interpreter.frames = 14;
+    interpreter.file = "train.py";
+    CHECK(python_line(word) == 1);
+    CHECK(uint32_t(word) == 130);
+    CHECK(python_code(uint32_t(word >> 32)).is_own);
+    interpreter.frames = 0;
+    CHECK(python_line(word) == 0);
+    CHECK(is_installed_python("/tmp/torchinductor_me/z3/cz3v.py"));
+    CHECK_FALSE(is_installed_python("/home/me/train.py"));
 }
 
 TEST_CASE("a collector that is off stays off") {
