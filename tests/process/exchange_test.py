@@ -200,7 +200,7 @@ class ToChrome(Case):
 class ToPprof(Case):
     ROWS = (row("Alloc", 0x1000, 100, 0.1), row("Alloc", 0x2000, 50, 0.2, caller=CALLER + "\t/home/me/train.py:12 (step)"),
             row("Alloc Host", 0x9000, 7, 0.25), row("Free", 0x1000, 100, 0.3), row("Alloc", 0x3000, 30, 0.4),
-            row("Alloc", 0x1000, 5, 0.5, device=1, caller=""))
+            row("Alloc", 0x1000, 5, 0.5, device=1, caller=CALLER + "\ttag serve/decode"))
 
     def exported(self, *rows):
         return gzip.decompress(self.output("export", self.log(*rows), "--to", "pprof"))
@@ -222,6 +222,7 @@ class ToPprof(Case):
             lines = [locations[number].line[0] for number in sample.location_id]
             return [(text(functions[line.function_id].name), text(functions[line.function_id].filename), line.line)
                     for line in lines]
+        self.assertEqual({text(label.key) for sample in profile.sample for label in sample.label}, {"device", "memory", "tag"})
         found = {tuple(text(label.str) for label in sample.label) + (len(sample.location_id),):
                  (list(sample.value), stack(sample)) for sample in profile.sample}
         compiled = ("work(int)", "/usr/lib/liba.so", 0)
@@ -229,7 +230,7 @@ class ToPprof(Case):
             ("0", "device", 1): ([2, 130, 1, 30, 1, 100], [compiled]),
             ("0", "device", 2): ([1, 50, 1, 50, 1, 50], [compiled, ("step", "/home/me/train.py", 12)]),
             ("0", "pinned", 1): ([1, 7, 1, 7, 0, 0], [compiled]),
-            ("1", "device", 1): ([1, 5, 1, 5, 1, 5], [("(caller not known)", "", 0)])})
+            ("1", "device", "serve/decode", 1): ([1, 5, 1, 5, 1, 5], [compiled])})
         self.assertEqual([text(each.filename) for each in mappings.values()], ["/usr/lib/liba.so"])
         self.assertEqual({each.mapping_id for each in locations.values()}, {0, 1})
 

@@ -296,11 +296,30 @@ class Snapshots(Case):
         events = [event("alloc", 0x1000, 10, 1)]
         self.assertEqual(self.figures(self.file("s.pickle", pickle.dumps(snapshot(*events))))["replays"], [])
 
-    def test_frames_of_cpp_stand_for_those_of_python_where_there_are_none(self):
-        told = snapshot({**event("alloc", 0x1000, 10, 1), "frames": [{"name": "at::empty(long, int)", "filename": "??", "line": 0}]})
-        self.figures(self.file("s.pickle", pickle.dumps(told)))
+    def test_where_a_stack_has_no_python_the_caller_is_the_node_of_autograd_or_the_operator(self):
+        inside = [("torch::unwind::unwind()", "??"), ("torch::CapturedTraceback::gather(bool)", "??"),
+                  ("c10::cuda::CUDACachingAllocator::Native::NativeCachingAllocator::allocate(unsigned long)", ""),
+                  ("at::detail::empty_cuda(c10::ArrayRef<long>)", "??"), ("at::(anonymous namespace)::create_out(int)", "RegisterCUDA.cpp"),
+                  ("at::_ops::bmm::call(at::Tensor const&)", "??")]
+        outside = [("torch::autograd::generated::BmmBackward0::apply(std::vector<at::Tensor>&&)", "??"),
+                   ("torch::autograd::Engine::evaluate_function(int)", "??")]
+        stacks = inside + outside, inside, inside[:5], []
+        events = [{**event("alloc", 0x1000 * (i + 1), i + 1, i), "frames": [{"name": name, "filename": file, "line": 0} for name, file in one]}
+                  for i, one in enumerate(stacks)]
+        figures = self.figures(self.file("s.pickle", pickle.dumps(snapshot(*events, live=[(0x9000, 50)]))))
+        self.assertEqual({group["name"]: group["bytes"] for group in figures["memory"][0]["at_peak"]["caller"]},
+                         {"torch::autograd::generated::BmmBackward0::apply": 1, "at::_ops::bmm::call": 2,
+                          "at::(anonymous namespace)::create_out": 3, "unknown": 4, "allocated before the recording": 50})
         calls = data_of(self.page)["calls"]
-        self.assertEqual([calls["texts"][full] for _, full, _ in calls["frames"][1]], ["??:0 (at::empty(long, int))"])
+        stack = next(frames for frames in calls["frames"] if len(frames) == 5)
+        self.assertEqual([calls["texts"][full] for _, full, _ in stack],
+                         ["torch::autograd::generated::BmmBackward0::apply", "RegisterCUDA.cpp:0 (at::(anonymous namespace)::create_out(int))",
+                          "at::_ops::bmm::call(at::Tensor const&)", *(name for name, _ in outside)])
+
+    def test_functions_of_cpp_leave_room_for_all_lines_of_python(self):
+        frames = [{"name": "f()", "filename": "??", "line": 0}] * 70 + [{"name": "main", "filename": "/me/t.py", "line": 9}]
+        figures = self.figures(self.file("s.pickle", pickle.dumps(snapshot({**event("alloc", 0x1000, 10, 1), "frames": frames}))))
+        self.assertEqual([group["name"] for group in figures["memory"][0]["at_peak"]["caller"]], ["t.py:9 (main)"])
 
 
 class Changes(Case):

@@ -87,14 +87,14 @@ TEST_CASE(
     profile.is_tracked = true;
     profile.frames = {
         {"/lib/a.so", "never used", 0}, {"/lib/a.so", "g(int)", 0}, {"t.py", "\"step\"", 7}};
-    profile.callers = {{1, 4, 100, 2, {1, 2}}, {0, 4, 50, 1, {2}}};
+    profile.callers = {{1, 4, 100, 2, {1, 2}, "a/\"b\""}, {0, 4, 50, 1, {2}, ""}};
     CHECK(body_of(answer_to_profile(collected)).at("profile").dump() ==
-          R"x({"callers":[[1,4,100,2,[0,1]],[0,4,50,1,[1]]],)x"
+          R"x({"callers":[[1,4,100,2,[0,1],"a/\"b\""],[0,4,50,1,[1],""]],)x"
           R"x("frames":[["/lib/a.so","g(int)",0],["t.py","\"step\"",7]],)x"
           R"x("is_tracked":true,"lost":0,"others":[0,0],"sample":1})x");
     for (uint32_t i = 0; i < 10000; ++i) {
         profile.frames.push_back({std::string(1000, 'x'), std::to_string(i), 1});
-        profile.callers.push_back({0, 4, 10, 1, {i + 3}});
+        profile.callers.push_back({0, 4, 10, 1, {i + 3}, ""});
     }
     const std::string message = answer_to_profile(collected);
     CHECK(message.size() <= longest_answer);

@@ -95,8 +95,9 @@ public:
         ProfileTotals totals;
         for (const auto &[holder, sums] : holders_) {
             const auto &[device, site, memory] = holder;
-            profile.add(frames_of(parts_of(sites.text(site))), device,
-                        memory_labels[static_cast<size_t>(memory)],
+            const CallSite parts = parts_of(sites.text(site));
+            profile.add(frames_of(parts), device, memory_labels[static_cast<size_t>(memory)],
+                        parts.tag,
                         {sums.all.count, sums.all.bytes, sums.in_the_end.count,
                          sums.in_the_end.bytes, sums.at_peak.count, sums.at_peak.bytes});
             totals.samples++;
@@ -191,13 +192,13 @@ ProfileTotals export_live_profile(int64_t pid, Output &output) {
         }
         const uint64_t memory = caller.memory - EMM_EVENT_DEVICE;
         profile.add(frames, caller.device,
-                    memory < memory_labels.size() ? memory_labels[memory] : "unknown",
+                    memory < memory_labels.size() ? memory_labels[memory] : "unknown", caller.tag,
                     {caller.count, caller.bytes});
         totals.samples++;
         totals.live += caller.count;
     }
     if (live.other_count != 0) {
-        profile.add({{"", "(callers that did not fit into the answer)"}}, 0, "any",
+        profile.add({{"", "(callers that did not fit into the answer)"}}, 0, "any", "",
                     {live.other_count, live.other_bytes});
         totals.live += live.other_count;
     }

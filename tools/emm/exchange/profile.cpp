@@ -56,7 +56,7 @@ std::vector<ProfileFrame> frames_of(const CallSite &site) {
     for (const PythonCall &call : site.calls) {
         uint64_t line = 0;
         std::from_chars(call.line.data(), call.line.data() + call.line.size(), line);
-        frames.push_back({call.file, call.function, line, true});
+        frames.push_back({call.file, call.function, line, !call.is_compiled()});
     }
     return frames;
 }
@@ -72,7 +72,7 @@ Profile::Profile(const std::vector<Type> &types) {
 }
 
 void Profile::add(const std::vector<ProfileFrame> &frames, uint64_t device, std::string_view memory,
-                  const std::vector<uint64_t> &values) {
+                  const std::string &tag, const std::vector<uint64_t> &values) {
     std::vector<uint64_t> stack;
     for (const ProfileFrame &frame : frames) {
         stack.push_back(location(frame));
@@ -84,7 +84,11 @@ void Profile::add(const std::vector<ProfileFrame> &frames, uint64_t device, std:
     sample.numbers(field::location_id, stack);
     sample.numbers(field::value, values);
     for (const auto &[key, value] :
-         {std::pair("device", std::to_string(device)), std::pair("memory", std::string(memory))}) {
+         {std::pair("device", std::to_string(device)), std::pair("memory", std::string(memory)),
+          std::pair("tag", tag)}) {
+        if (value.empty()) {
+            continue;
+        }
         ProtobufMessage label;
         label.number(field::key, text(key));
         label.number(field::str, text(value));

@@ -20,8 +20,8 @@ struct ProfileFrame {
 // The innermost first: the compiled caller, then the lines of Python.
 std::vector<ProfileFrame> frames_of(const CallSite &site);
 
-// A heap profile in pprof's format (profile.proto): values by stack, device and kind of memory, of
-// which the latter two are labels.
+// A heap profile in pprof's format (profile.proto): values by stack, device, kind of memory and tag,
+// of which the latter three are labels.
 class Profile {
 public:
     // A column of values: "inuse_space" in "bytes". The last one is the one that is shown at first.
@@ -31,9 +31,9 @@ public:
 
     explicit Profile(const std::vector<Type> &types);
 
-    // One value of each type.
+    // One value of each type. `tag` "": none.
     void add(const std::vector<ProfileFrame> &frames, uint64_t device, std::string_view memory,
-             const std::vector<uint64_t> &values);
+             const std::string &tag, const std::vector<uint64_t> &values);
     // A line that pprof shows with the profile.
     void comment(const std::string &text);
 

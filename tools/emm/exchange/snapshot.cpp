@@ -277,25 +277,88 @@ uint32_t Snapshot::site_of(const PickleValue &holder) const {
     return known->second;
 }
 
+namespace {
+
+bool has_any(std::string_view name, std::initializer_list<std::string_view> parts) {
+    return std::any_of(parts.begin(), parts.end(),
+                       [&](std::string_view part) { return name.find(part) != name.npos; });
+}
+
+// "f" of "f(int)"; a namespace without a name is in parentheses, too.
+std::string without_arguments(std::string_view name) {
+    constexpr std::string_view nameless = "(anonymous namespace)";
+    size_t end = name.find('(');
+    while (end != name.npos && name.substr(end).starts_with(nameless)) {
+        end = name.find('(', end + nameless.size());
+    }
+    return std::string(name.substr(0, end));
+}
+
+// The functions of C++ of a stack without Python, as autograd's threads have them.
+class CompiledStack {
+public:
+    void add(const std::string &name, std::string call) {
+        // They look at the stack and take the memory, at the inner end of each.
+        if (has_any(name, {"unwind::unwind", "CapturedTraceback", "gather_with_cpp",
+                           "CachingAllocator", "at::detail::"})) {
+            return;
+        }
+        const Rank rank = name.find("Backward") != name.npos && has_any(name, {"::apply("})
+                              ? Rank::node
+                          : has_any(name, {"at::_ops::"}) ? Rank::operation
+                                                          : Rank::other;
+        if (caller_.empty() || rank > rank_) {
+            caller_ = without_arguments(name);
+            rank_ = rank;
+        }
+        if (count_++ < most_calls) {
+            calls_ += std::move(call);
+        }
+    }
+    // A node of autograd's graph tells most, and an operator more than what it calls.
+    std::string location() const { return caller_ + calls_; }
+
+private:
+    enum class Rank : uint8_t { other, operation, node };
+
+    Rank rank_ = Rank::other;
+    size_t count_ = 0;
+    std::string caller_, calls_;
+};
+
+} // namespace
+
 // As an event log has it: a compiled caller, which a snapshot has none of, and behind it the lines
-// of Python, the innermost first. Frames of C++ stand for those where there is no Python.
+// of Python, the innermost first. Where there is no Python, a function of C++ is the caller.
 std::string Snapshot::location_of(const std::vector<PickleValue> &frames) const {
-    std::string python, others;
+    std::string python;
+    CompiledStack compiled;
     size_t calls = 0;
     for (const PickleValue &frame : frames) {
-        if (frame.kind != ValueKind::dictionary || ++calls > most_calls) {
+        if (frame.kind != ValueKind::dictionary) {
             continue;
         }
         const auto text = [&](uint8_t name) {
             const PickleValue *const found = pickle_.find(frame, name);
             return found ? observe::one_line(std::string(pickle_.text_of(*found))) : "";
         };
-        const std::string file = text(key("filename"));
-        const bool is_python = file.ends_with(".py") || file.starts_with("<");
-        (is_python ? python : others) +=
-            fmt::format("\t{}:{} ({})", file, number_or(frame, key("line"), 0), text(key("name")));
+        const PythonCall call = {text(key("filename")),
+                                 std::to_string(number_or(frame, key("line"), 0)),
+                                 text(key("name"))};
+        std::string line = fmt::format("\t{}:{} ({})", call.file, call.line, call.function);
+        if (call.is_compiled()) {
+            compiled.add(call.function, std::move(line));
+        } else if (calls++ < most_calls) {
+            python += line;
+        }
     }
-    return python.empty() ? others : python;
+    return python.empty() ? compiled.location() : python;
+}
+
+// Of a block that lives since before the recording nothing else is told.
+uint32_t Snapshot::site_of_block(const PickleValue &block) const {
+    const uint32_t site = site_of(block);
+    return site != 0 ? site : sites_.number_of("allocated before the recording");
 }
 
 std::vector<RecordedBlock> Snapshot::live_in_the_end() const {
@@ -334,7 +397,7 @@ void Snapshot::add_blocks(const PickleValue &segment, size_t &visited,
         if (is_name(pickle_.find(block, key("state")), key("active_allocated"))) {
             blocks.push_back({number_or(block, key("address"), at),
                               number_or(block, key("requested_size"), size), stream,
-                              site_of(block)});
+                              site_of_block(block)});
         }
         if (__builtin_add_overflow(at, size, &at)) {
             throw Malformed("blocks that memory has room for", "larger ones");

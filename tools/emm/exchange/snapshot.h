@@ -42,6 +42,7 @@ private:
     void add_blocks(const PickleValue &segment, size_t &visited,
                     std::vector<RecordedBlock> &blocks) const;
     uint32_t site_of(const PickleValue &holder) const;
+    uint32_t site_of_block(const PickleValue &block) const;
     std::string location_of(const std::vector<PickleValue> &frames) const;
     Segments segments_of_events() const;
     uint64_t growth_of(const PickleValue &event) const;

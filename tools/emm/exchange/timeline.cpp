@@ -45,13 +45,13 @@ CallSite compiled_parts_of(const std::string &text) {
     for (size_t at = text.find(sign); at != std::string::npos; at = text.find(sign, at + 1)) {
         const size_t end = after_digits(text, at + sign.size());
         if (end == text.size()) {
-            return {text.substr(0, at), text.substr(at + 1), {}};
+            return {text.substr(0, at), text.substr(at + 1), {}, ""};
         }
         if (text.compare(end, 2, " (") == 0 && text.back() == ')') {
-            return {text.substr(0, at), text.substr(end + 2, text.size() - end - 3), {}};
+            return {text.substr(0, at), text.substr(end + 2, text.size() - end - 3), {}, ""};
         }
     }
-    return {"", text, {}};
+    return {"", text, {}, ""};
 }
 
 // path:line (function)
@@ -67,28 +67,47 @@ PythonCall python_call_of(const std::string &text) {
 
 } // namespace
 
+bool PythonCall::is_compiled() const {
+    constexpr std::string_view ends[] = {".cpp", ".cc",  ".cxx", ".c",  ".cu",
+                                         ".h",   ".hpp", ".cuh", ".so", ".o"};
+    return file.empty() || file == "??" || file.find(".so.") != file.npos ||
+           std::any_of(std::begin(ends), std::end(ends),
+                       [&](std::string_view end) { return file.ends_with(end); });
+}
+
 CallSite parts_of(const std::string &text) {
     constexpr char separator = '\t';
+    constexpr std::string_view before_tag = "tag ";
     size_t end = std::min(text.find(separator), text.size());
     CallSite site = compiled_parts_of(text.substr(0, end));
     while (end < text.size() && site.calls.size() < most_calls) {
         const size_t begin = end + 1;
         end = std::min(text.find(separator, begin), text.size());
-        if (end > begin) {
-            site.calls.push_back(python_call_of(text.substr(begin, end - begin)));
+        const std::string part = text.substr(begin, end - begin);
+        if (part.starts_with(before_tag)) {
+            site.tag = part.substr(before_tag.size());
+        } else if (!part.empty()) {
+            site.calls.push_back(python_call_of(part));
         }
     }
     return site;
 }
 
 const PythonCall *own_call(const CallSite &site) {
-    const auto own = std::find_if(site.calls.begin(), site.calls.end(), [](const PythonCall &call) {
-        return !observe::is_installed_python(call.file);
-    });
-    return own != site.calls.end() ? &*own : site.calls.empty() ? nullptr : &site.calls.front();
+    const PythonCall *first = nullptr;
+    for (const PythonCall &call : site.calls) {
+        if (!call.is_compiled() && !observe::is_installed_python(call.file)) {
+            return &call;
+        }
+        first = first || call.is_compiled() ? first : &call;
+    }
+    return first;
 }
 
 std::string text_of(const PythonCall &call) {
+    if (call.is_compiled()) {
+        return call.function;
+    }
     return fmt::format("{}:{} ({})", call.file.substr(call.file.find_last_of('/') + 1), call.line,
                        call.function);
 }

@@ -30,22 +30,26 @@ private:
     std::unordered_map<std::string, uint32_t> numbers_;
 };
 
-// A line of Python.
+// A line of Python; of a snapshot perhaps a function of C++, beside which there are none of Python.
 struct PythonCall {
     std::string file, line, function;
+
+    bool is_compiled() const; // by what its file is called
 };
 
 // path+0xoffset (function+0xoffset), in its parts; `function` is the offset if there is none.
-// Behind it the calls of Python, the innermost first, as far as the log knows them.
+// Behind it the calls of Python, the innermost first, as far as the log knows them, and the tags of
+// the thread ("tag serve/decode").
 struct CallSite {
     std::string file, function;
     std::vector<PythonCall> calls;
+    std::string tag;
 };
 inline constexpr size_t most_calls = 64; // of one text; those that are further out are left off
 CallSite parts_of(const std::string &text);
 
 // The innermost call that is not in an installed package, the standard library or emm: a line of
-// the program's own. The innermost of all where there is none such; NULL: there are no calls.
+// the program's own. The innermost of Python where there is none such; NULL: there is none.
 const PythonCall *own_call(const CallSite &site);
 
 // train.py:12 (step)

@@ -100,9 +100,14 @@ std::vector<FrameTexts> frames_of(const std::string &text) {
             {compiled_caller(site), text.substr(0, text.find('\t')), FrameKind::compiled});
     }
     for (const PythonCall &call : site.calls) {
+        const bool has_place = !call.file.empty() && call.file != "??";
         frames.push_back(
-            {text_of(call), fmt::format("{}:{} ({})", call.file, call.line, call.function),
-             observe::is_installed_python(call.file) ? FrameKind::python : FrameKind::own});
+            {text_of(call),
+             has_place ? fmt::format("{}:{} ({})", call.file, call.line, call.function)
+                       : call.function,
+             call.is_compiled()                        ? FrameKind::compiled
+             : observe::is_installed_python(call.file) ? FrameKind::python
+                                                       : FrameKind::own});
     }
     return frames;
 }
@@ -151,7 +156,8 @@ Json block_table_json(const History &history, const std::vector<std::string> &po
 
 Json calls_json(const CallSites &sites, const Callers &callers) {
     Labels texts;
-    Json frames = Json::array(), caller = Json::array(), library = Json::array();
+    Json frames = Json::array(), caller = Json::array(), library = Json::array(),
+         tag = Json::array();
     for (uint32_t number = 0; number < sites.size(); number++) {
         Json labels = Json::array();
         for (const FrameTexts &frame : frames_of(sites.text(number))) {
@@ -160,9 +166,15 @@ Json calls_json(const CallSites &sites, const Callers &callers) {
         }
         frames.push_back(std::move(labels));
         caller.push_back(texts.number_of(callers.text(number)));
-        library.push_back(texts.number_of(shown_label(parts_of(sites.text(number)).file)));
+        const CallSite site = parts_of(sites.text(number));
+        library.push_back(texts.number_of(shown_label(site.file)));
+        tag.push_back(texts.number_of(tag_label(site)));
     }
-    return {{"frames", frames}, {"caller", caller}, {"library", library}, {"texts", texts.take()}};
+    return {{"frames", frames},
+            {"caller", caller},
+            {"library", library},
+            {"tag", tag},
+            {"texts", texts.take()}};
 }
 
 } // namespace emm::tool

@@ -22,6 +22,7 @@ std::string without_offset(const std::string &function) {
 // The program's own lines of a call site, the innermost first; those of libraries where it has
 // none.
 std::vector<PythonCall> own_calls_of(CallSite site) {
+    std::erase_if(site.calls, [](const PythonCall &call) { return call.is_compiled(); });
     std::vector<PythonCall> own;
     for (const PythonCall &call : site.calls) {
         if (!observe::is_installed_python(call.file)) {
@@ -90,6 +91,10 @@ uint32_t Labels::number_of(const std::string &text) {
 
 std::string shown_label(const std::string &text) {
     return text.empty() ? "unknown" : observe::one_line(text);
+}
+
+std::string tag_label(const CallSite &site) {
+    return site.tag.empty() ? "no tag" : observe::one_line(site.tag);
 }
 
 std::string compiled_caller(const CallSite &site) {

@@ -40,6 +40,9 @@ struct Callers {
 // A text of a log, made fit to be shown: "unknown" for "".
 std::string shown_label(const std::string &text);
 
+// The tags of a call site, or that it has none.
+std::string tag_label(const CallSite &site);
+
 // f(int)+0x3 without the offset, and the library's file behind it.
 std::string compiled_caller(const CallSite &site);
 

@@ -74,6 +74,15 @@ Dimension by_caller(const History &history, const Callers &callers) {
     return by_site("caller", history, callers.labels, callers.of);
 }
 
+Dimension by_tag(const History &history, const CallSites &sites) {
+    Labels labels;
+    std::vector<uint32_t> numbers;
+    for (uint32_t site = 0; site < sites.size(); site++) {
+        numbers.push_back(labels.number_of(tag_label(parts_of(sites.text(site)))));
+    }
+    return by_site("tag", history, labels.take(), numbers);
+}
+
 Dimension by_lifetime(const History &history) {
     Dimension dimension{"lifetime",
                         {"never freed", "dropped, not freed", "over 50 % of the time",

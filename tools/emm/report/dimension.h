@@ -17,6 +17,7 @@ struct Dimension {
 // Without offsets, so that all calls of one function are one caller.
 Dimension by_library(const History &history, const CallSites &sites);
 Dimension by_caller(const History &history, const Callers &callers);
+Dimension by_tag(const History &history, const CallSites &sites); // emm_tag_begin
 
 // How long blocks lived, in four classes of the history's length. Those that were never freed, or
 // were dropped by a reset or with their context, are two more.

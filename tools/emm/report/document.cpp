@@ -168,6 +168,10 @@ private:
             pools.of.end()) {
             dimensions_.push_back(std::move(pools));
         }
+        Dimension tags = by_tag(history_, recorded_.sites);
+        if (tags.labels.size() > 1) {
+            dimensions_.push_back(std::move(tags));
+        }
     }
 
     const GroupSet &leading() const { return groups_[leading_of(groups_)]; }

@@ -64,6 +64,7 @@ struct LiveProfile {
         uint64_t device = 0, memory = 0; // memory: EMM_EVENT_DEVICE and so on
         uint64_t bytes = 0, count = 0;
         std::vector<size_t> frames; // the innermost first, by their place below
+        std::string tag;            // "serve/decode"; "": none, or an older emm
     };
     bool is_tracked = false;
     uint64_t sample = 1, lost = 0;

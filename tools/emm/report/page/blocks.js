@@ -180,6 +180,7 @@ function blockFacts(table, block) {
       (isFreed && !isDropped ? ", freed on " + table.nameOf("freed_on", block) : "")],
     ...(data.threads.length > 2 ? [["thread", table.nameOf("thread", block)]] : []),
     ...(data.pools.length > 2 ? [["pool", table.nameOf("pool", block)]] : []),
+    ...(new Set(table.calls.tag).size > 1 ? [["tag", table.tagOf(block)]] : []),
     ["allocated", at(table.begin[block], table.first[block])],
     [isDropped ? "dropped" : "freed", !isFreed ? "never" : table.last[block] < table.events ? at(table.end[block], table.last[block])
       : moment(table.end[block], 1e3) + ", behind this part"],

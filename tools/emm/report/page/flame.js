@@ -8,6 +8,7 @@ function flameLevels({ table, memory }) {
   return [...(python ? [["calls", "size"]] : []),
           ...(has("library") && library.some((one) => texts[one] !== "unknown") ? [["library", "caller", "size"]]
             : has("caller") ? [["caller", "size"]] : []),
+          ...(has("tag") ? [["tag", "caller", "size"]] : []),
           ["lifetime", "size"], ...["stream", "thread", "pool"].filter(has).map((name) => [name, "lifetime", "size"])];
 }
 

@@ -129,6 +129,11 @@ class Table {
   callerOf(block) {
     return this.calls.texts[this.calls.caller[this.site[block]]];
   }
+
+  // "no tag" where the thread was inside of none.
+  tagOf(block) {
+    return this.calls.texts[this.calls.tag[this.site[block]]];
+  }
   get hasCallers() {
     return this.calls.frames.some((frames) => frames.length > 0);
   }
@@ -154,7 +159,7 @@ function maskOf(table, filter) {
   const offset = table.offsetOf(text), isAddress = !Number.isNaN(offset);
   const sites = isAddress || text === "" ? null : table.calls.frames.map((frames, site) =>
     frames.some(([label, full]) => [label, full].some((one) => table.calls.texts[one].toLowerCase().includes(text))) ||
-    table.calls.texts[table.calls.caller[site]].toLowerCase().includes(text));
+    [table.calls.caller[site], table.calls.tag[site]].some((one) => table.calls.texts[one].toLowerCase().includes(text)));
   for (let i = 0; i < table.count; i++) {
     const size = table.size[i];
     mask[i] = size >= filter.least && size <= filter.most &&
@@ -197,7 +202,7 @@ function lifetimeOf(table, block) {
 // A question about a block: the function that answers it with a text.
 // Sizes are exact, or of the class that `labels` has for them.
 function questionOf(table, name, labels = []) {
-  const { texts, library } = table.calls, line = /^line ([0-9]+)$/.exec(name);
+  const { texts, library, tag } = table.calls, line = /^line ([0-9]+)$/.exec(name);
   if (line) {
     const lines = table.calls.frames.map((_, site) => lineOf(table, site, Number(line[1])));
     return (block) => lines[table.site[block]];
@@ -210,6 +215,7 @@ function questionOf(table, name, labels = []) {
     stream: (block) => "stream " + table.nameOf("stream", block),
     thread: (block) => "thread " + table.nameOf("thread", block),
     pool: (block) => table.nameOf("pool", block),
+    tag: (block) => texts[tag[table.site[block]]],
   }[name];
 }
 

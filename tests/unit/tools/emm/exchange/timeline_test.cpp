@@ -47,7 +47,17 @@ TEST_CASE("behind a caller are the calls of Python, of which one is the program'
     CHECK(own(compiled + tab + inside + tab + "train.py:12 (<module>)") ==
           "train.py:12 (<module>)");
     CHECK(own(compiled + tab + "<frozen importlib>:1 (f)" + tab + "t.py:2 (g)") == "t.py:2 (g)");
-    CHECK(own(compiled + tab + tab + "no call") == ": (no call)");
+    CHECK(own(compiled + tab + "??:0 (at::empty(int))" + tab + "a.cpp:3 (g)") == "none");
+    CHECK(own(compiled + tab + "a.cpp:3 (g)" + tab + inside) == "api.py:3 (require)");
+    CHECK(own(compiled + tab + tab + "no call") == "none");
+}
+
+TEST_CASE("behind the calls of Python are the tags") {
+    const CallSite site = parts_of("/lib/a.so+0x12\tt.py:2 (g)\ttag serve/decode 1");
+    CHECK(site.calls.size() == 1);
+    CHECK(site.tag == "serve/decode 1");
+    CHECK(parts_of("/lib/a.so+0x12\ttag kv").tag == "kv");
+    CHECK(parts_of("tag kv").tag.empty()); // a compiled caller is there in any case
 }
 
 TEST_CASE("callers are numbered up to a limit, and the rest are nameless") {

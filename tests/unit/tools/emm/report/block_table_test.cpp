@@ -36,6 +36,19 @@ TEST_CASE("where there are too many blocks the largest are listed, and the other
     CHECK(block_table_json(script.history(), {}, false, 5).at("first_address").is_null());
 }
 
+TEST_CASE("blocks are told apart by the tags of those who asked") {
+    Script script;
+    script.alloc(1, 1, 8, "/lib/a.so+0x12\t/me/t.py:9 (f)\ttag serve/decode");
+    script.alloc(1, 2, 8, "/lib/a.so+0x12\t/me/t.py:9 (f)");
+    const Dimension tags = by_tag(script.history(), script.recorded.sites);
+    REQUIRE(tags.of.size() == 2);
+    CHECK(tags.labels[tags.of[0]] == "serve/decode");
+    CHECK(tags.labels[tags.of[1]] == "no tag");
+    const Json calls = calls_json(script.recorded.sites, Callers(script.recorded.sites));
+    CHECK(calls.at("texts")[calls.at("tag")[1].get<size_t>()] == "serve/decode");
+    CHECK(calls.at("frames")[1].size() == 2); // the tag is none
+}
+
 TEST_CASE("a call site has its frames with their kinds, its caller and its library") {
     Script script;
     script.alloc(1, 1, 8,
@@ -54,4 +67,5 @@ TEST_CASE("a call site has its frames with their kinds, its caller and its libra
     CHECK(frames[2][2] == 2);
     CHECK(text(calls.at("caller")[1]) == "t.py:9 (f)");
     CHECK(text(calls.at("library")[1]) == "/lib/a.so");
+    CHECK(text(calls.at("tag")[1]) == "no tag");
 }

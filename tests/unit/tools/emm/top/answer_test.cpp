@@ -43,7 +43,7 @@ const char *const whole =
 TEST_CASE("a profile is taken over, and frames that are not there are left out") {
     const Process process = answered(framed(
         R"x({"profile":{"is_tracked":true,"sample":4,"lost":1,"frames":[["/a.so","g(int)",0],["t.py","s\u001b",7],5],)x"
-        R"x("callers":[[1,4,100,2,[0,1,9,-1]],7,[]],"others":[5,6]}})x"));
+        R"x("callers":[[1,4,100,2,[0,1,9,-1],"a\u001bb"],7,[]],"others":[5,6]}})x"));
     REQUIRE(process.profile);
     CHECK((process.profile->is_tracked && process.profile->sample == 4 &&
            process.profile->lost == 1));
@@ -52,6 +52,7 @@ TEST_CASE("a profile is taken over, and frames that are not there are left out")
     const LiveProfile::Caller &caller = process.profile->callers[0];
     CHECK((caller.device == 1 && caller.memory == 4 && caller.bytes == 100 && caller.count == 2));
     CHECK(caller.frames == std::vector<size_t>{0, 1, 0});
+    CHECK(caller.tag == "a?b");
     CHECK(process.profile->frames[1].function == "s?");
     CHECK(process.profile->frames[1].line == 7);
     CHECK_FALSE(answered(framed(whole)).profile);
