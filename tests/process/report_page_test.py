@@ -24,6 +24,17 @@ class Page(PageCase):
             self.assertEqual(sum(shown[:-1]) if expected["left_blocks"] else sum(shown), len(lifetimes))
             self.assertGreater(self.colors("canvas"), 4)
 
+    def test_the_flame_graph_asks_by_tag_where_the_program_has_tags(self):
+        rows = [row("Alloc", 0x1000 * (i + 1), 100 << i, i, CALLERS[0] + tag) for i, tag in enumerate(("", "\ttag serve/decode"))]
+        press = "[...document.querySelectorAll('.choices button')].find((b) => b.textContent === 'tag > caller > size')"
+        self.show(self.file("plain.csv", LOG_HEADER + rows[0]))
+        self.assertTrue(self.value(f"{press} === undefined"))
+        self.show(self.file("log.csv", LOG_HEADER + "".join(rows)))
+        self.value(f"{press}.click()")
+        shown = self.value("document.querySelector('.flame').textContent")
+        for words in ("serve/decode", "no tag", "work(int) in liba.so"):
+            self.assertIn(words, shown)
+
     def test_what_a_replay_reserves_is_shown(self):
         figures = self.show(TRACES / "infer_gpt.csv.gz", "--plugin", "pool")
         replay = figures["replays"][0]

@@ -254,6 +254,17 @@ class Parts(Case):
             self.assertEqual((done.returncode, done.stderr.splitlines()[0]), (2, f"emm: report: {words[0]}: expected {expected}"))
 
 
+class Tags(Case):
+    def test_blocks_are_told_apart_by_the_tags_of_those_who_asked(self):
+        place = "/l/a.so+0x1 (f+0x1)\t/me/t.py:7 (step)"
+        rows = row("Alloc", 0x1000, 10, 0.1, caller=place), row("Alloc", 0x2000, 20, 0.2, caller=place + "\ttag serve/decode")
+        figures = self.figures(self.file("log.csv", LOG_HEADER + "".join(rows)))
+        at_peak = figures["memory"][0]["at_peak"]
+        self.assertEqual({group["name"]: group["bytes"] for group in at_peak["tag"]}, {"serve/decode": 20, "no tag": 10})
+        self.assertEqual({group["name"]: group["bytes"] for group in at_peak["caller"]}, {"t.py:7 (step)": 30})
+        self.assertNotIn("tag", self.figures(self.file("plain.csv", LOG_HEADER + rows[0]))["memory"][0]["at_peak"])
+
+
 class Snapshots(Case):
     def test_the_stacks_of_a_snapshot_and_its_failures_are_on_the_page(self):
         frames = [{"name": name, "filename": file, "line": line} for name, file, line in

@@ -35,6 +35,30 @@ TEST_CASE("event hooks are called while they live, and the one before is back af
     CHECK(inner.size() == 2);
 }
 
+TEST_CASE("tags name what is allocated while they live") {
+    std::vector<std::string> tags;
+    const auto note = [&](const emm_event &event) { tags.push_back(event.tag ? event.tag : ""); };
+    const emm::EventHook hook(note);
+    {
+        const emm::Tag serve("serve");
+        {
+            const emm::Tag decode("decode");
+            emm::MemoryPointer(gpu(), 128);
+        }
+        emm::MemoryPointer(gpu(), 128);
+    }
+    CHECK(tags == std::vector<std::string>{"serve/decode", "serve/decode", "serve", "serve"});
+    CHECK_THROWS_AS(emm::Tag(""), emm::Error);
+}
+
+TEST_CASE("peaks begin anew") {
+    emm_context *const pool = emm::context_named(gpu(), "peaks");
+    emm::MemoryPointer(pool, 4096);
+    CHECK(emm::stats(pool).peak_live_bytes == 4096);
+    emm::reset_peaks(pool);
+    CHECK(emm::stats(pool).peak_live_bytes == 0);
+}
+
 TEST_CASE("a pressure callback is asked while it lives") {
     size_t total = 0, free = 0;
     REQUIRE(emm_get_memory_info(gpu(), &free, &total) == EMM_OK);
