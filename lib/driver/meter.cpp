@@ -192,8 +192,7 @@ template <Charges::By by> struct GivesBack : Nothing {
         return {charge.id, charge.context};
     }
     static Step before(const void *key) { return before(key_of(key)); }
-    static void succeeded(Step step, uint64_t) { account().give(step.id); }
-    static void succeeded(Step step, const void *) { account().give(step.id); }
+    template <class Key> static void succeeded(Step step, Key) { account().give(step.id); }
     // Memory that the driver does not know any more is gone.
     static void failed(Step step, CUresult result, uint64_t key) {
         if (cuda::is_returned(result)) {
@@ -225,22 +224,16 @@ template <> struct Effect<&cuMemPoolSetAttribute> : Nothing {
     }
 };
 
-template <> struct Effect<&cuMemAlloc> : Takes {
-    static Step before(CUdeviceptr *, size_t size) {
-        return take_here(Kind::block, device_granules(size));
+template <Kind kind> struct TakesBlock : Takes {
+    template <class... Flags> static Step before(CUdeviceptr *, size_t size, Flags...) {
+        return take_here(kind, device_granules(size));
     }
-    static void succeeded(Step step, CUdeviceptr *ptr, size_t) {
+    template <class... Flags> static void succeeded(Step step, CUdeviceptr *ptr, size_t, Flags...) {
         keep({Charges::By::address, *ptr}, step);
     }
 };
-template <> struct Effect<&cuMemAllocManaged> : Takes {
-    static Step before(CUdeviceptr *, size_t size, unsigned) {
-        return take_here(Kind::managed, device_granules(size));
-    }
-    static void succeeded(Step step, CUdeviceptr *ptr, size_t, unsigned) {
-        keep({Charges::By::address, *ptr}, step);
-    }
-};
+template <> struct Effect<&cuMemAlloc> : TakesBlock<Kind::block> {};
+template <> struct Effect<&cuMemAllocManaged> : TakesBlock<Kind::managed> {};
 template <> struct Effect<&cuMemHostAlloc> : Takes {
     static Step before(void **, size_t size, unsigned) {
         return take_here(Kind::pinned, host_granules(size));

@@ -314,9 +314,8 @@ void change_max(World &world) {
 void reset_peaks(World &world) {
     const size_t number = world.any_place(), pool = world.any_pool(number);
     const emm_stats before = world.stats_of(number, pool);
-    const emm_status status = world.call(world.any_hand(), [&] {
-        return emm_context_reset_peaks(world.places[number].pool(pool));
-    });
+    const emm_status status = world.call(
+        world.any_hand(), [&] { return emm_context_reset_peaks(world.places[number].pool(pool)); });
     if (!world.model.promises().resets_peaks) {
         return world.refused(status, EMM_E_NOT_SUPPORTED, "peaks that go on");
     }

@@ -37,7 +37,7 @@ struct Promises {
     bool changes_max = false;      // which is that limit, while it serves
     bool pauses = false;           // device memory
     bool resets_peaks = false;
-    bool waits = false;            // for a resume, if its option says so
+    bool waits = false; // for a resume, if its option says so
 };
 
 // What emm tells of a device under a bound.

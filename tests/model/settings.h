@@ -38,7 +38,7 @@ struct Settings {
     size_t lives = 1; // contexts that end
     size_t pools = 1; // with names
     size_t pauses = 1;
-    size_t peaks = 1; // that begin anew
+    size_t peaks = 1;  // that begin anew
     size_t beside = 1; // calls at the same time
     size_t forks = 1;
     size_t silent = 1; // captures that are not announced

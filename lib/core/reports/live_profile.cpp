@@ -99,9 +99,12 @@ LiveProfile live_profile() {
     });
     ProfileFrames frames(profile.frames);
     for (const auto &[holder, sum] : sorted) {
-        LiveProfile::Caller caller = {
-            holder.device,        holder.memory, sum.first, sum.second, {},
-            holder.tag ? holder.tag->path : ""};
+        LiveProfile::Caller caller = {holder.device,
+                                      holder.memory,
+                                      sum.first,
+                                      sum.second,
+                                      {},
+                                      holder.tag ? holder.tag->path : ""};
         for (const ProfilePlace &place : holder.places) {
             caller.frames.push_back(frames.number_of(place));
         }

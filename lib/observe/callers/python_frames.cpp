@@ -193,9 +193,8 @@ public:
         }
         // Without the lock: CPython may let go of its own meanwhile.
         std::string function = text_of(code, "co_qualname"); // since 3.11
-        PythonCode made =
-            made_of(text_of(code, "co_filename"),
-                    function == "?" ? text_of(code, "co_name") : std::move(function));
+        PythonCode made = made_of(text_of(code, "co_filename"),
+                                  function == "?" ? text_of(code, "co_name") : std::move(function));
         const std::lock_guard lock(mutex_);
         const auto [place, is_new] = numbers_.try_emplace(code, uint32_t(codes_.size()));
         if (is_new) {

@@ -54,8 +54,8 @@ const PythonCode &python_code(uint32_t number) noexcept;
 // (<frozen importlib>), emm's or what torch.compile has written: calls in it are made on behalf of
 // a program's own lines.
 inline bool is_installed_python(std::string_view file) {
-    for (const std::string_view part :
-         {"/site-packages/", "/dist-packages/", "/lib/python3", "/python/emm/", "/torchinductor_"}) {
+    for (const std::string_view part : {"/site-packages/", "/dist-packages/", "/lib/python3",
+                                        "/python/emm/", "/torchinductor_"}) {
         if (file.find(part) != std::string_view::npos) {
             return true;
         }

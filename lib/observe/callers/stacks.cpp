@@ -22,8 +22,7 @@ struct Entry {
 
     bool is(uint64_t other_hash, uint32_t of, const FoundStack &found) const {
         return hash == other_hash && generation == of && natives == found.natives &&
-               stack.tag == found.tag &&
-               words.size() == found.natives + found.pythons &&
+               stack.tag == found.tag && words.size() == found.natives + found.pythons &&
                std::equal(words.begin(), words.end(), found.words);
     }
 };

@@ -28,8 +28,8 @@ std::string python_calls_of(const Stack &stack) {
         text += (count++ == 0 ? "" : std::string(1, location_separator)) + call;
     }
     if (stack.tag) {
-        text += (count == 0 ? "tag " : std::string(1, location_separator) + "tag ") +
-                stack.tag->path;
+        text +=
+            (count == 0 ? "tag " : std::string(1, location_separator) + "tag ") + stack.tag->path;
     }
     return text;
 }

@@ -62,11 +62,15 @@ public:
     emm_status record_use(emm_deviceptr ptr, size_t size, emm_stream stream);
     emm_status get_stats(emm_stats *ret_stats);
     emm_status reset_peaks();
-    emm_status set_access(int32_t peer_device, uint32_t flags);
+    emm_status set_access(int32_t, uint32_t) {
+        refuse(EMM_E_NOT_SUPPORTED, "layer guard gives other devices no access to its blocks");
+    }
     emm_status get_ipc_handle(emm_deviceptr ptr, size_t size, emm_ipc_handle *ret_handle);
-    emm_status release_ipc_handle(const emm_ipc_handle *handle);
+    emm_status release_ipc_handle(const emm_ipc_handle *) {
+        refuse(EMM_E_NOT_OWNED, "layer guard has exported nothing");
+    }
     emm_status pause(uint32_t flags, size_t *ret_released);
-    emm_status resume(uint32_t flags);
+    emm_status resume(uint32_t) { return EMM_S_IGNORED; } // not paused
 
 private:
     using Blocks = std::map<uint64_t, Block>;
@@ -477,24 +481,12 @@ emm_status Manager::reset_peaks() {
     return EMM_OK;
 }
 
-emm_status Manager::set_access(int32_t, uint32_t) {
-    refuse(EMM_E_NOT_SUPPORTED, "layer guard gives other devices no access to its blocks");
-}
-
 emm_status Manager::get_ipc_handle(emm_deviceptr, size_t, emm_ipc_handle *) {
     refuse(EMM_E_NOT_SUPPORTED, "layer guard shares its blocks with no other process");
 }
 
 emm_status Manager::pause(uint32_t, size_t *) {
     refuse(EMM_E_NOT_SUPPORTED, "layer guard cannot pause: its blocks stay on the device");
-}
-
-emm_status Manager::resume(uint32_t) {
-    return EMM_S_IGNORED; // not paused
-}
-
-emm_status Manager::release_ipc_handle(const emm_ipc_handle *) {
-    refuse(EMM_E_NOT_OWNED, "layer guard has exported nothing");
 }
 
 } // namespace

@@ -139,7 +139,7 @@ public:
     uint64_t live_bytes() const; // but for what magazines did since their last refill
     uint64_t calls_served() const;
     void report(emm_stats &stats) const;
-    void reset_peak(); // of live bytes
+    void reset_peak();         // of live bytes
     std::string fault() const; // the first broken invariant; empty if all hold
 
 private:

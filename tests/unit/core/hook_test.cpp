@@ -68,8 +68,8 @@ TEST_CASE("an event tells the tags that its thread is inside of") {
     for (const emm_event &event : seen.events) {
         tags.push_back(event.tag ? event.tag : "");
     }
-    CHECK(tags == std::vector<std::string>{"", "serve/de code", "", "serve", "serve/de code", "",
-                                           "serve"});
+    CHECK(tags ==
+          std::vector<std::string>{"", "serve/de code", "", "serve", "serve/de code", "", "serve"});
 }
 
 TEST_CASE("every kind of memory has its events") {

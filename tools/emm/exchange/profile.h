@@ -20,8 +20,8 @@ struct ProfileFrame {
 // The innermost first: the compiled caller, then the lines of Python.
 std::vector<ProfileFrame> frames_of(const CallSite &site);
 
-// A heap profile in pprof's format (profile.proto): values by stack, device, kind of memory and tag,
-// of which the latter three are labels.
+// A heap profile in pprof's format (profile.proto): values by stack, device, kind of memory and
+// tag, of which the latter three are labels.
 class Profile {
 public:
     // A column of values: "inuse_space" in "bytes". The last one is the one that is shown at first.

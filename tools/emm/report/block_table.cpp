@@ -101,13 +101,12 @@ std::vector<FrameTexts> frames_of(const std::string &text) {
     }
     for (const PythonCall &call : site.calls) {
         const bool has_place = !call.file.empty() && call.file != "??";
-        frames.push_back(
-            {text_of(call),
-             has_place ? fmt::format("{}:{} ({})", call.file, call.line, call.function)
-                       : call.function,
-             call.is_compiled()                        ? FrameKind::compiled
-             : observe::is_installed_python(call.file) ? FrameKind::python
-                                                       : FrameKind::own});
+        frames.push_back({text_of(call),
+                          has_place ? fmt::format("{}:{} ({})", call.file, call.line, call.function)
+                                    : call.function,
+                          call.is_compiled()                        ? FrameKind::compiled
+                          : observe::is_installed_python(call.file) ? FrameKind::python
+                                                                    : FrameKind::own});
     }
     return frames;
 }

@@ -171,8 +171,8 @@ std::optional<LiveProfile> profile_at(const Json &object) {
     }
     for (const Json &each : list_at(*value, "callers")) {
         LiveProfile::Caller caller = {
-            number_in(each, 0), number_in(each, 1), number_in(each, 2),
-            number_in(each, 3), {},                 text_in(each, 5)};
+            number_in(each, 0), number_in(each, 1), number_in(each, 2), number_in(each, 3), {},
+            text_in(each, 5)};
         const Json numbers = each.is_array() && each.size() > 4 ? each[4] : Json();
         for (size_t i = 0; i < numbers.size(); ++i) {
             if (number_in(numbers, i) < profile.frames.size()) {

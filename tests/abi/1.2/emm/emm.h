@@ -836,9 +836,10 @@ EMM_API emm_status emm_tag_end(void);
 /* --- who holds memory --------------------------------------------------------------------------
  *
  * With EMM_TRACK=module or EMM_TRACK=stack in the environment, emm keeps a record of each live
- * allocation: which library and line of Python asked for it, with `stack` by which calls. `:sample=1/N` behind either
- * keeps one of N, chosen by chance. Without the variable this costs nothing. Tracked are the raw
- * calls and the handles that allocate; not what is only wrapped or opened from another process.
+ * allocation: which library and line of Python asked for it, with `stack` by which calls.
+ * `:sample=1/N` behind either keeps one of N, chosen by chance. Without the variable this costs
+ * nothing. Tracked are the raw calls and the handles that allocate; not what is only wrapped or
+ * opened from another process.
  */
 
 /* One call. Of a Python frame `function` is there, and `module` is its source file. */

@@ -33,7 +33,7 @@ struct Memory {
 char code_type, none_type;
 
 struct Interpreter {
-    int first = 1, frames = 3; // the innermost, and the outermost
+    int first = 1, frames = 3;     // the innermost, and the outermost
     const char *file = "train.py"; // of code that is seen for the first time
     bool finalizing = false;
     const char *version = "2.7.18 (old)";
