@@ -3,15 +3,18 @@
 
 ALLOCATOR is native, a plugin of emm's, mem_pool, or pluggable: the pool by CUDAPluggableAllocator.
 """
+import json
 import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 import threading
 
 import torch
 
 ALLOCATOR = sys.argv[1]
+EMM = pathlib.Path(os.environ.get("EMM_LIBRARY", "build-gpu/lib/libemm.so.1")).parents[1] / "tools/emm/emm"
 PROGRAMS = pathlib.Path(__file__).resolve().parents[1] / "python/torch_programs"
 MIB = 1 << 20
 failed = []
@@ -104,6 +107,35 @@ def check_history():
     report("a snapshot tells who allocated", "check_history" in names)
 
 
+def check_report():
+    """A snapshot with the stacks of C++ and Python, as it is by default, on the page of `emm report`."""
+    model = torch.nn.Sequential(torch.nn.Linear(1024, 1024), torch.nn.ReLU(), torch.nn.Linear(1024, 1024)).cuda()
+    torch.cuda.memory._record_memory_history(max_entries=100_000)
+    kept = model(torch.ones(1024, 1024, device="cuda"))
+    kept.sum().backward()
+    torch.cuda.synchronize()
+    with tempfile.TemporaryDirectory() as folder:
+        snapshot = pathlib.Path(folder, "snapshot.pickle")
+        torch.cuda.memory._dump_snapshot(str(snapshot))
+        torch.cuda.memory._record_memory_history(enabled=None)
+        done = subprocess.run([EMM, "report", snapshot, "--json", "-o", pathlib.Path(folder, "page.html")],
+                              capture_output=True, text=True, timeout=120, check=False)
+    report("a snapshot becomes a page", done.returncode == 0, done.stderr[-500:])
+    names = [group["name"] for group in json.loads(done.stdout)["memory"][0]["at_peak"]["caller"]] if done.stdout else []
+    report("its callers are lines of the program and nodes of autograd's graph",
+           any("(check_report)" in name for name in names) and any("Backward" in name for name in names)
+           and not any("unwind" in name or "CachingAllocator" in name for name in names), ", ".join(names))
+
+
+def check_peaks():
+    import emm
+    context, size = emm.context_for_device(0), 64 * MIB
+    torch.empty(size, dtype=torch.uint8, device="cuda")
+    torch.cuda.reset_peak_memory_stats()
+    report("PyTorch's reset of the peaks is emm's too",
+           emm.stats(context).peak_live_bytes == emm.stats(context).live_bytes, repr(emm.stats(context)))
+
+
 def check_compiled():
     """torch.compile(mode="reduce-overhead"), whose graphs share and rewind a pool."""
     torch.manual_seed(0)
@@ -139,6 +171,8 @@ def check_backend():
         return
     check_figures()
     check_history()
+    check_report()
+    check_peaks()
     check_out_of_memory_class()
     check_compiled()
     check_programs()
