@@ -487,7 +487,9 @@ EMM_API emm_status emm_mempin(emm_context *context, void *host, size_t size, uin
                               emm_deviceptr *ret_device);
 EMM_API emm_status emm_memunpin(emm_context *context, void *host, size_t size);
 
-/* Managed memory. `flags`: EMM_ATTACH_GLOBAL or EMM_ATTACH_HOST. */
+/* Managed memory. `flags`: EMM_ATTACH_GLOBAL or EMM_ATTACH_HOST. Unless the plugin has slots of its
+ * own, a free waits for the device, as cuMemFree does; in a deferred section or beside a capture it
+ * is put off. */
 EMM_API emm_status emm_memallocmanaged(emm_context *context, size_t size, uint32_t flags,
                                        emm_deviceptr *ret_ptr);
 EMM_API emm_status emm_memfreemanaged(emm_context *context, emm_deviceptr ptr, size_t size,
@@ -495,7 +497,8 @@ EMM_API emm_status emm_memfreemanaged(emm_context *context, emm_deviceptr ptr, s
 
 EMM_API emm_status emm_get_memory_info(emm_context *context, size_t *ret_free, size_t *ret_total);
 
-/* Fills up to the caller's struct_size. */
+/* What the plugin tells, up to the caller's struct_size. `failures` is emm's own: requests for
+ * device memory that failed for good. A request that succeeds when emm tries it again is none. */
 EMM_API emm_status emm_get_stats(emm_context *context, emm_stats *ret_stats);
 
 /*

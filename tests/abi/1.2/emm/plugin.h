@@ -1,115 +1,39 @@
 /*
  * emm/plugin.h: the contract between emm and a memory-manager plugin. C99 and C++11; compiles alone
- * and needs no cuda.h. The slots' names are those of NBEP 7, "CUDA External Memory Management
- * Plugins", whose interface they extend. Beside it: emm/plugin_helpers.h, inline helpers in C;
- * emm/plugin.hpp, which makes a table from a C++ class.
+ * and needs no cuda.h. It extends NBEP 7, "CUDA External Memory Management Plugins". Rules that
+ * concern more than one slot are summed up here; plugins/README.md ("Rules") has them in full.
+ * Beside it: emm/plugin_helpers.h, inline helpers in C; emm/plugin.hpp, a table from a C++ class.
  *
- * The library
  * A plugin is a shared library that exports one C symbol and nothing else,
  *
  *     const emm_plugin *emm_plugin_entry_v1(const emm_host *host);
  *
- * which returns a read-only table and does nothing more: no driver call, no thread. The table, its
- * texts and its options are static: they lie in the plugin's own file, or in a library that it
- * links; emm refuses pointers to anywhere else unread. (Those of a plugin that is linked into the
- * program may lie anywhere.) Texts are UTF-8, on one line, without control characters, and of at
- * most 4 KiB; emm shows other texts cleaned and cut. The library
- *   - links neither a CUDA library nor libemm: the driver comes from host->driver;
- *   - has no unique symbols, which all libraries of a process would share (-fno-gnu-unique);
- *   - has at most 64 bytes of thread-local storage in the static model (initial-exec), no
- *     executable stack and no text relocations.
+ * which returns a static, read-only table and does nothing more. It links neither a CUDA library
+ * nor libemm: the driver comes from host->driver. emm loads a plugin once and never unloads it. For
+ * each CUDA context emm calls `create` once; the manager that it returns serves this context until
+ * `destroy`. create, destroy, memalloc and memfree are required; emm serves the slots that are
+ * NULL. A layer exports emm_layer_entry_v1 instead, stands over a plugin, and changes some slots.
  *
- * emm loads a plugin once in a process and never unloads it. For each CUDA context that asks for
- * memory emm calls `create` once; what that returns, the manager, serves this context alone until
- * `destroy`. A plugin of four functions (create, destroy, memalloc, memfree) is complete: emm fills
- * the other slots, working over the driver or answering EMM_E_NOT_SUPPORTED. memhostalloc and
- * memhostfree, mempin and memunpin, memallocmanaged and memfreemanaged, get_ipc_handle and
- * release_ipc_handle, pause and resume are pairs: a plugin fills both or neither.
+ * Versions: the major is in the symbol's name. Within a major, structs grow at the end only: a
+ * reader takes what lies beyond `struct_size` as zero, which for a slot means NULL.
  *
- * Layers
- * A layer stands over a plugin or another layer (EMM_PLUGIN=count+pool) and changes some slots. Its
- * library exports, in place of the symbol above,
- *
- *     const emm_plugin *emm_layer_entry_v1(const emm_host *host);
- *
- * Of its table the name, create and destroy are required. For a slot that is NULL emm calls the one
- * below straight; a filled slot stands in its place and calls it, or not. memalloc and memfree are
- * a pair as well. `create` gets what is below (emm_context_info): made and ready before, destroyed
- * after. emm calls create, initialize, reset, destroy, get_device_total and check_options of the
- * plugin and of each layer by itself, from the plugin upwards; reset and destroy from the outermost
- * downwards. Where the plugin has no reset, all are made anew. The rules for plugins hold for a
- * layer together with what is below it; the capabilities are those that all of them have, and
- * NEEDS_CURRENT if one has it. A failure from below keeps its description: return its status as it
- * is. What set_option changes are the plugin's options; a layer's own are fixed. A layer is of
- * minor 2 or later.
- *
- * Versions
- *   - EMM_PLUGIN_ABI_MAJOR is in the entry symbol's name, in emm_host and in emm_plugin. A
- *     different major is refused, and the refusal names both numbers.
- *   - Within a major, structs only grow at the end. `struct_size` says how far a struct goes: a
- *     reader ignores what lies beyond what it knows and takes what is missing as zero, which for a
- *     slot means NULL.
- *   - A newer minor in a plugin is accepted: it tells that slots past the host's knowledge exist.
- *     Minor 1 added get_device_total, check_options and emm_stats.largest_free_block. Minor 2 added
- *     pause, resume, set_option, reset_peaks, read_paused, EMM_OPTION_CHANGES,
- *     EMM_OPTION_LIBRARY, EMM_PLUGIN_OPAQUE, emm_stats.paused_bytes and spilled_bytes, and layers.
- *
- * Calls
- * Every slot may be called by many threads at once, also for the same manager, with any or no
- * context current (EMM_PLUGIN_NEEDS_CURRENT asks for more). Two tags mark the exceptions:
+ * Calls: many threads call slots at once, with any or no context current, except where a tag says
  *   [context-current]  the manager's context is current on the calling thread
  *   [exclusive]        emm makes no other call for this manager at the same time
- * Outputs come last, are written on success only, and are never NULL. Every function returns
- * EMM_OK, a positive notice or a negative error of emm/status.h; a plugin describes an error with
- * host->fail before it returns it. When a driver call fails, the slot returns a status; no
- * memory is lost, none is handed out for a wait that failed, and the next call is served. Size 0
- * and address 0 never reach a plugin, except that the size of a free is 0 if the caller does not
- * know it. Sizes are in bytes.
+ * Outputs come last, are never NULL, and are written on success only. A function returns EMM_OK, a
+ * positive notice or a negative error of emm/status.h, which it describes with host->fail first.
+ * Sizes are in bytes. A size is 0 only in a free whose caller does not know it; no address is 0.
+ * emm holds no lock while it calls a plugin; a plugin holds none of its own while it calls
+ * host->defer or host->pressure, or waits for the device. No C++ exception, longjmp or pthread_exit
+ * leaves a function. A forked child calls no slot.
  *
- * emm holds no lock while it calls a plugin. A plugin holds none of its own while it calls
- * host->defer or host->pressure, or waits for the device: the device may be waiting for another
- * thread, and that thread for memory. A request that would fail for want of memory first waits for
- * what the calls of other threads are giving back. A plugin does not call emm's application
- * interface (emm/emm.h). No C++ exception, longjmp or pthread_exit may leave a function. A thread
- * that is cancelled (pthread_cancel) may be unwound through memalloc, memfree, memhostalloc and
- * memhostfree, which must let that pass; in every other function emm has cancellation disabled.
- *
- * A process may end with memory live: `destroy` is not called then. A forked child calls no slot,
- * and must be able to end: its exit handlers and destructors take no lock of the plugin's.
- *
- * Streams
- * An `emm_stream` is a CUstream. NULL and CU_STREAM_LEGACY (1) are both the legacy default stream,
- * CU_STREAM_PER_THREAD (2) the calling thread's own; EMM_STREAM_UNORDERED is no stream:
- *   - memory allocated on stream S may be used by work put on S after the call;
- *   - memory freed on stream S may be given out again on S at once, because every use is ordered
- *     before what S gets next, and on other streams only after ordering is established;
- *   - memory allocated with EMM_STREAM_UNORDERED may be used on any stream of the context at once;
- *   - memory freed with EMM_STREAM_UNORDERED may still be in use anywhere in the context, and must
- *     not be given out before all work that the context held at that moment is done.
- * A stream is one of the manager's context. A plugin that keeps freed memory to give it out again
- * refuses memfree and memhostfree on a stream of another context, EMM_E_INVALID_VALUE with nothing
- * done, unless it makes reuse wait for that stream too; if it remembers registered streams, it
- * refuses to be told of one as well. The host refuses it in emm_record_use and emm_capture_begin.
- * A wait that fails, or a question to the driver that gets no answer, establishes no order.
- * Freed memory serves other requests, and trim gives it back, once all work that could use it is
- * done and the graphs that hold it are gone; also if the stream that it was freed on has ended.
- *
- * A handle says nothing about whether its stream still exists, and the driver crashes on one that
- * does not: touch a stream in a call that carries it, or while it is registered (stream_notice),
- * and at no other time. Handles come back for new streams; cuStreamGetId tells them apart.
- *
- * Captures
- * Captures of a registered stream are always announced (stream_notice). A plugin leaves captures of
- * the program valid, also those of other threads: cuMemAlloc, cuMemFree, cuStreamSynchronize,
- * cuEventQuery and others invalidate them unless the thread's capture mode is relaxed round the
- * call (cuThreadExchangeStreamCaptureMode), cuCtxSynchronize and cuCtxRecordEvent in any mode. So
- * these two belong in calls that emm.h forbids beside a capture that is not announced: those with
- * no stream, allocations of pinned memory, frees after record_use, trims, set_option, pause and
- * resume, destroy, and requests that run out of memory; never in other calls. A graph uses memory
- * whenever it is launched: what is freed on a stream that captures is kept until the graph is gone,
- * and each clone and executable graph made of it or last updated from it (cuGraphExecUpdate); or
- * the free is refused with EMM_E_CAPTURING. A user object retained on the graph tells: the driver
- * hands it on to all of these, but not to a graph of which a single node's parameters are set.
+ * Streams: NULL and 1 are the legacy default stream, 2 the calling thread's own one.
+ *   - Memory allocated on stream S is for work put on S after the call; memory freed on S may be
+ *     given out again on S at once, and on another stream once that stream waits for S.
+ *   - Memory allocated with EMM_STREAM_UNORDERED is for every stream of the context at once; memory
+ *     freed so may be given out once all work that the context held at the free is done.
+ * A plugin touches a stream only in a call that carries it, or while it is registered. It leaves
+ * captures valid, and keeps what a graph may use until all copies of the graph are gone.
  */
 #ifndef EMM_PLUGIN_H
 #define EMM_PLUGIN_H
