@@ -1,7 +1,7 @@
 #include "monitor/outside.h"
 
-#include "core/lifecycle/asleep.h"
 #include "core/memory/recovery.h"
+#include "core/record/asleep.h"
 #include "dl/load.h"
 #include "monitor/answer.h"
 #include "observe/descriptors.h"

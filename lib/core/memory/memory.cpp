@@ -1,8 +1,8 @@
 #include "core/memory/memory.h"
 
 #include "core/account/watch.h"
-#include "core/lifecycle/asleep.h"
 #include "core/memory/default_memory.h"
+#include "core/record/asleep.h"
 #include "core/record/context.h"
 #include "observe/error.h"
 #include "observe/process.h"

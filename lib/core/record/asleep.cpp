@@ -1,4 +1,4 @@
-#include "core/lifecycle/asleep.h"
+#include "core/record/asleep.h"
 
 #include "core/record/this_thread.h"
 #include "observe/process.h"
