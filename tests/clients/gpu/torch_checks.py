@@ -158,7 +158,7 @@ def check_compiled():
 
 def check_programs():
     """Those that also run on the simulated driver; among them two processes that share tensors."""
-    for name in ("figures", "late", "history", "streams", "graphs", "trees", "pools", "pinned", "sharing"):
+    for name in ("figures", "late", "history", "streams", "graphs", "trees", "pools", "sharing"):
         done = subprocess.run([sys.executable, PROGRAMS / f"{name}.py"], text=True, timeout=120,
                               capture_output=True, env=os.environ, check=False)
         report(f"torch_programs/{name}.py", done.returncode == 0, done.stderr[-500:])

@@ -6,13 +6,14 @@
 What a program prints must be the same on both, but for lines that begin with `figure`, whose medians the table shows:
 DataLoader(pin_memory=True) with batches of many sizes (batches a second, and how much is pinned for how much in use),
 single requests of all sizes, copies whose tensors are freed at once, a graph that reads and writes pinned memory, and
-the NUMA node that the memory lies on. The ways take turns.
+the NUMA node that the memory lies on. The ways take turns. `checks` is torch_programs/pinned.py, on emm alone.
 """
 import sys
 
-from run_clients import Monitor, Program, Way, compare_all, options, script
+from run_clients import ROOT, Monitor, Program, Way, compare_all, options, script
 
-PLUGINS = ("pool", "pool:growth=segment")
+EVERY = ("pool", "pool:growth=segment", "async", "passthrough")
+CHECKS = ROOT / "tests/clients/python/torch_programs/pinned.py"
 
 
 def ways(*plugins):
@@ -22,8 +23,10 @@ def ways(*plugins):
 PROGRAMS = [
     Program("loader", script("torch_pinned.py", "loader"), ways("pool"), "torch", times=5),
     Program("requests", script("torch_pinned.py", "requests"), ways("pool"), "torch", times=5),
-    Program("copies", script("torch_pinned.py", "copies"), ways(*PLUGINS, "async", "passthrough"), "torch"),
-    Program("graph", script("torch_pinned.py", "graph"), ways(*PLUGINS, "async", "passthrough"), "torch"),
+    Program("copies", script("torch_pinned.py", "copies"), ways(*EVERY), "torch"),
+    Program("graph", script("torch_pinned.py", "graph"), ways(*EVERY), "torch"),
+    Program("checks", (sys.executable, "-B", str(CHECKS)),
+            tuple(Way(plugin, environment=(("EMM_PLUGIN", plugin),)) for plugin in EVERY), "torch"),
     Program("node", script("torch_pinned.py", "node"), ways("pool", "pool:host_node=nearest"), "torch"),
 ]
 

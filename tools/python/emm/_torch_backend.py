@@ -167,24 +167,27 @@ def library():
     return target
 
 
-def call(function, *texts):
-    """Calls a function of the library; Unavailable says why that was not possible."""
+def install_pinned(*name_and_options):
+    """Makes emm PyTorch's allocator of pinned memory, or raises Unavailable."""
     path = library()
     try:
-        entry = getattr(ctypes.CDLL(str(path)), function)
+        entry = ctypes.CDLL(str(path)).emm_torch_backend_install_pinned
     except (OSError, AttributeError) as error:
         raise Unavailable(f"{path} does not load: {error}") from error
-    entry.argtypes, entry.restype = [ctypes.c_char_p] * len(texts), ctypes.c_char_p
-    problem = entry(*(text if text is None else os.fsencode(text) for text in texts))
+    entry.argtypes, entry.restype = [ctypes.c_char_p] * 2, ctypes.c_char_p
+    problem = entry(*(text and os.fsencode(text) for text in name_and_options))
     if problem is not None:
         raise Unavailable(problem.decode(errors="replace"))
 
 
 def install():
     """Makes emm PyTorch's allocator, or raises Unavailable."""
-    call("emm_torch_backend_install")
-
-
-def install_pinned(name, options):
-    """Makes emm PyTorch's allocator of pinned memory, or raises Unavailable."""
-    call("emm_torch_backend_install_pinned", name, options)
+    path = library()
+    try:
+        entry = ctypes.CDLL(str(path)).emm_torch_backend_install
+    except (OSError, AttributeError) as error:
+        raise Unavailable(f"{path} does not load: {error}") from error
+    entry.argtypes, entry.restype = [], ctypes.c_char_p
+    problem = entry()
+    if problem is not None:
+        raise Unavailable(problem.decode(errors="replace"))

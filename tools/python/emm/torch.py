@@ -36,7 +36,6 @@ _HOOKS = {
     "set_reset_fn": "emm_torch_empty_cache",
 }
 _used = None  # "emm" or "pluggable", as torch.cuda.get_allocator_backend() says
-_pinned = None  # name and options of the pool that pinned memory comes from
 _allocators = {}  # by the name of their pool
 
 
@@ -56,6 +55,9 @@ def use(pluggable=False):
         _used = "pluggable" if pluggable or not _install_backend() else "emm"
         if _used == "pluggable":
             _use_pluggable()
+
+
+_pinned = None  # name and options of the pool that pinned memory comes from
 
 
 def use_pinned_memory(name=None, plugin_options=None):

@@ -1,5 +1,5 @@
 // emm as PyTorch's CUDA allocator: c10::cuda::CUDACachingAllocator::CUDAAllocator over emm/emm.h;
-// and as its allocator of pinned host memory, at::HostAllocator (pinned.h).
+// and as its allocator of pinned host memory: at::HostAllocator (pinned.h, with a lock of its own).
 //
 // emm.torch compiles this file against the PyTorch that is installed (_torch_backend.py), loads it
 // and calls emm_torch_backend_install() or emm_torch_backend_install_pinned(). It needs the headers
@@ -13,9 +13,8 @@
 //     rewind such a pool to a checkpoint, and a replayed graph writes to what has been freed. So a
 //     pool keeps its segments until PyTorch has released it and its last tensor is gone.
 //
-// Locks: of a shard of BlockTable, of Counters, of Pools, of History, of the observers, of Exports
-// and of PinnedAllocator. A thread holds one of them at a time. emm is called while that of Exports
-// is held, or the one that a device's first pinned memory takes.
+// Locks: of a shard of BlockTable, of Counters, of Pools, of History, of the observers and of
+// Exports. A thread holds one of them at a time. Only that of Exports is held while emm is called.
 #include "allocator.h"
 #include "pinned.h"
 
@@ -24,8 +23,8 @@
 namespace emm::torch_backend {
 namespace {
 
-Allocator *instance = nullptr; // lives as long as the process
-PinnedAllocator *pinned_instance = nullptr;
+Allocator *instance = nullptr;              // lives as long as the process
+PinnedAllocator *pinned_instance = nullptr; // the same
 
 } // namespace
 
@@ -38,6 +37,29 @@ void delete_pinned(void *ptr) {
 }
 
 } // namespace emm::torch_backend
+
+// Makes emm PyTorch's allocator of pinned memory. What was allocated before stays with the
+// allocator that it came from. With `name`, memory comes from the pool of that name
+// (emm_context_named) in each device's primary context, made with `options`; both are copied, and
+// may be NULL. NULL, or why not: a text that lasts. One thread at a time.
+extern "C" __attribute__((visibility("default"))) const char *
+emm_torch_backend_install_pinned(const char *name, const char *options) noexcept {
+    using namespace emm::torch_backend;
+    static std::string problem;
+    try {
+        if (!pinned_instance) {
+            at::HostAllocator *previous = at::getHostAllocator(at::kCUDA);
+            TORCH_CHECK(previous, "PyTorch has no allocator of pinned memory");
+            pinned_instance =
+                new PinnedAllocator(previous, name ? name : "", options ? options : "");
+            at::setHostAllocator(at::kCUDA, pinned_instance);
+        }
+        return nullptr;
+    } catch (const std::exception &error) {
+        problem = error.what();
+        return problem.c_str();
+    }
+}
 
 // Makes emm PyTorch's allocator. What was allocated before stays with the allocator that it came
 // from. NULL, or why not: a text that lasts. One thread at a time.
@@ -57,28 +79,6 @@ extern "C" __attribute__((visibility("default"))) const char *emm_torch_backend_
         instance = made.release();
         caching::allocator.store(instance);
         c10::SetAllocator(c10::DeviceType::CUDA, instance);
-        return nullptr;
-    } catch (const std::exception &error) {
-        problem = error.what();
-        return problem.c_str();
-    }
-}
-
-// Makes emm PyTorch's allocator of pinned host memory, the same way. With `name`, from the pool of
-// that name (emm_context_named) in each device's primary context, made with `options`; both are
-// copied, and may be NULL.
-extern "C" __attribute__((visibility("default"))) const char *
-emm_torch_backend_install_pinned(const char *name, const char *options) noexcept {
-    using namespace emm::torch_backend;
-    static std::string problem;
-    try {
-        if (!pinned_instance) {
-            at::HostAllocator *previous = at::getHostAllocator(at::kCUDA);
-            TORCH_CHECK(previous, "PyTorch has no allocator of pinned memory");
-            pinned_instance =
-                new PinnedAllocator(previous, name ? name : "", options ? options : "");
-            at::setHostAllocator(at::kCUDA, pinned_instance);
-        }
         return nullptr;
     } catch (const std::exception &error) {
         problem = error.what();
