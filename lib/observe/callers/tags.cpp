@@ -5,6 +5,7 @@
 #include "observe/text.h"
 
 #include <map>
+#include <memory>
 #include <mutex>
 #include <new>
 #include <utility>
@@ -25,9 +26,9 @@ public:
             warn_once();
             return nullptr;
         }
-        const Tag *const made = new Tag(outer, key);
-        tags_[{outer, made->key}] = made;
-        return made;
+        auto made = std::make_unique<const Tag>(outer, key);
+        tags_[{outer, made->key}] = made.get();
+        return made.release();
     }
 
 private:
