@@ -19,8 +19,8 @@ std::string Caller::text() const {
         const std::string file =
             dladdr(frames_[static_cast<size_t>(i)], &info) && info.dli_fname ? info.dli_fname : "?";
         const std::string name = file.substr(file.rfind('/') + 1);
-        if (name.rfind("libemm", 0) == 0) {
-            continue;
+        if (name.rfind("libemm", 0) == 0 || name.rfind("libcuda.so", 0) == 0) {
+            continue; // emm's, under emm run too
         }
         told += (shown++ ? " < " : "") + name;
         if (info.dli_sname) {

@@ -63,29 +63,35 @@ TEST_CASE("what the environment names and does not load is an error, never a fal
     CHECK_THAT(emm_last_error()->json, ContainsSubstring("\"stage\":\"resolve\""));
 }
 
-TEST_CASE("a program is warned as it begins of a folder in which no page can be written") {
+namespace {
+
+std::string said_with_pages_in(const char *folder) {
     static std::string said;
+    setenv("EMM_OOM_REPORT", folder, 1);
     REQUIRE(emm_set_plugin_entry(&Recorder::entry, nullptr) == EMM_OK);
     REQUIRE(emm_set_log_callback(
                 EMM_LOG_WARN, [](int32_t, const char *text, void *) { said += text; }, nullptr) ==
             EMM_OK);
     emm_context *context = nullptr;
-    SECTION("there is none") {
-        setenv("EMM_OOM_REPORT", "page:/nowhere", 1);
-        REQUIRE(emm_context_for_device(0, &context) == EMM_OK);
-        CHECK_THAT(said, ContainsSubstring("EMM_OOM_REPORT: cannot write to the folder '/nowhere': "
-                                           "No such file or directory; "));
-    }
-    SECTION("it is a file") {
-        setenv("EMM_OOM_REPORT", "page:/proc/self/status", 1);
-        REQUIRE(emm_context_for_device(0, &context) == EMM_OK);
-        CHECK_THAT(said, ContainsSubstring("'/proc/self/status': Not a directory; "));
-    }
-    SECTION("it is good") {
-        setenv("EMM_OOM_REPORT", "page:/tmp", 1);
-        REQUIRE(emm_context_for_device(0, &context) == EMM_OK);
-        CHECK(said.empty());
-    }
+    REQUIRE(emm_context_for_device(0, &context) == EMM_OK);
+    return said;
+}
+
+} // namespace
+
+TEST_CASE("a program is warned as it begins of a folder for pages that is not there") {
+    CHECK_THAT(said_with_pages_in("page:/nowhere"),
+               ContainsSubstring("EMM_OOM_REPORT: cannot write to the folder '/nowhere': No such "
+                                 "file or directory; "));
+}
+
+TEST_CASE("a program is warned as it begins of a file in the place of a folder for pages") {
+    CHECK_THAT(said_with_pages_in("page:/proc/self/status"),
+               ContainsSubstring("'/proc/self/status': Not a directory; "));
+}
+
+TEST_CASE("a program is warned of no folder that takes pages") {
+    CHECK(said_with_pages_in("page:/tmp").empty());
 }
 
 TEST_CASE("a program that begins with a device is warned of values that variables do not take") {

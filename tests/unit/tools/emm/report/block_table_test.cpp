@@ -1,6 +1,7 @@
 #include "catch.h"
 #include "recorded.h"
 #include "report/block_table.h"
+#include "report/dimension.h"
 
 #include <nlohmann/json.hpp>
 

@@ -161,7 +161,7 @@ TEST_CASE("rows are sorted by any column, numbers from the largest on") {
 
 TEST_CASE("the next column after the last is the first") {
     Column column = Column::pid;
-    for (int i = 0; i < 17; ++i) {
+    for (int i = 0; i < 18; ++i) {
         column = next_column(column);
     }
     CHECK(column == Column::pid);
