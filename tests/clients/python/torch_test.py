@@ -103,7 +103,14 @@ class OnEmm(unittest.TestCase):
         self.program("trees")
 
     def test_pools_of_pytorch_are_served(self):
-        self.program("pools", EMM_SIM="memory=1GiB,progress=lazy,race=abort")
+        for plugin in ("pool", "pool:growth=segment", "passthrough", "async"):
+            with self.subTest(plugin):
+                self.program("pools", EMM_PLUGIN=plugin, EMM_SIM="memory=1GiB,progress=lazy,race=abort")
+
+    def test_pools_of_pytorch_are_pools_of_emm(self):
+        for progress in ("eager", "lazy"):
+            with self.subTest(progress):
+                self.program("mem_pools", EMM_LIMIT="256MiB", EMM_SIM=f"memory=1GiB,devices=1,progress={progress}")
 
     def test_pinned_memory_is_not_given_out_too_early(self):
         for plugin in ("pool", "passthrough", "async"):

@@ -25,6 +25,12 @@ from ._constants import EMM_LOG_INFO
 PACKAGE = pathlib.Path(__file__).resolve().parent
 SOURCE = PACKAGE / "torch_backend/backend.cpp"
 COMPILE_SECONDS = 600
+# What backend.cpp exports.
+_FUNCTIONS = (
+    ("install", [], ctypes.c_char_p),
+    ("name_pool", [ctypes.c_uint64, ctypes.c_uint64, ctypes.c_char_p, ctypes.c_char_p], None),
+    ("pool_context", [ctypes.c_int32, ctypes.c_uint64, ctypes.c_uint64], ctypes.c_void_p),
+)
 
 
 class Unavailable(Exception):
@@ -181,13 +187,16 @@ def install_pinned(*name_and_options):
 
 
 def install():
-    """Makes emm PyTorch's allocator, or raises Unavailable."""
+    """Makes emm PyTorch's allocator and gives the library, or raises Unavailable."""
     path = library()
     try:
-        entry = ctypes.CDLL(str(path)).emm_torch_backend_install
+        loaded = ctypes.CDLL(str(path))
+        for name, arguments, result in _FUNCTIONS:
+            function = getattr(loaded, f"emm_torch_backend_{name}")
+            function.argtypes, function.restype = arguments, result
     except (OSError, AttributeError) as error:
         raise Unavailable(f"{path} does not load: {error}") from error
-    entry.argtypes, entry.restype = [], ctypes.c_char_p
-    problem = entry()
+    problem = loaded.emm_torch_backend_install()
     if problem is not None:
         raise Unavailable(problem.decode(errors="replace"))
+    return loaded

@@ -37,6 +37,7 @@ _HOOKS = {
 }
 _used = None  # "emm" or "pluggable", as torch.cuda.get_allocator_backend() says
 _allocators = {}  # by the name of their pool
+_backend = None  # the library of the former
 
 
 def allocator():
@@ -80,19 +81,48 @@ def use_pinned_memory(name=None, plugin_options=None):
 
 
 def mem_pool(name=None, plugin_options=None, **options):
-    """A torch.cuda.MemPool whose segments come from emm; `options` go on to it.
+    """A torch.cuda.MemPool whose memory comes from emm; `options` go on to it.
 
-    With `name`, they come from the pool of that name (emm.context_named), which has statistics and, by
+    With `name`, it is the pool of that name (emm.context_named), which has statistics and, by
     `plugin_options`, limits of its own."""
+    if _used == "emm":
+        return _named_pool(name, plugin_options, options)
     if name is not None:
         return torch.cuda.MemPool(_named_allocator(name, plugin_options), **options)
-    if _used == "emm":
-        return torch.cuda.MemPool(**options)
     return torch.cuda.MemPool(allocator().allocator(), **options)
 
 
-def _named_allocator(name, plugin_options):
+def context_of(pool, device=None):
+    """The pool of emm's (an emm_context) behind a torch.cuda.MemPool on the current device, or on `device`.
+
+    After use(). The id of a pool will do, as graph.pool() gives it. RuntimeError: there is none."""
+    device = torch.cuda.current_device() if device is None else torch.device("cuda", device).index
+    found = _backend and _backend.emm_torch_backend_pool_context(device, *getattr(pool, "id", pool))
+    if not found:
+        raise RuntimeError(f"no pool of emm's is behind {pool} on device {device}: it was not used there, "
+                           "or it has an allocator of its own")
+    return found
+
+
+def _named_pool(name, plugin_options, options):
+    if name is not None:
+        _check_name(name, plugin_options)
+    pool = torch.cuda.MemPool(**options)
+    if name is not None:
+        _backend.emm_torch_backend_name_pool(*pool.id, os.fsencode(name), _encoded(plugin_options))
+    return pool
+
+
+def _check_name(name, plugin_options):
     context_named(context_for_device(torch.cuda.current_device()), name, plugin_options)  # says what is wrong
+
+
+def _encoded(plugin_options):
+    return None if plugin_options is None else os.fsencode(plugin_options)
+
+
+def _named_allocator(name, plugin_options):
+    _check_name(name, plugin_options)
     if name not in _allocators:
         _allocators[name] = _immortal(_made_allocator(name, plugin_options))
     return _allocators[name]
@@ -106,16 +136,16 @@ def _immortal(made):
 
 def _made_allocator(name, plugin_options):
     malloc, free = ctypes.c_void_p(), ctypes.c_void_p()
-    status = bridge.emm_torch_pool(os.fsencode(name), None if plugin_options is None else os.fsencode(plugin_options),
-                                   ctypes.byref(malloc), ctypes.byref(free))
+    status = bridge.emm_torch_pool(os.fsencode(name), _encoded(plugin_options), ctypes.byref(malloc), ctypes.byref(free))
     if status < 0:
         raise Error(status, "emm.torch.mem_pool: PyTorch can use 16 names of pools in one process")
     return torch._C._cuda_customAllocator(malloc.value, free.value)
 
 
 def _install_backend():
+    global _backend
     try:
-        _torch_backend.install()
+        _backend = _torch_backend.install()
     except _torch_backend.Unavailable as reason:
         warnings.warn(f"emm.torch uses CUDAPluggableAllocator, which has no memory statistics: {reason}",
                       RuntimeWarning, stacklevel=3)

@@ -1,4 +1,6 @@
 """graphs.py: what a graph was captured with stays its own while others allocate, and goes with it."""
+import ctypes
+
 import emm
 import emm.torch
 import torch
@@ -28,8 +30,20 @@ def pool_figures():
 
 
 def live():
+    """In all pools of emm's: each pool of PyTorch's is one."""
     torch.cuda.synchronize()
-    return emm.stats(emm.context_for_device(0)).live_bytes
+    found = []
+    emm.lib.emm_foreach_context(count_into(found), None)
+    return sum(found)
+
+
+def count_into(found):
+    @ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+    def visit(context, _):
+        found.append(emm.stats(context).live_bytes)
+        return 0
+
+    return ctypes.cast(visit, ctypes.c_void_p)
 
 
 emm.torch.use()

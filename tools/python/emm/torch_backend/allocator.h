@@ -23,6 +23,9 @@ public:
         constexpr size_t exabyte = size_t(1) << 60;
         TORCH_CHECK_WITH(OutOfMemoryError, size < exabyte,
                          "CUDA out of memory. Tried to allocate more than 1EB memory.");
+        if (!enabled_) {
+            return previous_->allocate(size);
+        }
         const DeviceIndex device = c10::cuda::current_device();
         void *ptr = memory_.take(size, device, c10::cuda::getCurrentCUDAStream(device));
         return {ptr, ptr, &delete_block, cuda_device(device)};
@@ -31,12 +34,16 @@ public:
     c10::DeleterFnPtr raw_deleter() const override { return &delete_block; }
 
     void *raw_alloc(size_t size) override {
+        if (!enabled_) {
+            return previous_->raw_alloc(size);
+        }
         const DeviceIndex device = c10::cuda::current_device();
         return memory_.take(size, device, c10::cuda::getCurrentCUDAStream(device));
     }
 
     void *raw_alloc_with_stream(size_t size, cudaStream_t stream) override {
-        return memory_.take(size, c10::cuda::current_device(), stream);
+        return enabled_ ? memory_.take(size, c10::cuda::current_device(), stream)
+                        : previous_->raw_alloc_with_stream(size, stream);
     }
 
     void raw_delete(void *ptr) override {
@@ -57,15 +64,10 @@ public:
         }
     }
 
-    // A pool goes back as a whole when it is released.
+    // That of a pool is asked for when the pool has ended.
     void emptyCache(MempoolId_t pool) override {
-        if (pool != no_pool) {
-            return;
-        }
         for (DeviceIndex device = 0; device < most_devices; device++) {
-            if (emm_context *context = devices_.known_context(device)) {
-                trim(device, context);
-            }
+            devices_.trim(device, pool);
         }
         if (previous_->initialized()) {
             previous_->emptyCache(pool);
@@ -83,12 +85,13 @@ public:
         emm_block_info info = {};
         info.struct_size = sizeof info;
         for (Device &device : devices_) {
-            emm_context *context = device.context.load();
-            if (context && emm_query(context, address_of(ptr), &info) >= EMM_OK) {
-                if (size) {
-                    *size = info.size;
+            for (emm_context *context : device.contexts()) {
+                if (emm_query(context, address_of(ptr), &info) >= EMM_OK) {
+                    if (size) {
+                        *size = info.size;
+                    }
+                    return pointer_to(info.base);
                 }
-                return pointer_to(info.base);
             }
         }
         return previous_->getBaseAllocation(ptr, size);
@@ -98,8 +101,17 @@ public:
 
     void init(int device_count) override { device_count_.store(device_count); }
     bool initialized() override { return device_count_.load() > 0; }
-    void enable(bool) override {}
-    bool isEnabled() const override { return true; }
+    bool isEnabled() const override { return enabled_; }
+
+    // Meanwhile memory comes straight from CUDA, by the allocator before.
+    void enable(bool value) override {
+        if (!value && !previous_->initialized()) {
+            previous_->init(device_count_.load());
+        }
+        previous_->enable(value);
+        enabled_ = value;
+    }
+
     std::string name() override { return "emm"; }
 
     std::vector<caching::StreamSegmentSize> getExpandableSegmentSizes(DeviceIndex) override {
@@ -139,15 +151,9 @@ public:
         caching::SnapshotInfo result{};
         const auto blocks = memory_.blocks().all();
         SnapshotWriter writer(blocks, &result.segments);
-        if (wanted == no_pool) {
-            writer.add_allocations();
-        }
+        writer.add_allocations(wanted);
         for (DeviceIndex device = 0; device < device_count_; device++) {
-            devices_[device].pools.each([&](MempoolId_t id, const Pool &pool) {
-                if (wanted == no_pool || wanted == id) {
-                    writer.add_pool(device, id, pool);
-                }
-            });
+            add_pools(writer, device, wanted);
         }
         if (include_traces) {
             memory_.history().read(&result, device_count_);
@@ -223,6 +229,7 @@ public:
         TORCH_CHECK(!capture || emm_capture_begin(context, EMM_STREAM_LEGACY) >= EMM_OK,
                     "emm cannot prepare for the capture of a graph: ", last_words());
         devices_[device].pools.retain(id, nullptr);
+        devices_.pool_context(device, id);
         devices_[device].pools.open(id, std::move(filter), capture);
     }
 
@@ -236,7 +243,7 @@ public:
     }
 
     void releasePool(DeviceIndex device, MempoolId_t id) override {
-        std::vector<Segment> over;
+        GivenUp over;
         if (devices_[device].pools.release(id, &over)) {
             memory_.give_back(device, over);
         } else {
@@ -256,8 +263,8 @@ public:
         return users;
     }
 
-    void setUseOnOOM(DeviceIndex, MempoolId_t, bool use_on_oom) override {
-        TORCH_CHECK(!use_on_oom, "a pool on emm serves nothing else: use_on_oom is not supported");
+    void setUseOnOOM(DeviceIndex device, MempoolId_t id, bool use_on_oom) override {
+        devices_[device].pools.with(id, [=](Pool &pool) { pool.use_on_oom_ = use_on_oom; });
     }
 
     void setNoSplit(DeviceIndex device, MempoolId_t id) override {
@@ -267,13 +274,22 @@ public:
     bool checkPoolLiveAllocations(DeviceIndex device, MempoolId_t id,
                                   const std::unordered_set<void *> &expected) override {
         std::unordered_set<void *> live;
+        size_t others = 0;
         with_pool(device, id, [&](const Pool &pool) {
+            others = pool.allocations_;
             for (const auto &[ptr, chunk] : pool.chunks()) {
                 if (chunk.requested) {
                     live.insert(ptr);
                 }
             }
         });
+        if (others > 0) {
+            for (const auto &[ptr, block] : memory_.blocks().all()) {
+                if (!block.is_part && block.pool == id && block.device == device) {
+                    live.insert(ptr);
+                }
+            }
+        }
         return live == expected;
     }
 
@@ -301,6 +317,15 @@ public:
             delta.dataptrs_allocd.emplace_back(ptr, ptr, &delete_block, cuda_device(device));
         }
         return delta;
+    }
+
+    // Before its first use.
+    void name_pool(MempoolId_t id, PoolName name) {
+        devices_.names.set(id, std::move(name));
+    }
+
+    emm_context *pool_context(DeviceIndex device, MempoolId_t id) {
+        return devices_.pool_context(device, id);
     }
 
     // --- other processes and devices
@@ -340,6 +365,7 @@ public:
         }
         const emm_status status =
             emm_set_peer_access(devices_.context(other), device, EMM_ACCESS_READ_WRITE);
+        devices_[other].named.add_peer(device);
         TORCH_CHECK(status >= EMM_OK || status == EMM_E_NOT_SUPPORTED, "emm cannot let device ",
                     int(device), " use the memory of device ", int(other), ": ", last_words());
     }
@@ -359,14 +385,24 @@ private:
                     id.second, " on device ", int(device));
     }
 
-    // What the device may still use is waited for, as PyTorch's own allocator does.
-    void trim(DeviceIndex device, emm_context *context) {
-        emm_trim(context, 0, nullptr);
-        const emm_stats stats = devices_[device].stats();
-        if (stats.cached_bytes + stats.pending_bytes && !devices_[device].pools.capturing()) {
-            c10::cuda::CUDAGuard guard(device);
-            C10_CUDA_CHECK(cudaDeviceSynchronize());
-            emm_trim(context, 0, nullptr);
+    // The segments of pools, then what emm caches: of a pool with segments it is nobody's.
+    void add_pools(SnapshotWriter &writer, DeviceIndex device, MempoolId_t wanted) {
+        Device &on = devices_[device];
+        std::map<emm_context *, MempoolId_t> owners;
+        on.pools.each([&](MempoolId_t id, const Pool &pool) {
+            if (wanted == no_pool || wanted == id) {
+                writer.add_pool(device, id, pool);
+            }
+            if (pool.context_ && !pool.uses_segments()) {
+                owners[pool.context_] = id;
+            }
+        });
+        for (emm_context *context : on.contexts()) {
+            const auto owner = owners.find(context);
+            const MempoolId_t id = owner == owners.end() ? no_pool : owner->second;
+            if (wanted == no_pool || wanted == id) {
+                writer.add_cached(device, id, context, Device::stats_of(context));
+            }
         }
     }
 
@@ -388,6 +424,7 @@ private:
 
     CUDAAllocator *const previous_;
     std::atomic<int> device_count_{0};
+    std::atomic<bool> enabled_{true};
     Devices devices_;
     Memory memory_{devices_};
 };

@@ -7,14 +7,18 @@
 //
 // A tensor's memory comes in one of two ways:
 //
-//   - Ordinarily it is one allocation of emm's, ordered on the stream that PyTorch names.
-//   - While PyTorch allocates to one of its pools (the capture of a graph, torch.cuda.MemPool, the
-//     warm-up of torch.compile), it is a part of a segment of that pool (pool.h). PyTorch may
-//     rewind such a pool to a checkpoint, and a replayed graph writes to what has been freed. So a
-//     pool keeps its segments until PyTorch has released it and its last tensor is gone.
+//   - Ordinarily it is one allocation of emm's, ordered on the stream that PyTorch names. While
+//     PyTorch allocates to one of its pools (torch.cuda.MemPool), it is one from a named pool of
+//     emm's (named_pools.h), which is that pool's own.
+//   - For a pool that graphs are captured with, it is a part of a segment (pool.h) from such a
+//     named pool. PyTorch may rewind it to a checkpoint, and a replayed graph writes to what has
+//     been freed. So it keeps its segments until PyTorch has released it and its last tensor is
+//     gone. The same goes for a MemPool with an allocator of its own, which gives the segments, or
+//     with no_split.
 //
-// Locks: of a shard of BlockTable, of Counters, of Pools, of History, of the observers and of
-// Exports. A thread holds one of them at a time. Only that of Exports is held while emm is called.
+// Locks: of a shard of BlockTable, of Counters, of Pools, of NamedPools, of PoolNames, of History,
+// of the observers and of Exports. A thread holds one of them at a time. Only those of Exports and
+// NamedPools are held while emm is called.
 #include "allocator.h"
 #include "pinned.h"
 
@@ -83,5 +87,27 @@ extern "C" __attribute__((visibility("default"))) const char *emm_torch_backend_
     } catch (const std::exception &error) {
         problem = error.what();
         return problem.c_str();
+    }
+}
+
+// Names the pool of emm's behind the pool (first, second) of PyTorch's, before its first use.
+// `options`, as in a spec, may be NULL. Any thread, after the above.
+extern "C" __attribute__((visibility("default"))) void
+emm_torch_backend_name_pool(uint64_t first, uint64_t second, const char *name,
+                            const char *options) noexcept {
+    using namespace emm::torch_backend;
+    instance->name_pool({first, second},
+                        {name, options ? std::optional<std::string>(options) : std::nullopt});
+}
+
+// The pool of emm's behind it, which is made if need be. NULL: PyTorch has no such pool on the
+// device, or it has an allocator of its own, or emm_last_error() says why.
+extern "C" __attribute__((visibility("default"))) emm_context *
+emm_torch_backend_pool_context(int32_t device, uint64_t first, uint64_t second) noexcept {
+    using namespace emm::torch_backend;
+    try {
+        return instance->pool_context(DeviceIndex(device), {first, second});
+    } catch (const std::exception &) {
+        return nullptr;
     }
 }

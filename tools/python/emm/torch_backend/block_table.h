@@ -14,6 +14,8 @@ struct Block {
     MempoolId_t pool = no_pool;
     DeviceIndex device = 0;
     bool exported = false;
+    bool is_part = false;          // of a segment of its pool
+    emm_context *origin = nullptr; // of emm's; of a foreign allocator's segment NULL
     Context context;
 };
 

@@ -11,8 +11,8 @@ namespace emm::torch_backend {
 // pools; what is reserved in all is known to emm, and is read when PyTorch asks.
 class Counters {
 public:
-    void add(size_t requested) { change(requested, &Stat::increase); }
-    void remove(size_t requested) { change(requested, &Stat::decrease); }
+    void add(size_t requested, bool is_part) { change(requested, is_part, &Stat::increase); }
+    void remove(size_t requested, bool is_part) { change(requested, is_part, &Stat::decrease); }
     void add_segment(size_t size) { change_segments(size, &Stat::increase); }
     void remove_segment(size_t size) { change_segments(size, &Stat::decrease); }
 
@@ -24,6 +24,18 @@ public:
     size_t allocated() {
         Lock guard(lock_);
         return size_t(bytes_[0].current);
+    }
+
+    // Taken by blocks and by whole segments: what a limit of PyTorch's is about.
+    size_t taken() {
+        Lock guard(lock_);
+        return size_t(taken_.current);
+    }
+
+    // Has the peak of what is reserved include what `stats` tells.
+    void sample(const emm_stats &stats) {
+        Lock guard(lock_);
+        observe(int64_t(stats.reserved_bytes), int64_t(stats.peak_reserved_bytes));
     }
 
     caching::DeviceStats read(const emm_stats &stats, uint64_t retries) {
@@ -65,8 +77,11 @@ public:
 private:
     using Change = void (Stat::*)(size_t);
 
-    void change(size_t requested, Change by) {
+    void change(size_t requested, bool is_part, Change by) {
         Lock guard(lock_);
+        if (!is_part) {
+            (taken_.*by)(block_size(requested));
+        }
         for (StatType type : {StatType::AGGREGATE, type_of(requested > small_size)}) {
             (count_[size_t(type)].*by)(1);
             (bytes_[size_t(type)].*by)(block_size(requested));
@@ -80,6 +95,7 @@ private:
         (segments_[size_t(StatType::AGGREGATE)].*by)(1);
         (segments_[size_t(type)].*by)(1);
         (reserved_[size_t(type)].*by)(size);
+        (taken_.*by)(size);
     }
 
     static StatType type_of(bool is_large) {
@@ -107,6 +123,7 @@ private:
     StatArray requested_;
     StatArray segments_;
     StatArray reserved_; // small and large: in segments_
+    Stat taken_;         // blocks outside of segments, and segments
     const std::array<StatArray *, 5> arrays_{&count_, &bytes_, &requested_, &segments_, &reserved_};
     int64_t earlier_peak_ = 0;
     uint64_t earlier_retries_ = 0;

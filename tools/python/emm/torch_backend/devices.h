@@ -1,9 +1,12 @@
 #pragma once
 
 #include "counters.h"
+#include "figures.h"
+#include "named_pools.h"
 #include "pools.h"
 
 #include <array>
+#include <c10/cuda/CUDAGuard.h>
 
 namespace emm::torch_backend {
 
@@ -13,14 +16,42 @@ struct Device {
     std::atomic<double> fraction{1.0};
     Counters counters;
     Pools pools;
+    NamedPools named;
 
-    // Zeros for a device that nothing was asked of: a question makes no context.
-    emm_stats stats() const {
+    // Its own record, then its named pools; none of a device that nothing was asked of, because a
+    // question makes no context.
+    std::vector<emm_context *> contexts() {
+        std::vector<emm_context *> found;
+        if (emm_context *known = context.load()) {
+            found = named.all();
+            found.insert(found.begin(), known);
+        }
+        return found;
+    }
+
+    // Its named pools but for those of pools of PyTorch's other than `id`.
+    std::vector<emm_context *> unused(MempoolId_t id) {
+        std::vector<emm_context *> found = named.all();
+        pools.each([&](MempoolId_t each, const Pool &pool) {
+            if (each != id) {
+                found.erase(std::remove(found.begin(), found.end(), pool.context_), found.end());
+            }
+        });
+        return found;
+    }
+
+    emm_stats stats() {
+        std::vector<emm_stats> each;
+        for (emm_context *known : contexts()) {
+            each.push_back(stats_of(known));
+        }
+        return sum_of(each);
+    }
+
+    static emm_stats stats_of(emm_context *context) {
         emm_stats stats = {};
         stats.struct_size = sizeof stats;
-        if (emm_context *known = context.load()) {
-            emm_get_stats(known, &stats);
-        }
+        emm_get_stats(context, &stats);
         return stats;
     }
 };
@@ -49,7 +80,53 @@ public:
         return context;
     }
 
+    // emm's pool behind one of PyTorch's, made if need be; NULL for a foreign allocator's.
+    emm_context *pool_context(DeviceIndex device, MempoolId_t id) {
+        Device &on = devices_.at(size_t(device));
+        if (on.pools.wants_context(id)) {
+            const RelaxedCapture relaxed;
+            emm_context *made = on.named.take(context(device), names.find(id));
+            if (!on.pools.set_context(id, made)) {
+                on.named.give(made);
+            }
+        }
+        return on.pools.context(id);
+    }
+
+    // Returns what emm caches on the device; of one of PyTorch's pools what its own, and those that
+    // serve no other, cache. What the device may still use is waited for, as by PyTorch's own
+    // allocator. Whether there was anything.
+    bool trim(DeviceIndex device, MempoolId_t id = no_pool) {
+        Device &on = devices_[size_t(device)];
+        const std::vector<emm_context *> meant = id == no_pool ? on.contexts() : on.unused(id);
+        const bool is_cached = idle_bytes(meant) != 0;
+        trim_at_once(meant);
+        if (idle_bytes(meant) != 0 && !on.pools.capturing()) {
+            c10::cuda::CUDAGuard guard(device);
+            C10_CUDA_CHECK(cudaDeviceSynchronize());
+            trim_at_once(meant);
+        }
+        return is_cached;
+    }
+
+    PoolNames names;
+
 private:
+    static void trim_at_once(const std::vector<emm_context *> &contexts) {
+        for (emm_context *context : contexts) {
+            emm_trim(context, 0, nullptr);
+        }
+    }
+
+    static uint64_t idle_bytes(const std::vector<emm_context *> &contexts) {
+        uint64_t idle = 0;
+        for (emm_context *context : contexts) {
+            const emm_stats stats = Device::stats_of(context);
+            idle += stats.cached_bytes + stats.pending_bytes;
+        }
+        return idle;
+    }
+
     std::array<Device, most_devices> devices_;
 };
 

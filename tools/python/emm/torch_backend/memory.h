@@ -21,17 +21,17 @@ public:
             return nullptr;
         }
         emm_context *context = devices_.context(device);
-        Block block{size,   stream, devices_[device].pools.receiving(stream),
-                    device, false,  history_.gather(RecordContext::STATE)};
-        void *ptr = nullptr;
-        const emm_status status = try_take(context, block, &ptr);
+        Request request{{size, stream, devices_[device].pools.receiving(stream), device, false,
+                         false, context, history_.gather(RecordContext::STATE)}};
+        const emm_status status = try_take(request);
         if (C10_UNLIKELY(status < EMM_OK)) {
-            refuse(status, block);
+            refuse(status, request);
         }
-        record(TraceEntry::ALLOC, ptr, block, block.context);
-        report(ptr, block, true);
-        enter(ptr, std::move(block));
-        return ptr;
+        Block &block = request.block;
+        record(TraceEntry::ALLOC, request.ptr, block, block.context);
+        report(request.ptr, block, true);
+        enter(request.ptr, std::move(block));
+        return request.ptr;
     }
 
     // False: it is not live, or not emm's. Memory is told to be free before it may be given out
@@ -41,18 +41,18 @@ public:
         if (!block) {
             return false;
         }
-        devices_[block->device].counters.remove(block->size);
+        devices_[block->device].counters.remove(block->size, block->is_part);
         record(TraceEntry::FREE_REQUESTED, ptr, *block, history_.gather(RecordContext::ALL));
         record(TraceEntry::FREE_COMPLETED, ptr, *block, nullptr);
         report(ptr, *block, false);
-        emm_context *context = devices_.known_context(block->device);
         if (block->exported) {
-            exports_.end(context, ptr);
+            exports_.end(origin_of(*block), ptr);
         }
-        if (block->pool == no_pool) {
-            emm_memfree(context, address_of(ptr), block->size, block->stream);
-        } else {
+        if (block->is_part) {
             give_to_pool(ptr, *block);
+        } else {
+            emm_memfree(block->origin, address_of(ptr), block->size, block->stream);
+            leave(*block);
         }
         return true;
     }
@@ -62,12 +62,11 @@ public:
         if (!block || block->stream == stream) {
             return;
         }
-        if (block->pool != no_pool) {
+        if (block->is_part) {
             devices_[block->device].pools.share(block->pool, ptr, stream);
             return;
         }
-        emm_context *context = devices_.known_context(block->device);
-        TORCH_CHECK(emm_record_use(context, address_of(ptr), 0, stream) >= EMM_OK,
+        TORCH_CHECK(emm_record_use(block->origin, address_of(ptr), 0, stream) >= EMM_OK,
                     "emm cannot record the use of a tensor on another stream: ", last_words());
     }
 
@@ -78,19 +77,24 @@ public:
             return std::nullopt;
         }
         blocks_.mark_exported(ptr);
-        return exports_.begin(devices_.known_context(block->device), ptr, block->size);
+        return exports_.begin(origin_of(*block), ptr, block->size);
     }
 
-    // Segments that their pools do not need any more.
-    void give_back(DeviceIndex device, const std::vector<Segment> &segments) {
-        for (const Segment &segment : segments) {
+    // What a pool does not need any more.
+    void give_back(DeviceIndex device, const GivenUp &over) {
+        for (const Segment &segment : over.segments) {
             devices_[device].counters.remove_segment(segment.size);
             if (segment.source) {
                 segment.source->raw_delete(segment.base);
             } else {
-                emm_memfree(devices_.known_context(device), address_of(segment.base), segment.size,
+                emm_memfree(segment.context, address_of(segment.base), segment.size,
                             EMM_STREAM_UNORDERED);
             }
+        }
+        if (over.context) {
+            devices_[device].counters.sample(devices_[device].stats());
+            emm_trim(over.context, 0, nullptr);
+            devices_[device].named.give(over.context);
         }
     }
 
@@ -99,7 +103,7 @@ public:
         std::vector<void *> forgotten;
         for (const auto &[ptr, chunk] : chunks) {
             if (chunk.requested && blocks_.take(ptr)) {
-                devices_[device].counters.remove(chunk.requested);
+                devices_[device].counters.remove(chunk.requested, true);
                 forgotten.push_back(ptr);
             }
         }
@@ -108,10 +112,12 @@ public:
 
     // What is live in a pool since it was rewound.
     std::vector<void *> remember(DeviceIndex device, MempoolId_t pool, const Chunks &chunks) {
+        emm_context *context = devices_[device].pools.context(pool);
         std::vector<void *> live;
         for (const auto &[ptr, chunk] : chunks) {
             if (chunk.requested) {
-                enter(ptr, {chunk.requested, chunk.stream, pool, device, false, nullptr});
+                enter(ptr,
+                      {chunk.requested, chunk.stream, pool, device, false, true, context, nullptr});
                 live.push_back(ptr);
             }
         }
@@ -127,56 +133,171 @@ public:
     History &history() { return history_; }
 
 private:
+    struct Request {
+        Block block; // says where the memory has come from
+        void *ptr = nullptr;
+        bool is_limited = false; // by set_per_process_memory_fraction
+        bool is_last = false;    // memory was made free for it
+    };
+
     // Out of memory, PyTorch's callbacks may give something back: what was sent to other processes.
-    emm_status try_take(emm_context *context, const Block &block, void **ret_ptr) {
-        emm_status status = try_once(context, block, ret_ptr);
-        if (C10_UNLIKELY(status == EMM_E_OUT_OF_MEMORY) && collected()) {
-            status = try_once(context, block, ret_ptr);
+    // Then idle segments go back, and last come the pools that may be used on out of memory.
+    emm_status try_take(Request &request) {
+        emm_status status = try_once(request);
+        if (C10_LIKELY(status != EMM_E_OUT_OF_MEMORY)) {
+            return status;
+        }
+        if (collected()) {
+            status = try_once(request);
+        }
+        if (status == EMM_E_OUT_OF_MEMORY && did_give_back(request)) {
+            request.is_last = true;
+            status = try_once(request);
+        }
+        return status == EMM_E_OUT_OF_MEMORY && borrow(request) ? EMM_OK : status;
+    }
+
+    emm_status try_once(Request &request) {
+        Block &block = request.block;
+        if (block.pool == no_pool) {
+            return take_from_emm(request);
+        }
+        Pools &pools = devices_[block.device].pools;
+        block.origin = pools.enter(block.pool);
+        block.is_part = !block.origin;
+        if (block.is_part) {
+            block.origin = pools.context(block.pool);
+            return take_from_pool(request);
+        }
+        const emm_status status = take_from_emm(request);
+        if (status < EMM_OK) {
+            leave(block);
         }
         return status;
     }
 
-    emm_status try_once(emm_context *context, const Block &block, void **ret_ptr) {
-        if (exceeds_limit(block)) {
+    emm_status take_from_emm(Request &request) {
+        const Block &block = request.block;
+        request.is_limited = exceeds_limit(block.device, block_size(block.size));
+        if (request.is_limited) {
             return EMM_E_OUT_OF_MEMORY;
         }
-        if (block.pool != no_pool) {
-            return take_from_pool(context, block, ret_ptr);
-        }
         emm_deviceptr address = 0;
-        const emm_status status = emm_memalloc(context, block.size, block.stream, &address);
-        *ret_ptr = pointer_to(address);
+        const emm_status status = emm_memalloc(block.origin, block.size, block.stream, &address);
+        request.ptr = pointer_to(address);
         return status;
     }
 
-    bool exceeds_limit(const Block &block) {
-        Device &device = devices_[block.device];
-        const size_t limit = device.limit.load(std::memory_order_relaxed);
-        return limit != SIZE_MAX && device.counters.allocated() + block_size(block.size) > limit;
+    bool exceeds_limit(DeviceIndex device, size_t more) {
+        const size_t limit = devices_[device].limit.load(std::memory_order_relaxed);
+        return limit != SIZE_MAX && devices_[device].counters.taken() + more > limit;
     }
 
-    emm_status take_from_pool(emm_context *context, const Block &block, void **ret_ptr) {
+    emm_status take_from_pool(Request &request) {
+        const RelaxedCapture relaxed;
+        const Block &block = request.block;
+        Device &device = devices_[block.device];
+        device.pools.collect();
+        request.ptr = device.pools.take(block.pool, block.size, block.stream);
+        if (request.ptr) {
+            return EMM_OK;
+        }
+        Segment segment = device.pools.plan(block.pool, block.size);
+        request.is_limited = exceeds_limit(block.device, segment.size);
+        const emm_status status =
+            request.is_limited ? EMM_E_OUT_OF_MEMORY : fill(&segment, request.is_last);
+        if (status >= EMM_OK) {
+            device.counters.add_segment(segment.size);
+            device.counters.sample(device.stats());
+            request.ptr =
+                device.pools.adopt(block.pool, std::move(segment), block.size, block.stream);
+        }
+        return status;
+    }
+
+    // The segment must outlive the capture, so it is not asked for on the stream that captures.
+    static emm_status fill(Segment *segment, bool is_last) {
+        if (segment->source) {
+            segment->base = static_cast<char *>(ask(*segment->source, segment->size, is_last));
+            return segment->base ? EMM_OK : EMM_E_OUT_OF_MEMORY;
+        }
+        emm_deviceptr address = 0;
+        const emm_status status =
+            emm_memalloc(segment->context, segment->size, EMM_STREAM_UNORDERED, &address);
+        segment->base = static_cast<char *>(pointer_to(address));
+        return status;
+    }
+
+    // Some allocators throw where they have no memory. The program gets what the last call throws.
+    static void *ask(CUDAAllocator &foreign, size_t size, bool is_last) {
+        if (is_last) {
+            return foreign.raw_alloc(size);
+        }
+        try {
+            return foreign.raw_alloc(size);
+        } catch (const std::exception &) {
+            return nullptr;
+        }
+    }
+
+    static bool is_foreign(const Block &block) { return block.is_part && !block.origin; }
+
+    // What emm caches goes back too, once the device is done with it: emm itself waits for memory
+    // of the pool that is short, and not for its siblings'. A foreign allocator asks CUDA past emm.
+    bool did_give_back(const Request &request) {
+        const Block &block = request.block;
+        const RelaxedCapture relaxed;
+        const GivenUp idle{devices_[block.device].pools.take_idle(block.pool), nullptr};
+        give_back(block.device, idle);
+        const bool may_help = !request.is_limited && block.size <= total(block);
+        const bool has_trimmed = may_help && devices_.trim(block.device);
+        return has_trimmed || (may_help && is_foreign(block)) || !idle.segments.empty();
+    }
+
+    size_t total(const Block &block) {
+        size_t free = 0, total = 0;
+        emm_get_memory_info(origin_of(block), &free, &total);
+        return total;
+    }
+
+    bool borrow(Request &request) {
+        Block &block = request.block;
+        if (block.pool != no_pool) {
+            return false;
+        }
         const RelaxedCapture relaxed;
         Pools &pools = devices_[block.device].pools;
         pools.collect();
-        *ret_ptr = pools.take(block.pool, block.size, block.stream);
-        if (*ret_ptr) {
-            return EMM_OK;
+        request.ptr = pools.borrow(block.size, block.stream, &block.pool);
+        if (request.ptr) {
+            block.is_part = true;
+            block.origin = pools.context(block.pool);
+            return true;
         }
-        Segment segment = pools.plan(block.pool, block.size);
-        const emm_status status = fill(context, &segment);
-        if (status >= EMM_OK) {
-            devices_[block.device].counters.add_segment(segment.size);
-            *ret_ptr = pools.adopt(block.pool, std::move(segment), block.size, block.stream);
+        return !request.is_limited && borrow_from_emm(request);
+    }
+
+    // Where the plugin bounds each pool, one may be full and another have room.
+    bool borrow_from_emm(Request &request) {
+        Pools &pools = devices_[request.block.device].pools;
+        for (MempoolId_t id : pools.lenders()) {
+            emm_context *context = pools.context(id);
+            Request other = request;
+            other.block.pool = id;
+            if (context && may_hold(Device::stats_of(context), request.block.size) &&
+                try_once(other) >= EMM_OK) {
+                request = std::move(other);
+                return true;
+            }
         }
-        return status;
+        return false;
     }
 
     // What other streams use waits for them. In a capture that cannot be known, and it waits for
     // the end of the pool.
     void give_to_pool(void *ptr, const Block &block) {
         Pools &pools = devices_[block.device].pools;
-        std::vector<Segment> over;
+        GivenUp over;
         const std::vector<Stream> users = pools.put(block.pool, ptr, &over);
         give_back(block.device, over);
         if (users.empty()) {
@@ -189,17 +310,16 @@ private:
         }
     }
 
-    // The segment must outlive the capture, so it is not asked for on the stream that captures.
-    static emm_status fill(emm_context *context, Segment *segment) {
-        if (segment->source) {
-            segment->base = static_cast<char *>(segment->source->raw_alloc(segment->size));
-            return segment->base ? EMM_OK : EMM_E_OUT_OF_MEMORY;
+    // An allocation of emm's has ended, or was not made.
+    void leave(const Block &block) {
+        if (block.pool != no_pool) {
+            give_back(block.device, devices_[block.device].pools.leave(block.pool));
         }
-        emm_deviceptr address = 0;
-        const emm_status status =
-            emm_memalloc(context, segment->size, EMM_STREAM_UNORDERED, &address);
-        segment->base = static_cast<char *>(pointer_to(address));
-        return status;
+    }
+
+    // The context that knows of it, if any does.
+    emm_context *origin_of(const Block &block) {
+        return block.origin ? block.origin : devices_.known_context(block.device);
     }
 
     static bool collected() {
@@ -211,7 +331,7 @@ private:
     }
 
     void enter(void *ptr, Block block) {
-        devices_[block.device].counters.add(block.size);
+        devices_[block.device].counters.add(block.size, block.is_part);
         blocks_.insert(ptr, std::move(block));
     }
 
@@ -234,12 +354,15 @@ private:
     }
 
     // emm's words are read first: the questions and the observers may call emm.
-    [[noreturn]] void refuse(emm_status status, const Block &block) {
-        const std::string words = exceeds_limit(block) ? limit_words(block) : last_words();
+    [[noreturn]] void refuse(emm_status status, const Request &request) {
+        const Block &block = request.block;
+        const std::string words = request.is_limited  ? limit_words(block)
+                                  : is_foreign(block) ? "The allocator of the pool has no memory."
+                                                      : last_words();
         TORCH_CHECK(status == EMM_E_OUT_OF_MEMORY, "emm cannot allocate ", block.size,
                     " bytes on device ", int(block.device), ". ", words);
         size_t free = 0, total = 0;
-        emm_get_memory_info(devices_.known_context(block.device), &free, &total);
+        emm_get_memory_info(origin_of(block), &free, &total);
         const std::string pytorchs = pytorchs_words(block, free, total);
         tell_out_of_memory(block, free, total);
         TORCH_CHECK_WITH(OutOfMemoryError, false, pytorchs, " ", words);
@@ -265,7 +388,7 @@ private:
 
     std::string limit_words(const Block &block) {
         Device &device = devices_[block.device];
-        return c10::str(block.size, " bytes asked for, ", device.counters.allocated(),
+        return c10::str(block.size, " bytes asked for, ", device.counters.taken(),
                         " bytes are allocated, and set_per_process_memory_fraction allows ",
                         device.limit.load());
     }

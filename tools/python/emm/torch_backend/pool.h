@@ -9,6 +9,7 @@
 #include <vector>
 
 struct CUstream_st;
+struct emm_context;
 
 namespace c10::cuda::CUDACachingAllocator {
 class CUDAAllocator;
@@ -31,11 +32,18 @@ constexpr bool is_large_segment(size_t size) {
 
 using Stream = CUstream_st *; // cudaStream_t
 
-// From emm, unless `source` says that it is that of torch.cuda.MemPool(allocator).
+// From the pool `context` of emm's, or from `source`: that of torch.cuda.MemPool(allocator).
 struct Segment {
     char *base = nullptr;
     size_t size = 0;
     std::shared_ptr<c10::cuda::CUDACachingAllocator::CUDAAllocator> source;
+    emm_context *context = nullptr;
+};
+
+// What a pool of PyTorch's gives up: segments, and once it has ended its pool of emm's.
+struct GivenUp {
+    std::vector<Segment> segments;
+    emm_context *context = nullptr;
 };
 
 // A part of a segment. A freed part is given out again to the stream of its segment.
@@ -50,9 +58,21 @@ struct Chunk {
 
 using Chunks = std::map<char *, Chunk>; // those of a segment follow each other
 
-// Best fit in segments that stay. A part that was freed goes back to what is free beside it.
+// Its tensors are allocations of emm's, in a pool of emm's, where emm's rules suffice. Otherwise
+// they are parts of segments: best fit in segments that stay, where a part that was freed goes back
+// to what is free beside it.
 class Pool {
 public:
+    // A graph is replayed on memory that was freed, and PyTorch rewinds its pool. A foreign
+    // allocator and no_split say what a segment is.
+    bool uses_segments() const { return is_captured_ || no_split_ || source_; }
+
+    // Whether other requests may have what is free in its segments when memory is short.
+    bool lends() const { return use_on_oom_ && !is_captured_; }
+
+    // Whether a request of `its_own`, or of another pool, may have its idle segments given back.
+    bool may_shrink(bool its_own) const { return !is_captured_ && (its_own || !source_); }
+
     void *take(size_t size, Stream stream) {
         const size_t wanted = block_size(size);
         auto best = chunks_.end();
@@ -141,28 +161,23 @@ public:
     // The segments that nothing needs: without users of the pool those without live memory. They
     // belong to the caller then.
     std::vector<Segment> take_unneeded() {
-        std::vector<Segment> unneeded;
-        if (users_ > 0) {
-            return unneeded;
-        }
-        const auto needed = std::stable_partition(
-            segments_.begin(), segments_.end(),
-            [this](const Segment &segment) { return has_live_memory(segment.base); });
-        for (auto each = needed; each != segments_.end(); ++each) {
-            chunks_.erase(chunks_.find(each->base), behind(each->base));
-            unneeded.push_back(std::move(*each));
-        }
-        segments_.erase(needed, segments_.end());
-        return unneeded;
+        return users_ > 0 ? std::vector<Segment>{} : take_segments(has_no_live_memory);
     }
 
-    bool is_over() const { return users_ <= 0 && segments_.empty(); }
+    // Those that are free as a whole, users or not.
+    std::vector<Segment> take_idle() { return take_segments(is_free); }
+
+    bool is_over() const { return users_ <= 0 && segments_.empty() && allocations_ == 0; }
 
     const Chunks &chunks() const { return chunks_; }
     const std::vector<Segment> &segments() const { return segments_; }
 
     int users_ = 0;
+    size_t allocations_ = 0;   // live ones of emm's
+    bool is_captured_ = false; // a graph was captured with it
     bool no_split_ = false;
+    bool use_on_oom_ = false;
+    emm_context *context_ = nullptr; // of emm's; NULL: none yet, or it has a source
     std::shared_ptr<c10::cuda::CUDACachingAllocator::CUDAAllocator> source_;
 
 private:
@@ -172,12 +187,28 @@ private:
         });
     }
 
-    bool has_live_memory(char *segment) const {
-        return std::any_of(chunks_.find(segment), behind(segment),
-                           [](const auto &each) { return each.second.requested != 0; });
+    // Those of which all parts are so.
+    std::vector<Segment> take_segments(bool (*is_so)(const Chunk &)) {
+        std::vector<Segment> taken;
+        const auto kept =
+            std::stable_partition(segments_.begin(), segments_.end(), [&](const Segment &segment) {
+                return !are_all(segment.base, is_so);
+            });
+        for (auto each = kept; each != segments_.end(); ++each) {
+            chunks_.erase(chunks_.find(each->base), behind(each->base));
+            taken.push_back(std::move(*each));
+        }
+        segments_.erase(kept, segments_.end());
+        return taken;
+    }
+
+    bool are_all(char *segment, bool (*is_so)(const Chunk &)) const {
+        return std::all_of(chunks_.find(segment), behind(segment),
+                           [is_so](const auto &each) { return is_so(each.second); });
     }
 
     static bool is_free(const Chunk &chunk) { return chunk.requested == 0 && !chunk.waiting; }
+    static bool has_no_live_memory(const Chunk &chunk) { return chunk.requested == 0; }
 
     void join(Chunks::iterator chunk) {
         merge(chunk);

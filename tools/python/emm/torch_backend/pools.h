@@ -3,6 +3,7 @@
 #include "types.h"
 #include "uses.h"
 
+#include <iterator>
 #include <optional>
 
 namespace emm::torch_backend {
@@ -26,20 +27,45 @@ public:
         }
     }
 
-    // False: there is no such pool. `ret_segments` gets what is to be given back.
-    bool release(MempoolId_t id, std::vector<Segment> *ret_segments) {
+    // False: there is no such pool. `ret_over` gets what is to be given back.
+    bool release(MempoolId_t id, GivenUp *ret_over) {
         Lock guard(lock_);
         auto found = pools_.find(id);
         if (found == pools_.end()) {
             return false;
         }
         found->second.users_--;
-        shrink(found, ret_segments);
+        *ret_over = shrink(found);
         return true;
+    }
+
+    // Its pool of emm's; NULL: none yet.
+    emm_context *context(MempoolId_t id) {
+        emm_context *context = nullptr;
+        with(id, [&](const Pool &pool) { context = pool.context_; });
+        return context;
+    }
+
+    // Whether it is to have one: not if its memory is a foreign allocator's.
+    bool wants_context(MempoolId_t id) {
+        bool wants = false;
+        with(id, [&](const Pool &pool) { wants = !pool.context_ && !pool.source_; });
+        return wants;
+    }
+
+    // False: it has one by now, or there is no such pool.
+    bool set_context(MempoolId_t id, emm_context *context) {
+        bool is_set = false;
+        with(id, [&](Pool &pool) {
+            is_set = !pool.context_;
+            pool.context_ = is_set ? context : pool.context_;
+        });
+        return is_set;
     }
 
     void open(MempoolId_t id, Filter filter, bool announced) {
         Lock guard(lock_);
+        pools_[id].is_captured_ |= announced;
         open_.push_back({id, std::move(filter), announced});
         open_count_.store(open_.size(), std::memory_order_release);
     }
@@ -79,6 +105,64 @@ public:
         return no_pool;
     }
 
+    // Counts an allocation of emm's in the pool, and gives where it comes from. NULL: a pool with
+    // segments.
+    emm_context *enter(MempoolId_t id) {
+        Lock guard(lock_);
+        Pool &pool = pools_[id];
+        if (pool.uses_segments()) {
+            return nullptr;
+        }
+        pool.allocations_++;
+        return pool.context_;
+    }
+
+    // It is freed, or was not made.
+    GivenUp leave(MempoolId_t id) {
+        Lock guard(lock_);
+        auto found = pools_.find(id);
+        if (found == pools_.end()) {
+            return {};
+        }
+        found->second.allocations_--;
+        return shrink(found);
+    }
+
+    // Memory of a pool that lends, and which pool that is.
+    void *borrow(size_t size, cudaStream_t stream, MempoolId_t *ret_id) {
+        Lock guard(lock_);
+        for (auto &[id, pool] : pools_) {
+            if (void *ptr = pool.lends() ? pool.take(size, stream) : nullptr) {
+                *ret_id = id;
+                return ptr;
+            }
+        }
+        return nullptr;
+    }
+
+    // The pools that lend, and have allocations of emm's.
+    std::vector<MempoolId_t> lenders() {
+        std::vector<MempoolId_t> found;
+        each([&](MempoolId_t id, const Pool &pool) {
+            if (pool.lends() && !pool.uses_segments() && pool.context_) {
+                found.push_back(id);
+            }
+        });
+        return found;
+    }
+
+    // Idle segments that a request in the pool `id` may have given back.
+    std::vector<Segment> take_idle(MempoolId_t id) {
+        std::vector<Segment> idle;
+        each([&](MempoolId_t each, Pool &pool) {
+            if (pool.may_shrink(each == id)) {
+                std::vector<Segment> its_own = pool.take_idle();
+                std::move(its_own.begin(), its_own.end(), std::back_inserter(idle));
+            }
+        });
+        return idle;
+    }
+
     void *take(MempoolId_t id, size_t size, cudaStream_t stream) {
         Lock guard(lock_);
         return pools_[id].take(size, stream);
@@ -88,7 +172,7 @@ public:
     Segment plan(MempoolId_t id, size_t size) {
         Lock guard(lock_);
         const Pool &pool = pools_[id];
-        return {nullptr, pool.segment_size(size), pool.source_};
+        return {nullptr, pool.segment_size(size), pool.source_, pool.context_};
     }
 
     void *adopt(MempoolId_t id, Segment segment, size_t size, cudaStream_t stream) {
@@ -99,14 +183,14 @@ public:
     }
 
     // Gives the other streams that may still use it; then it waits for them (await).
-    std::vector<Stream> put(MempoolId_t id, void *ptr, std::vector<Segment> *ret_segments) {
+    std::vector<Stream> put(MempoolId_t id, void *ptr, GivenUp *ret_over) {
         Lock guard(lock_);
         auto found = pools_.find(id);
         if (found == pools_.end()) {
             return {};
         }
         std::vector<Stream> users = found->second.put(ptr);
-        shrink(found, ret_segments);
+        *ret_over = shrink(found);
         return users;
     }
 
@@ -175,14 +259,16 @@ private:
         bool announced; // to emm, as a capture
     };
 
-    void shrink(Table::iterator pool, std::vector<Segment> *ret_segments) {
-        *ret_segments = pool->second.take_unneeded();
-        if (!ret_segments->empty()) {
+    GivenUp shrink(Table::iterator pool) {
+        GivenUp over{pool->second.take_unneeded(), nullptr};
+        if (!over.segments.empty()) {
             stop_waiting(pool->first, pool->second.chunks());
         }
         if (pool->second.is_over()) {
+            over.context = pool->second.context_;
             pools_.erase(pool);
         }
+        return over;
     }
 
     // Except for these.

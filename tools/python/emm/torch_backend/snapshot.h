@@ -1,14 +1,16 @@
 #pragma once
 
 #include "block_table.h"
+#include "figures.h"
 
 namespace emm::torch_backend {
 
 using device_caching::BlockInfo;
 using device_caching::SegmentInfo;
 
-// Lists live memory as segments. emm does not tell its own, so each allocation stands for one; the
-// segments of PyTorch's pools are told as they are.
+// Lists live memory as segments. emm does not tell its own, so each allocation stands for one, and
+// all that a pool of emm's caches for a further one; the segments of PyTorch's pools are told as
+// they are.
 class SnapshotWriter {
 public:
     SnapshotWriter(const std::vector<std::pair<void *, Block>> &blocks,
@@ -19,12 +21,35 @@ public:
         }
     }
 
-    void add_allocations() {
+    // Those outside of segments, of a pool or, with no_pool, of all.
+    void add_allocations(MempoolId_t wanted) {
         for (const auto &[ptr, block] : blocks_) {
-            if (block->pool == no_pool) {
+            if (!block->is_part && (wanted == no_pool || wanted == block->pool)) {
                 add_allocation(ptr, *block);
+                listed_[block->origin] += segments_.back().total_size;
             }
         }
+    }
+
+    // What a pool of emm's holds beside all that was added before. emm does not say where it is:
+    // the address is one that no memory of a device has.
+    void add_cached(DeviceIndex device, MempoolId_t id, emm_context *context,
+                    const emm_stats &stats) {
+        const size_t size = unlisted(stats, listed_[context]);
+        if (size == 0) {
+            return;
+        }
+        BlockInfo part;
+        part.size = size;
+        SegmentInfo info;
+        info.device = device;
+        info.address = made_up_address_;
+        info.total_size = size;
+        info.is_large = true;
+        info.owner_private_pool_id = id;
+        info.blocks.push_back(std::move(part));
+        segments_.push_back(std::move(info));
+        made_up_address_ += size;
     }
 
     void add_pool(DeviceIndex device, MempoolId_t id, const Pool &pool) {
@@ -40,6 +65,7 @@ public:
                 add_chunk(each->first, each->second, &info);
             }
             segments_.push_back(std::move(info));
+            listed_[segment.context] += segment.size;
         }
     }
 
@@ -57,6 +83,7 @@ private:
         info.requested_size = block.size;
         info.stream = block.stream;
         info.is_large = block.size > small_size;
+        info.owner_private_pool_id = block.pool;
         info.context_when_allocated = block.context;
         info.blocks.push_back(std::move(part));
         segments_.push_back(std::move(info));
@@ -81,6 +108,8 @@ private:
 
     std::map<void *, const Block *> blocks_;
     std::vector<SegmentInfo> &segments_;
+    std::map<emm_context *, size_t> listed_; // bytes of the segments that were added
+    size_t made_up_address_ = size_t(1) << 40;
 };
 
 } // namespace emm::torch_backend

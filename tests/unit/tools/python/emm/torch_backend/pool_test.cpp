@@ -127,6 +127,68 @@ TEST_CASE("a pool of PyTorch's without users gives up the segments without live 
     CHECK(pool.is_over());
 }
 
+TEST_CASE("a pool of PyTorch's that has allocations of emm's is not over") {
+    Pool pool;
+    CHECK(pool.is_over());
+    pool.allocations_ = 1;
+    CHECK_FALSE(pool.is_over());
+    pool.allocations_ = 0;
+    pool.users_ = 1;
+    CHECK_FALSE(pool.is_over());
+}
+
+TEST_CASE(
+    "a pool of PyTorch's uses segments for graphs, and where PyTorch says what a segment is") {
+    Pool plain, captured, unsplit;
+    CHECK_FALSE(plain.uses_segments());
+    captured.is_captured_ = true;
+    CHECK(captured.uses_segments());
+    unsplit.no_split_ = true;
+    CHECK(unsplit.uses_segments());
+}
+
+TEST_CASE(
+    "a pool of PyTorch's lends only if it may be used on out of memory, and never a graph's") {
+    Pool pool;
+    CHECK_FALSE(pool.lends());
+    pool.use_on_oom_ = true;
+    CHECK(pool.lends());
+    pool.is_captured_ = true;
+    CHECK_FALSE(pool.lends());
+}
+
+TEST_CASE("any request may have emm's idle segments given back, but no graph's") {
+    Pool pool;
+    CHECK(pool.may_shrink(true));
+    CHECK(pool.may_shrink(false));
+    pool.is_captured_ = true;
+    CHECK_FALSE(pool.may_shrink(true));
+    CHECK_FALSE(pool.may_shrink(false));
+}
+
+TEST_CASE("a pool of PyTorch's in use gives up the segments that are free as a whole") {
+    Pool pool = pool_of(MiB, MiB);
+    pool.adopt({at(4 * MiB), MiB, nullptr}, stream(1));
+    pool.adopt({at(8 * MiB), MiB, nullptr}, stream(1));
+    pool.users_ = 1;
+    void *live = pool.take(512, stream(1)), *waiting = pool.take(MiB, stream(1)),
+         *idle = pool.take(MiB, stream(1));
+    CHECK(live == at(MiB));
+    pool.share(waiting, stream(2));
+    CHECK(pool.put(waiting).size() == 1);
+    CHECK(pool.put(idle).empty());
+    std::vector<Segment> taken = pool.take_idle();
+    REQUIRE(taken.size() == 1);
+    CHECK(taken[0].base == idle);
+    CHECK(pool.take_idle().empty());
+    pool.release(waiting);
+    taken = pool.take_idle();
+    REQUIRE(taken.size() == 1);
+    CHECK(taken[0].base == waiting);
+    CHECK(live_in(pool) == 1);
+    CHECK(pool.segments().size() == 1);
+}
+
 TEST_CASE("a pool of PyTorch's knows whether an earlier segment is gone") {
     Pool pool = pool_of(MiB, MiB);
     pool.adopt({at(4 * MiB), MiB, nullptr}, stream(1));
