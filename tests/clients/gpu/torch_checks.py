@@ -102,8 +102,8 @@ def check_history():
     actions = [entry["action"] for entry in snapshot["device_traces"][0]]
     report("history tells allocations and frees",
            actions.count("alloc") >= 2 and "free_completed" in actions, " ".join(actions))
-    segment = [segment for segment in snapshot["segments"] if segment["address"] == kept.data_ptr()]
-    names = {frame["name"] for found in segment for frame in found["blocks"][0]["frames"]}
+    blocks = [block for segment in snapshot["segments"] for block in segment["blocks"]]
+    names = {frame["name"] for block in blocks if block["address"] == kept.data_ptr() for frame in block["frames"]}
     report("a snapshot tells who allocated", "check_history" in names)
 
 

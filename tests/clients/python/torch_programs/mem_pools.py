@@ -65,6 +65,18 @@ def check_snapshots():
     del kept
 
 
+def check_nesting():
+    """A pool within another one serves what is asked for in it; empty_cache leaves living pools alone."""
+    first, second = emm.torch.mem_pool(), emm.torch.mem_pool()
+    with torch.cuda.use_mem_pool(first):
+        outer = tensor(4 * MIB)
+        inner = in_pool(second, 8 * MIB)
+    assert (stats_of(first).live_bytes, stats_of(second).live_bytes) == (4 * MIB, 8 * MIB)
+    del inner, outer
+    torch.cuda.empty_cache()
+    assert [len(pool.snapshot()) for pool in (first, second)] == [1, 1]
+
+
 def check_end():
     """A pool that ends gives back what it holds, and its pool of emm's serves the next one."""
     torch.cuda.empty_cache()
@@ -190,7 +202,7 @@ def check_graphs():
 
 emm.torch.use()
 context = emm.context_for_device(0)
-for check in (check_figures, check_snapshots, check_end, check_sharing, check_use_on_oom, check_fraction,
+for check in (check_figures, check_snapshots, check_nesting, check_end, check_sharing, check_use_on_oom, check_fraction,
               check_bound_pool, check_disabled, check_graphs):
     check()
     torch.cuda.empty_cache()

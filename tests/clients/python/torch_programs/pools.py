@@ -22,8 +22,8 @@ with torch.cuda.use_mem_pool(pool):
 outside = tensor()
 known = emm.torch.context_of(pool)
 assert emm.stats(known).live_bytes == emm.stats(context).live_bytes == MIB
-live = [segment for segment in segments_of(pool) if segment["allocated_size"]]
-assert [segment["address"] for segment in live] == [inside.data_ptr()], live
+blocks = [block for segment in segments_of(pool) for block in segment["blocks"]]
+assert [block["address"] for block in blocks if block["requested_size"]] == [inside.data_ptr()], blocks
 del inside
 assert torch.cuda.memory_allocated() == MIB
 assert torch.cuda.memory_stats()["segment.all.current"] == 0

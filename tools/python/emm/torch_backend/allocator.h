@@ -5,6 +5,7 @@
 
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
+#include <cmath>
 #include <cstring>
 
 namespace emm::torch_backend {
@@ -64,10 +65,11 @@ public:
         }
     }
 
-    // That of a pool is asked for when the pool has ended.
+    // Pools that PyTorch has keep theirs, as with its own allocator. That of a pool is asked for
+    // when the pool has ended.
     void emptyCache(MempoolId_t pool) override {
         for (DeviceIndex device = 0; device < most_devices; device++) {
-            devices_.trim(device, pool);
+            devices_.empty_cache(device, pool == no_pool);
         }
         if (previous_->initialized()) {
             previous_->emptyCache(pool);
@@ -127,7 +129,8 @@ public:
         TORCH_CHECK(emm_get_device_total(device, &total) >= EMM_OK,
                     "emm cannot tell the memory of device ", int(device), ": ", last_words());
         devices_[device].fraction = fraction;
-        devices_[device].limit = fraction < 1 ? size_t(fraction * double(total)) : SIZE_MAX;
+        const auto limit = size_t(std::llround(fraction * double(total)));
+        devices_[device].limit = fraction < 1 ? limit : SIZE_MAX;
     }
 
     // --- figures
@@ -151,7 +154,6 @@ public:
         caching::SnapshotInfo result{};
         const auto blocks = memory_.blocks().all();
         SnapshotWriter writer(blocks, &result.segments);
-        writer.add_allocations(wanted);
         for (DeviceIndex device = 0; device < device_count_; device++) {
             add_pools(writer, device, wanted);
         }
@@ -385,7 +387,8 @@ private:
                     id.second, " on device ", int(device));
     }
 
-    // The segments of pools, then what emm caches: of a pool with segments it is nobody's.
+    // The segments of pools, then what the pools of emm's hold beside these. Idle memory behind a
+    // pool with segments is nobody's.
     void add_pools(SnapshotWriter &writer, DeviceIndex device, MempoolId_t wanted) {
         Device &on = devices_[device];
         std::map<emm_context *, MempoolId_t> owners;
@@ -401,7 +404,7 @@ private:
             const auto owner = owners.find(context);
             const MempoolId_t id = owner == owners.end() ? no_pool : owner->second;
             if (wanted == no_pool || wanted == id) {
-                writer.add_cached(device, id, context, Device::stats_of(context));
+                writer.add_context(device, id, context, Device::stats_of(context));
             }
         }
     }

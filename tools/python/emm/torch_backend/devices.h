@@ -29,13 +29,11 @@ struct Device {
         return found;
     }
 
-    // Its named pools but for those of pools of PyTorch's other than `id`.
-    std::vector<emm_context *> unused(MempoolId_t id) {
+    // Its named pools that are behind none of PyTorch's.
+    std::vector<emm_context *> unused() {
         std::vector<emm_context *> found = named.all();
-        pools.each([&](MempoolId_t each, const Pool &pool) {
-            if (each != id) {
-                found.erase(std::remove(found.begin(), found.end(), pool.context_), found.end());
-            }
+        pools.each([&](MempoolId_t, const Pool &pool) {
+            found.erase(std::remove(found.begin(), found.end(), pool.context_), found.end());
         });
         return found;
     }
@@ -93,25 +91,33 @@ public:
         return on.pools.context(id);
     }
 
-    // Returns what emm caches on the device; of one of PyTorch's pools what its own, and those that
-    // serve no other, cache. What the device may still use is waited for, as by PyTorch's own
-    // allocator. Whether there was anything.
-    bool trim(DeviceIndex device, MempoolId_t id = no_pool) {
-        Device &on = devices_[size_t(device)];
-        const std::vector<emm_context *> meant = id == no_pool ? on.contexts() : on.unused(id);
-        const bool is_cached = idle_bytes(meant) != 0;
-        trim_at_once(meant);
-        if (idle_bytes(meant) != 0 && !on.pools.capturing()) {
-            c10::cuda::CUDAGuard guard(device);
-            C10_CUDA_CHECK(cudaDeviceSynchronize());
-            trim_at_once(meant);
+    // Returns all that emm caches on the device. Whether there was anything.
+    bool trim(DeviceIndex device) { return trim(device, devices_[size_t(device)].contexts()); }
+
+    // What pools of PyTorch's do not keep: of named pools that serve none, and of the device's own.
+    void empty_cache(DeviceIndex device, bool with_its_own) {
+        std::vector<emm_context *> meant = devices_[size_t(device)].unused();
+        if (emm_context *its_own = with_its_own ? known_context(device) : nullptr) {
+            meant.push_back(its_own);
         }
-        return is_cached;
+        trim(device, meant);
     }
 
     PoolNames names;
 
 private:
+    // What the device may still use is waited for, as by PyTorch's own allocator.
+    bool trim(DeviceIndex device, const std::vector<emm_context *> &contexts) {
+        const bool is_cached = idle_bytes(contexts) != 0;
+        trim_at_once(contexts);
+        if (idle_bytes(contexts) != 0 && !devices_[size_t(device)].pools.capturing()) {
+            c10::cuda::CUDAGuard guard(device);
+            C10_CUDA_CHECK(cudaDeviceSynchronize());
+            trim_at_once(contexts);
+        }
+        return is_cached;
+    }
+
     static void trim_at_once(const std::vector<emm_context *> &contexts) {
         for (emm_context *context : contexts) {
             emm_trim(context, 0, nullptr);

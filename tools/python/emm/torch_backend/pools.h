@@ -91,18 +91,15 @@ public:
                            [](const Open &each) { return each.announced; });
     }
 
-    // The pool that memory for `stream` comes from; no_pool: none.
+    // The pool that memory for `stream` comes from, the innermost that wants it; no_pool: none.
     MempoolId_t receiving(cudaStream_t stream) {
         if (open_count_.load(std::memory_order_acquire) == 0) {
             return no_pool;
         }
         Lock guard(lock_);
-        for (const Open &each : open_) {
-            if (each.filter(stream)) {
-                return each.id;
-            }
-        }
-        return no_pool;
+        const auto found = std::find_if(open_.rbegin(), open_.rend(),
+                                        [stream](const Open &each) { return each.filter(stream); });
+        return found == open_.rend() ? no_pool : found->id;
     }
 
     // Counts an allocation of emm's in the pool, and gives where it comes from. NULL: a pool with

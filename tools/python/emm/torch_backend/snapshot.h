@@ -2,54 +2,43 @@
 
 #include "block_table.h"
 #include "figures.h"
+#include "layout.h"
 
 namespace emm::torch_backend {
 
 using device_caching::BlockInfo;
 using device_caching::SegmentInfo;
 
-// Lists live memory as segments. emm does not tell its own, so each allocation stands for one, and
-// all that a pool of emm's caches for a further one; the segments of PyTorch's pools are told as
-// they are.
+// Lists memory as segments: those of PyTorch's pools as they are, and the rest by the pages that it
+// lies in (layout.h). emm does not tell where it caches what lies in no such page.
 class SnapshotWriter {
 public:
     SnapshotWriter(const std::vector<std::pair<void *, Block>> &blocks,
                    std::vector<SegmentInfo> *ret_segments)
         : segments_(*ret_segments) {
         for (const auto &[ptr, block] : blocks) {
-            blocks_.emplace(ptr, &block);
+            (block.is_part ? parts_ : blocks_[block.origin]).emplace(ptr, &block);
         }
     }
 
-    // Those outside of segments, of a pool or, with no_pool, of all.
-    void add_allocations(MempoolId_t wanted) {
-        for (const auto &[ptr, block] : blocks_) {
-            if (!block->is_part && (wanted == no_pool || wanted == block->pool)) {
-                add_allocation(ptr, *block);
-                listed_[block->origin] += segments_.back().total_size;
-            }
+    // What a pool of emm's holds beside the segments that were added before. `id` of PyTorch's is
+    // behind it, if any is.
+    void add_context(DeviceIndex device, MempoolId_t id, emm_context *context,
+                     const emm_stats &stats) {
+        const std::map<void *, const Block *> &of_context = blocks_[context];
+        std::vector<Live> live;
+        for (const auto &[ptr, block] : of_context) {
+            live.push_back({address_of(ptr), block_size(block->size)});
         }
-    }
-
-    // What a pool of emm's holds beside all that was added before. emm does not say where it is:
-    // the address is one that no memory of a device has.
-    void add_cached(DeviceIndex device, MempoolId_t id, emm_context *context,
-                    const emm_stats &stats) {
-        const size_t size = unlisted(stats, listed_[context]);
-        if (size == 0) {
-            return;
+        const size_t held = unlisted(stats, listed_[context]);
+        size_t listed = 0;
+        for (const Run &run : runs_of(live, held, &listed)) {
+            const auto first = std::next(of_context.begin(), ptrdiff_t(run.first));
+            add_run(device, first->second->pool, run, live, of_context);
         }
-        BlockInfo part;
-        part.size = size;
-        SegmentInfo info;
-        info.device = device;
-        info.address = made_up_address_;
-        info.total_size = size;
-        info.is_large = true;
-        info.owner_private_pool_id = id;
-        info.blocks.push_back(std::move(part));
-        segments_.push_back(std::move(info));
-        made_up_address_ += size;
+        if (held > listed) {
+            add_cached(device, id, held - listed);
+        }
     }
 
     void add_pool(DeviceIndex device, MempoolId_t id, const Pool &pool) {
@@ -70,23 +59,49 @@ public:
     }
 
 private:
-    void add_allocation(void *ptr, const Block &block) {
-        BlockInfo part;
-        part.size = block_size(block.size);
-        part.requested_size = block.size;
-        part.allocated = part.active = true;
-        part.context_when_allocated = block.context;
+    void add_run(DeviceIndex device, MempoolId_t id, const Run &run, const std::vector<Live> &live,
+                 const std::map<void *, const Block *> &blocks) {
         SegmentInfo info;
-        info.device = block.device;
-        info.address = address_of(ptr);
-        info.total_size = info.allocated_size = info.active_size = part.size;
-        info.requested_size = block.size;
-        info.stream = block.stream;
-        info.is_large = block.size > small_size;
-        info.owner_private_pool_id = block.pool;
-        info.context_when_allocated = block.context;
+        info.device = device;
+        info.address = run.address;
+        info.total_size = run.size;
+        info.is_large = is_large_segment(run.size);
+        info.owner_private_pool_id = id;
+        for (const Part &part : parts_of(run, live)) {
+            const void *ptr = pointer_to(live[part.index].address);
+            add_part(part, part.is_live ? blocks.at(const_cast<void *>(ptr)) : nullptr, &info);
+        }
+        segments_.push_back(std::move(info));
+    }
+
+    static void add_part(const Part &part, const Block *block, SegmentInfo *segment) {
+        BlockInfo info;
+        info.size = part.size;
+        if (block) {
+            info.requested_size = block->size;
+            info.allocated = info.active = true;
+            info.context_when_allocated = block->context;
+            segment->stream = segment->allocated_size ? segment->stream : block->stream;
+            segment->requested_size += block->size;
+            segment->allocated_size += block_size(block->size);
+            segment->active_size += block_size(block->size);
+        }
+        segment->blocks.push_back(std::move(info));
+    }
+
+    // The address is one that no memory of a device has.
+    void add_cached(DeviceIndex device, MempoolId_t id, size_t size) {
+        BlockInfo part;
+        part.size = size;
+        SegmentInfo info;
+        info.device = device;
+        info.address = made_up_address_;
+        info.total_size = size;
+        info.is_large = true;
+        info.owner_private_pool_id = id;
         info.blocks.push_back(std::move(part));
         segments_.push_back(std::move(info));
+        made_up_address_ += size;
     }
 
     void add_chunk(void *ptr, const Chunk &chunk, SegmentInfo *segment) {
@@ -95,8 +110,8 @@ private:
         part.requested_size = chunk.requested;
         part.allocated = chunk.requested != 0;
         part.active = part.allocated || chunk.waiting;
-        const auto block = blocks_.find(ptr);
-        if (part.allocated && block != blocks_.end()) {
+        const auto block = parts_.find(ptr);
+        if (part.allocated && block != parts_.end()) {
             part.context_when_allocated = block->second->context;
         }
         segment->stream = chunk.stream;
@@ -106,7 +121,8 @@ private:
         segment->blocks.push_back(std::move(part));
     }
 
-    std::map<void *, const Block *> blocks_;
+    std::map<emm_context *, std::map<void *, const Block *>> blocks_;
+    std::map<void *, const Block *> parts_;
     std::vector<SegmentInfo> &segments_;
     std::map<emm_context *, size_t> listed_; // bytes of the segments that were added
     size_t made_up_address_ = size_t(1) << 40;
