@@ -3,6 +3,7 @@
 
 ALLOCATOR is native, a plugin of emm's, mem_pool, or pluggable: the pool by CUDAPluggableAllocator.
 """
+import contextlib
 import json
 import os
 import pathlib
@@ -51,6 +52,64 @@ def check_record_stream():
            not overwritten(record=True))
     if ALLOCATOR != "passthrough":  # whose frees wait for the device
         report("the check would find it: without record_stream it is", overwritten(record=False))
+
+
+def small_model():
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(256, 512), torch.nn.GELU(), torch.nn.Linear(512, 256))
+    return model.to("cuda"), torch.randn(64, 256).to("cuda")
+
+
+def trained(pool=None):
+    """The gradients of a small model after ten steps, whose memory comes from `pool`."""
+    with torch.cuda.use_mem_pool(pool) if pool else contextlib.nullcontext():
+        model, inputs = small_model()
+        for step in range(10):
+            model(inputs + step).square().mean().backward()
+    return torch.cat([parameter.grad.flatten() for parameter in model.parameters()]).cpu()
+
+
+def replayed(pool=None):
+    """What a graph of the model computes that was captured in `pool`, while others allocate."""
+    model, inputs = small_model()
+    outputs, graph = [], torch.cuda.CUDAGraph()
+    with torch.no_grad():
+        model(inputs)
+        with torch.cuda.graph(graph, pool=pool.id if pool else None):
+            result = model(inputs)
+        for _ in range(10):
+            others = [torch.full((64, 512), 9.0, device="cuda") for _ in range(20)]
+            inputs.add_(0.125)
+            graph.replay()
+            outputs.append(result.cpu())
+            del others
+        return torch.stack(outputs), torch.equal(outputs[-1], model(inputs).cpu())
+
+
+def check_mem_pools():
+    """torch.cuda.MemPool, a pool of emm's; mem_pools.py has what needs no kernel."""
+    import emm
+    import emm.torch
+    pool, other = emm.torch.mem_pool(), emm.torch.mem_pool("checked", "max=1GiB")
+    report("a model in a pool computes the same to the bit", torch.equal(trained(), trained(pool)))
+    (private, same), (shared, also) = replayed(), replayed(emm.torch.mem_pool())
+    report("graphs in pools of their own and in a MemPool replay the same to the bit",
+           same and also and torch.equal(private, shared))
+    with torch.cuda.use_mem_pool(other):
+        report("memory of a pool that was recorded for another stream is not given out too early",
+               not overwritten(record=True))
+        x = torch.ones(4 * MIB, device="cuda")
+    first, second = (emm.stats(emm.torch.context_of(each)) for each in (pool, other))
+    report("two pools have figures of their own", 0 < first.reserved_bytes < second.reserved_bytes,
+           f"{first.reserved_bytes} and {second.reserved_bytes} bytes")
+    named = emm.context_named(emm.context_for_device(0), "checked")
+    report("a pool is found by its name", emm.stats(named).reserved_bytes == second.reserved_bytes)
+    del x
+    used = emm.torch.context_of(pool)
+    del pool, other
+    torch.cuda.empty_cache()
+    left = emm.stats(used).reserved_bytes + emm.stats(named).reserved_bytes
+    report("pools that have ended hold nothing", left == 0, f"{left} bytes")
 
 
 def check_out_of_memory():
@@ -141,8 +200,8 @@ def check_compiled():
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(256, 512), torch.nn.GELU(),
                                 torch.nn.Linear(512, 256)).to("cuda")
-    compiled = torch.compile(model, mode="reduce-overhead")
-    wrong = 0
+    compiled, plain = torch.compile(model, mode="reduce-overhead"), torch.compile(model)
+    wrong = differ = 0
     with torch.no_grad():
         for step in range(40):
             torch.compiler.cudagraph_mark_step_begin()
@@ -150,17 +209,22 @@ def check_compiled():
             result = compiled(inputs)
             others = [torch.full((256, 256), 9.0, device="cuda") for _ in range(10)]
             wrong += not torch.allclose(result, model(inputs), atol=1e-4)
+            differ += not torch.equal(result, plain(inputs))
             wrong += sum((other != 9).any().item() for other in others)
     report("graphs of torch.compile compute what the model does", wrong == 0, f"{wrong} wrong")
+    report("to the bit what its code without graphs does", differ == 0, f"{differ} differ")
     skipped = torch._dynamo.utils.counters["inductor"]["cudagraph_skips"]
     report("graphs were captured for it", skipped == 0, f"{skipped} skipped")
 
 
 def check_programs():
     """Those that also run on the simulated driver; among them two processes that share tensors."""
-    for name in ("figures", "late", "history", "streams", "graphs", "trees", "pools", "sharing"):
+    for name in ("figures", "late", "history", "streams", "graphs", "trees", "pools", "sharing", "mem_pools"):
+        limits = {"EMM_LIMIT": "256MiB"} if name == "mem_pools" else {}
+        if limits and ALLOCATOR == "passthrough":  # keeps nothing that a pool could give
+            continue
         done = subprocess.run([sys.executable, PROGRAMS / f"{name}.py"], text=True, timeout=120,
-                              capture_output=True, env=os.environ, check=False)
+                              capture_output=True, env={**os.environ, **limits}, check=False)
         report(f"torch_programs/{name}.py", done.returncode == 0, done.stderr[-500:])
 
 
@@ -175,6 +239,8 @@ def check_backend():
     check_peaks()
     check_out_of_memory_class()
     check_compiled()
+    if ALLOCATOR != "passthrough":
+        check_mem_pools()
     check_programs()
 
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """PyTorch on its own allocator and on emm, side by side. Needs a GPU.
 
-    torch_clients.py FOLDER [--only train,graph,infer,checks] [--steps 200] [--requests 24]
+    torch_clients.py FOLDER [--only train,graph,compiled,infer,checks] [--steps 200] [--requests 24]
                             [--times 1]
 
-Trains the small GPT of tests/traces, trains it by a captured graph, and serves it, each allocator in a
+Trains the small GPT of tests/traces, by a captured graph and by torch.compile too, and serves it, each allocator in a
 process of its own. What is computed must be the same to the bit; speed and peak reserved memory are
 printed as a table. Then come torch_checks.py, whose processes end while tensors live.
 """
@@ -69,7 +69,7 @@ def compare(program, count, unit, times):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=pathlib.Path)
-    parser.add_argument("--only", default="train,graph,infer,checks")
+    parser.add_argument("--only", default="train,graph,compiled,infer,checks")
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--requests", type=int, default=24)
     parser.add_argument("--times", type=int, default=1)
@@ -82,6 +82,7 @@ def main():
           "| peak live MiB |\n|---|---|---|---|---|---|", flush=True)
     runs = []
     for program, count, unit in (("train", args.steps, "steps/s"), ("graph", args.steps, "steps/s"),
+                                 ("compiled", args.steps, "steps/s"),
                                  ("infer", args.requests, "tokens/s")):
         runs += compare(program, count, unit, args.times) if program in wanted else []
     (args.folder / "torch.json").write_text(json.dumps(runs, indent=1))

@@ -30,6 +30,13 @@ assert torch.cuda.memory_stats()["segment.all.current"] == 0
 inside = None
 with torch.cuda.use_mem_pool(pool):
     inside = tensor()
+    try:
+        with torch.cuda.use_mem_pool(pool):
+            raise AssertionError("a pool was used twice at a time")
+    except RuntimeError as error:
+        assert "already recording to mempool_id" in str(error), error
+    assert pool.use_count() == 2
+assert pool.use_count() == 1
 side = torch.cuda.Stream()
 with torch.cuda.use_mem_pool(pool):
     for _ in range(100):  # given out again when the other stream is done

@@ -223,16 +223,15 @@ public:
 
     // --- pools
 
-    // The filter of a graph accepts streams that capture, and is given before one does. Those of
-    // other users of pools accept the current stream at once.
     void beginAllocateToPool(DeviceIndex device, MempoolId_t id, Filter filter) override {
-        emm_context *context = devices_.context(device);
-        const bool capture = !filter(c10::cuda::getCurrentCUDAStream(device));
-        TORCH_CHECK(!capture || emm_capture_begin(context, EMM_STREAM_LEGACY) >= EMM_OK,
-                    "emm cannot prepare for the capture of a graph: ", last_words());
+        devices_.context(device);
         devices_[device].pools.retain(id, nullptr);
-        devices_.pool_context(device, id);
-        devices_[device].pools.open(id, std::move(filter), capture);
+        try {
+            open_pool(device, id, std::move(filter));
+        } catch (...) {
+            releasePool(device, id);
+            throw;
+        }
     }
 
     void endAllocateToPool(DeviceIndex device, MempoolId_t id) override {
@@ -381,6 +380,22 @@ public:
     }
 
 private:
+    // The filter of a graph accepts streams that capture, and is given before one does. Those of
+    // other users of pools accept the current stream at once.
+    void open_pool(DeviceIndex device, MempoolId_t id, Filter filter) {
+        Pools &pools = devices_[device].pools;
+        const bool is_capture = !filter(c10::cuda::getCurrentCUDAStream(device));
+        emm_context *context = devices_.context(device);
+        devices_.pool_context(device, id);
+        TORCH_CHECK(pools.open(id, std::move(filter), is_capture),
+                    "beginAllocateToPool: already recording to mempool_id");
+        if (is_capture && emm_capture_begin(context, EMM_STREAM_LEGACY) < EMM_OK) {
+            const std::string words = last_words();
+            pools.close(id);
+            TORCH_CHECK(false, "emm cannot prepare for the capture of a graph: ", words);
+        }
+    }
+
     template <class Function>
     void with_pool(DeviceIndex device, MempoolId_t id, Function function) {
         TORCH_CHECK(devices_[device].pools.with(id, function), "emm has no pool ", id.first, ", ",

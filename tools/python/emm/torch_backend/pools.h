@@ -63,18 +63,22 @@ public:
         return is_set;
     }
 
-    void open(MempoolId_t id, Filter filter, bool announced) {
+    // False: it is open already.
+    bool open(MempoolId_t id, Filter filter, bool announced) {
         Lock guard(lock_);
+        if (find_open(id) != open_.end()) {
+            return false;
+        }
         pools_[id].is_captured_ |= announced;
         open_.push_back({id, std::move(filter), announced});
         open_count_.store(open_.size(), std::memory_order_release);
+        return true;
     }
 
     // Whether emm was told of a capture; nothing: PyTorch does not allocate to this pool.
     std::optional<bool> close(MempoolId_t id) {
         Lock guard(lock_);
-        auto found = std::find_if(open_.begin(), open_.end(),
-                                  [id](const Open &each) { return each.id == id; });
+        const auto found = find_open(id);
         if (found == open_.end()) {
             return std::nullopt;
         }
@@ -255,6 +259,11 @@ private:
         Filter filter;
         bool announced; // to emm, as a capture
     };
+
+    std::vector<Open>::iterator find_open(MempoolId_t id) {
+        return std::find_if(open_.begin(), open_.end(),
+                            [id](const Open &each) { return each.id == id; });
+    }
 
     GivenUp shrink(Table::iterator pool) {
         GivenUp over{pool->second.take_unneeded(), nullptr};
