@@ -4,6 +4,7 @@ The second one answers with tensors of DEVICE, by default of the first one's.
 """
 import gc
 import sys
+from contextlib import nullcontext
 
 import emm
 import emm.torch
@@ -29,8 +30,10 @@ def main():
     device = f"cuda:{sys.argv[1] if len(sys.argv) > 1 else 0}"
     process = context.Process(target=worker, args=(received, answers, device))
     process.start()
-    for size in (1000, 1 << 20):
-        tensor = torch.arange(size, dtype=torch.float32).to("cuda")
+    pool = emm.torch.mem_pool()
+    for size, where in ((1000, nullcontext()), (1 << 20, nullcontext()), (1 << 20, torch.cuda.use_mem_pool(pool))):
+        with where:
+            tensor = torch.arange(size, dtype=torch.float32).to("cuda")
         for part in (tensor, tensor[10:], tensor):
             before = part.cpu().double().sum().item()
             received.put(part)
@@ -48,7 +51,7 @@ def main():
     gc.collect()
     torch.cuda.ipc_collect()
     assert torch.cuda.memory_allocated() == 0
-    assert emm.stats(emm.context_for_device(0)).live_bytes == 0
+    assert emm.stats(emm.context_for_device(0)).live_bytes == emm.stats(emm.torch.context_of(pool)).live_bytes == 0
 
 
 if __name__ == "__main__":

@@ -403,7 +403,7 @@ private:
     }
 
     // The segments of pools, then what the pools of emm's hold beside these. Idle memory behind a
-    // pool with segments is nobody's.
+    // pool with segments belongs to no pool.
     void add_pools(SnapshotWriter &writer, DeviceIndex device, MempoolId_t wanted) {
         Device &on = devices_[device];
         std::map<emm_context *, MempoolId_t> owners;
