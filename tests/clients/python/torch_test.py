@@ -129,6 +129,9 @@ class OnEmm(unittest.TestCase):
             with self.subTest(progress):
                 self.program("saver", EMM_SIM=f"memory=1GiB,devices=1,progress={progress}")
 
+    def test_threads_share_pools_of_pytorch(self):
+        self.program("pool_threads", EMM_LIMIT="128MiB", EMM_SIM="memory=1GiB,devices=1,progress=random,race=abort")
+
     def test_tensors_are_shared_between_processes(self):
         for plugin in ("pool:growth=vmm", "pool:growth=segment", "passthrough", "async:ipc=1"):
             with self.subTest(plugin):
