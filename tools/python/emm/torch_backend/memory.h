@@ -92,9 +92,17 @@ public:
             }
         }
         if (over.context) {
+            end_use(device, over.context);
+        }
+    }
+
+    // Of a pool of emm's that nothing is live in.
+    void end_use(DeviceIndex device, emm_context *context) {
+        const RelaxedCapture relaxed;
+        if (relaxed.has_driver()) {
             devices_[device].counters.sample(devices_[device].stats());
-            emm_trim(over.context, 0, nullptr);
-            devices_[device].named.give(over.context);
+            emm_trim(context, 0, nullptr);
+            devices_[device].named.give(context);
         }
     }
 

@@ -111,7 +111,7 @@ public:
     emm_context *enter(MempoolId_t id) {
         Lock guard(lock_);
         Pool &pool = pools_[id];
-        if (pool.uses_segments()) {
+        if (pool.uses_segments() || !pool.context_) {
             return nullptr;
         }
         pool.allocations_++;

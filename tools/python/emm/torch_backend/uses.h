@@ -18,6 +18,9 @@ public:
         }
     }
 
+    // False: the driver is gone, or cannot be asked.
+    bool has_driver() const { return known_; }
+
     RelaxedCapture(const RelaxedCapture &) = delete;
     RelaxedCapture &operator=(const RelaxedCapture &) = delete;
 
