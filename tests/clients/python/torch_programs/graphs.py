@@ -31,19 +31,16 @@ def pool_figures():
 
 def live():
     """In all pools of emm's: each pool of PyTorch's is one."""
-    torch.cuda.synchronize()
     found = []
-    emm.lib.emm_foreach_context(count_into(found), None)
-    return sum(found)
 
-
-def count_into(found):
     @ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
     def visit(context, _):
         found.append(emm.stats(context).live_bytes)
         return 0
 
-    return ctypes.cast(visit, ctypes.c_void_p)
+    torch.cuda.synchronize()
+    emm.check(emm.lib.emm_foreach_context(ctypes.cast(visit, ctypes.c_void_p), None))
+    return sum(found)
 
 
 emm.torch.use()
