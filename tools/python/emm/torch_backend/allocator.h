@@ -144,8 +144,8 @@ public:
     }
 
     void resetPeakStats(DeviceIndex device) override {
-        if (emm_context *known = devices_.known_context(device)) {
-            emm_context_reset_peaks(known); // without it, emm's peaks go on
+        for (emm_context *known : devices_[device].contexts()) {
+            emm_context_reset_peaks(known); // a plugin that cannot keeps its peaks
         }
         devices_[device].counters.reset_peaks(devices_[device].stats());
     }
