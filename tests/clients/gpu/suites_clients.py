@@ -44,7 +44,7 @@ SUITES = [
         "test_pinned_memory.py", "test_runtime.py", "test_stream.py", "test_texture.py")),
         *(f"{CUPY}/core_tests/{name}" for name in (
             "test_dlpack.py", "test_multithreading.py", "test_ndarray.py", "test_ndarray_copy_and_view.py",
-            "test_ndarray_cuda_array_interface.py", "test_ndarray_get.py", "test_ndarray_owndata.py", "test_raw.py"))),
+            "test_ndarray_cuda_array_interface.py", "test_ndarray_get.py", "test_ndarray_owndata.py"))),
           QUIET),
     Suite("cuda.core", ("cuda.core",), ("cuda-python/cuda_core/tests",)),
 ]
