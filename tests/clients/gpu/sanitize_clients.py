@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """compute-sanitizer over CuPy and PyTorch on emm, with the layer sanitize and without. Needs a GPU.
 
-    sanitize_clients.py FOLDER
+    sanitize_clients.py FOLDER [--only cupy,torch]
 
 A kernel writes inside an array, one element past it, and to it after its free; and a program puts
 much work on several streams and frees at once what it used. With the layer memcheck must name the
@@ -75,6 +75,7 @@ def verdict(found, said, wanted):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=pathlib.Path)
+    parser.add_argument("--only", default=",".join(CLIENTS))
     parser.add_argument("--child", nargs=2, metavar=("CLIENT", "WRITE"))
     args = parser.parse_args()
     if args.child:
@@ -87,7 +88,7 @@ def main():
         return 77
     failed = 0
     print("| client | EMM_PLUGIN | write | errors | |\n|---|---|---|---|---|")
-    for client in clients:
+    for client in [client for client in clients if client in args.only.split(",")]:
         for spec, looks in [(layer + plugin, layer and looks) for plugin, looks in PLUGINS.items() for layer in ("", "sanitize+")]:
             for write, shows in WRITES.items():
                 done = subprocess.run([program, "--tool", "memcheck", sys.executable, __file__, args.folder,
