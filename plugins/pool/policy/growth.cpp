@@ -11,9 +11,9 @@ namespace {
 constexpr double most_free_slack = 1.0 / 36;
 constexpr uint64_t part_beyond_slack = 16;
 
-constexpr uint64_t allowance_ns = 20'000'000;
-constexpr uint64_t allowance_ns_per_call = 25;
-constexpr uint64_t allowance_ns_per_mib = 25;
+constexpr uint64_t allowance_ns = 10'000'000;
+constexpr uint64_t allowance_ns_per_call = 12;
+constexpr uint64_t allowance_ns_per_mib = 12;
 
 constexpr uint32_t frees_an_event = 256;
 constexpr uint64_t least_an_event = 2 << 20;

@@ -49,9 +49,9 @@ uint64_t new_bytes(uint64_t wanted, const Allowance &allowance, double part);
 // 1/16 of all and more may not: it would take the slack at once, and the next one would move.
 bool may_use_slack(uint64_t missing, uint64_t most);
 
-// Nanoseconds that moving may have cost after so many calls, which asked for so many bytes: 20 ms
-// for the beginning of a program, 25 ns a call, and for each MiB a tenth of the time that the
-// device takes to write it.
+// Nanoseconds that moving may have cost, beyond what growing would have, after so many calls, which
+// asked for so many bytes: 10 ms for the beginning of a program, 12 ns a call, and for each MiB a
+// twentieth of the time that the device takes to write it.
 uint64_t moving_allowance(uint64_t calls, uint64_t bytes);
 
 // Whether hardly anything has been freed yet: 1/1024 of all that was asked for, at most. So a

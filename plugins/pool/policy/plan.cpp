@@ -81,6 +81,7 @@ void add_new_pieces(const FillRequest &request, FillPlan &plan) {
         plan.created = std::max(plan.created, std::min(request.growth, request.room));
     }
     plan.mapped = moved + plan.created;
+    plan.growth_ns = pieces_in(request.missing, request.piece) * (create_ns + map_ns);
     plan.sizes.assign(plan.created / request.piece, request.piece);
     if (plan.created % request.piece != 0) {
         plan.sizes.push_back(plan.created % request.piece);
@@ -101,8 +102,10 @@ uint64_t FillPlan::cost() const {
     if (moved.empty() && released.empty()) {
         return 0;
     }
-    return moved.size() * (unmap_ns + map_ns) + released.size() * (unmap_ns + release_ns) +
-           sizes.size() * (create_ns + map_ns);
+    const uint64_t all = moved.size() * (unmap_ns + map_ns) +
+                         released.size() * (unmap_ns + release_ns) +
+                         sizes.size() * (create_ns + map_ns);
+    return all - std::min(all, growth_ns);
 }
 
 FillPlan plan_fill(const FillRequest &request, std::vector<IdlePiece> &idle) {

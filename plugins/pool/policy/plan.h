@@ -16,10 +16,11 @@ struct FillPlan {
     std::vector<uint64_t> sizes;     // of new pieces
     uint64_t created = 0;            // bytes of new memory: their sum
     uint64_t mapped = 0;             // bytes that the request gets: of `moved`, and `created`
+    uint64_t growth_ns = 0;          // what new memory alone would take in the driver
 
     uint64_t released_bytes() const;
     bool has_pending() const; // whether work may still use some of `moved` where it lies
-    uint64_t cost() const;    // of moving, in nanoseconds in the driver; 0: all is new memory
+    uint64_t cost() const;    // beyond growth_ns, in nanoseconds in the driver
 };
 
 struct FillRequest {

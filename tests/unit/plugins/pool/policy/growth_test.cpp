@@ -39,9 +39,9 @@ TEST_CASE("a request of a sixteenth of all and more leaves the slack to others")
 
 TEST_CASE("moving may cost more with every call and every byte asked for") {
     const uint64_t begin = moving_allowance(0, 0);
-    CHECK(begin == 20'000'000);
-    CHECK(moving_allowance(1000, 0) == begin + 25'000);
-    CHECK(moving_allowance(0, gib) == begin + 1024 * 25);
+    CHECK(begin == 10'000'000);
+    CHECK(moving_allowance(1000, 0) == begin + 12'000);
+    CHECK(moving_allowance(0, gib) == begin + 1024 * 12);
 }
 
 TEST_CASE("pieces are an eighth of the request, a 64th of all at least, up to 64 MiB") {
