@@ -144,7 +144,8 @@ def programs(folder):
                (("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"),)),
               *((library, script("pools_computing.py", library), "cupy", specs, "8GiB", ())
                 for library, specs in (("rmm-async", ("pool",)), ("cuda.core-virtual", ("pool",)),
-                                       ("cuda.core-pool", ("pool", "async", "passthrough")))))),  # the device's own pool
+                                       # The device's own pool, which a plugin serves.
+                                       ("cuda.core-pool", ("pool", "pool:slack=0.5", "async")))))),
         Program("out of memory", script("out_of_memory.py", str(folder / "report.log")),
                 (Way("pool, tracked", "pool", (("EMM_LOG", f"error:{folder / 'report.log'}"),),
                      ("--track", "module")),), "cupy"),
