@@ -265,9 +265,9 @@ typedef struct emm_device_account {
                              the environment; 0: `managers` is 0 */
     uint64_t limit_bytes; /* the device's bound (EMM_LIMIT); 0: no bound */
     uint64_t used_bytes;  /* bytes that count against the bound, with those of other processes
-                             (EMM_LIMIT_SHARED), and of other copies of libemm in this process, which
-                             have rows of their own. If is_counted is 0: `managers_bytes` and the
-                             program's rows */
+                             (EMM_LIMIT_SHARED) and of other copies of libemm in this process,
+                             which have rows of their own. If is_counted is 0: `managers_bytes` and
+                             the program's rows */
     uint64_t managers_bytes; /* bytes that the plugins report as reserved, in all contexts */
     emm_memory_row managers[EMM_MEMORY_KINDS]; /* taken by plugins through host->driver */
     emm_memory_row program[EMM_MEMORY_KINDS];  /* taken past plugins: see emm_take_driver_memory */
