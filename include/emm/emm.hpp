@@ -1,6 +1,6 @@
 /*
- * emm/emm.hpp: C++20 over emm/emm.h, header only: exceptions instead of codes, and emm as the
- * allocator that other libraries ask for. It includes no CUDA header and none of those libraries.
+ * emm/emm.hpp: C++20 over emm/emm.h, header only. Exceptions replace status codes, and other
+ * libraries can use emm as their allocator. Includes no CUDA header and none of those libraries.
  *
  *   MemoryPointer, MappedMemory, PinnedMemory, ManagedMemory    counted references to memory
  *   PinnedResource    a std::pmr::memory_resource of pinned host memory
@@ -11,7 +11,8 @@
  *   DeferCleanup      a section in which nothing is returned to the driver
  *   StreamRegistration, PressureCallback, EventHook   in force for as long as the object lives
  *
- * What allocates throws; what frees never does: a free that fails is described by emm_last_error().
+ * Functions that allocate throw. Functions that free never throw: if a free fails,
+ * emm_last_error() describes the failure.
  */
 #ifndef EMM_EMM_HPP
 #define EMM_EMM_HPP
@@ -40,7 +41,7 @@ namespace emm {
 
 // --- errors --------------------------------------------------------------------------------------
 
-// A call failed: its status, the driver's result behind it or 0, and the sentence in what().
+// A failed call: its status, the driver's result or 0, and the sentence in what().
 class Error : public std::runtime_error {
 public:
     Error(emm_status status, int32_t driver_result, const char *text)
@@ -53,7 +54,7 @@ private:
     int32_t driver_result_;
 };
 
-// Device or host memory has run out. No emm::Error, because allocators have to throw this type.
+// Device or host memory has run out. Not an emm::Error: allocators must throw std::bad_alloc.
 class OutOfMemory : public std::bad_alloc {
 public:
     OutOfMemory(emm_status status, const char *text) : status_(status), text_(text) {}
@@ -65,7 +66,7 @@ private:
     std::runtime_error text_; // a text whose copies never throw
 };
 
-// Throws what the calling thread's last error says, if `status` is an error. Notices come back.
+// If `status` is an error, throws the calling thread's last error. Returns success and notices.
 inline emm_status check(emm_status status) {
     if (status >= EMM_OK) [[likely]] {
         return status;
@@ -89,7 +90,7 @@ Out made_by(Function function, Arguments... arguments) {
     return out;
 }
 
-// The same for a struct that begins with its size.
+// Likewise for a struct that begins with its size.
 template <class Struct, class Function, class... Arguments>
 Struct told_by(Function function, Arguments... arguments) {
     Struct told = {};
@@ -100,7 +101,7 @@ Struct told_by(Function function, Arguments... arguments) {
 
 } // namespace detail
 
-// Records of emm_context_*, which live as long as the process.
+// The records of emm_context_*, which live as long as the process.
 inline emm_context *current_context() {
     return detail::made_by<emm_context *>(emm_context_current);
 }
@@ -113,7 +114,7 @@ inline emm_context *context_for_device(int32_t device) {
     return detail::made_by<emm_context *>(emm_context_for_device, device);
 }
 
-// The pool `name` of the context's CUDA context, made on first use (emm_context_named).
+// The pool `name` of the context's CUDA context (emm_context_named). The first call makes it.
 inline emm_context *context_named(emm_context *context, const char *name,
                                   const char *options = nullptr) {
     return detail::made_by<emm_context *>(emm_context_named, context, name, options);
@@ -128,22 +129,22 @@ inline void reset_peaks(emm_context *context) {
     check(emm_context_reset_peaks(context));
 }
 
-// What this process holds of a device (an ordinal), and the device's bound.
+// The memory that this process holds of a device (an ordinal), and the device's bound.
 inline emm_device_account device_account(int32_t device) {
     return detail::told_by<emm_device_account>(emm_get_device_account, device);
 }
 
-// Returns the plugin's cache to the driver, but for `keep_bytes`; tells how much that was.
+// Returns the plugin's cache to the driver, except `keep_bytes`. The result is the bytes returned.
 inline size_t trim(emm_context *context, size_t keep_bytes = 0) {
     return detail::made_by<size_t>(emm_trim, context, keep_bytes);
 }
 
-// Drops every allocation of the CUDA context, in all its pools, or of a named pool alone.
+// Drops every allocation of the CUDA context, in all its pools; for a named pool, in it alone.
 inline void reset(emm_context *context) {
     check(emm_context_reset(context));
 }
 
-// As emm_context_pause: tells how many bytes went back to the driver.
+// As emm_context_pause. The result is the bytes that went back to the driver.
 inline size_t pause(emm_context *context, uint32_t flags = EMM_PAUSE_KEEP) {
     return detail::made_by<size_t>(emm_context_pause, context, flags);
 }
@@ -151,7 +152,7 @@ inline void resume(emm_context *context, uint32_t flags = 0) {
     check(emm_context_resume(context, flags));
 }
 
-// As emm_context_read_paused. False: the pool is not paused, and `host` is as it was.
+// As emm_context_read_paused. False: the pool is not paused, and `host` is unchanged.
 inline bool read_paused(emm_context *context, emm_deviceptr ptr, size_t size, void *host) {
     return check(emm_context_read_paused(context, ptr, size, host)) == EMM_OK;
 }
@@ -161,8 +162,8 @@ inline void set_option(emm_context *context, const char *key, const char *text) 
     check(emm_context_set_option(context, key, text));
 }
 
-// Paused until resume(), or until the guard ends: where that finds no memory, the pool stays
-// paused. A pool that was paused before stays so, too.
+// Pauses until resume() or until the guard ends. If the guard finds no memory at its end, the pool
+// stays paused. A pool that was paused before also stays paused.
 class Pause {
 public:
     explicit Pause(emm_context *context, uint32_t flags = EMM_PAUSE_KEEP) {
@@ -179,7 +180,7 @@ public:
     Pause &operator=(const Pause &) = delete;
 
     size_t released() const noexcept { return released_; }
-    // Throws if there is no memory, and may be called again.
+    // If there is no memory, throws and may be called again.
     void resume(uint32_t flags = 0) {
         if (context_) {
             emm::resume(context_, flags | EMM_RESUME_UNDO);
@@ -192,7 +193,7 @@ private:
     size_t released_ = 0;
 };
 
-// A section as emm_defer_cleanup_begin and _end make it, for as long as the guard lives.
+// A deferred section (emm_defer_cleanup_begin and _end) for as long as the guard lives.
 class DeferCleanup {
 public:
     explicit DeferCleanup(emm_context *context) : context_(context) {
@@ -206,8 +207,8 @@ private:
     emm_context *context_;
 };
 
-// A name for what the thread does while the guard lives (emm_tag_begin). Made and ended on one
-// thread.
+// A name for the thread's work while the guard lives (emm_tag_begin). One thread makes and ends the
+// guard.
 class Tag {
 public:
     explicit Tag(const char *name) { check(emm_tag_begin(name)); }
@@ -216,7 +217,7 @@ public:
     Tag &operator=(const Tag &) = delete;
 };
 
-// Registers a stream that exists. This ends before the stream is destroyed.
+// Registers a stream that exists. Destroy this object before the stream.
 class StreamRegistration {
 public:
     StreamRegistration(emm_context *context, emm_stream stream)
@@ -239,7 +240,7 @@ private:
 
 namespace detail {
 
-// Puts back at its end what it has replaced.
+// Puts the previous value back at its end.
 template <class Previous, void (*put_back)(const Previous &)> class Replacement {
 public:
     Replacement(Replacement &&other) noexcept
@@ -270,9 +271,9 @@ inline void put_back_hook(const emm_event_hook_info &previous) {
 
 } // namespace detail
 
-// The next two replace what the whole process has: they end in the reverse order. The function is
-// the caller's, and must not throw. It outlives this: calls that other threads have begun may still
-// reach it.
+// The next two classes replace a setting of the whole process: end them in the reverse order. The
+// function belongs to the caller, and must not throw. The function must outlive the object: calls
+// that other threads have begun may still reach it.
 
 // size_t give_back(emm_context *, size_t bytes), as emm_pressure_callback.
 class PressureCallback
@@ -307,13 +308,14 @@ public:
 
 // --- memory --------------------------------------------------------------------------------------
 //
-// NBEP 7's classes, over the handles of emm.h, whose rules they follow. A copy is another reference
-// to the same memory, which is given back with the last one; an empty object refers to none.
+// NBEP 7's classes over the handles of emm.h, with the rules of those handles. A copy is another
+// reference to the same memory; the last reference gives the memory back. An empty object refers to
+// no memory.
 
 namespace detail {
 
-// The memory that `make` makes with an owner and its finalizer: what `keep` shares is let go of
-// when the memory is given up.
+// Memory that `make` makes with an owner and its finalizer. The owner shares `keep` until the
+// memory is given up.
 template <class Make> emm_memory *owned(std::shared_ptr<void> keep, Make make) {
     using Shared = std::shared_ptr<void>;
     std::unique_ptr<Shared> owner(keep ? new Shared(std::move(keep)) : nullptr);
@@ -326,7 +328,7 @@ template <class Make> emm_memory *owned(std::shared_ptr<void> keep, Make make) {
 
 } // namespace detail
 
-// What the classes below have in common.
+// The common base of the classes below.
 class Memory {
 public:
     Memory() noexcept = default;
@@ -346,7 +348,7 @@ public:
 
     explicit operator bool() const noexcept { return handle_ != nullptr; }
     emm_memory *get() const noexcept { return handle_; }
-    // Gives up the reference without giving it back.
+    // Gives the reference to the caller, who must release it.
     emm_memory *release() noexcept {
         info_ = {};
         return std::exchange(handle_, nullptr);
@@ -355,18 +357,18 @@ public:
     emm_context *context() const noexcept { return info_.context; }
     size_t size() const noexcept { return info_.size; }
     uint32_t kind() const noexcept { return info_.kind; }
-    // As it is now: its state may have changed.
+    // The present info: the state may have changed.
     emm_memory_info info() const {
         return detail::told_by<emm_memory_info>(emm_memory_get_info, handle_);
     }
 
-    // Frees the memory now, also if other handles refer to it.
+    // Frees the memory now, even if other handles refer to it.
     void free() { check(emm_memory_free(handle_)); }
-    // Where the last free is ordered.
+    // Names the stream that orders the last free.
     void set_stream(emm_stream stream) { check(emm_memory_set_stream(handle_, stream)); }
 
 protected:
-    // Takes the reference over.
+    // Takes over the reference.
     explicit Memory(emm_memory *handle) : handle_(handle) {
         try {
             info_ = info();
@@ -414,12 +416,12 @@ protected:
 class MemoryPointer : public Memory {
 public:
     MemoryPointer() noexcept = default;
-    // Takes over a reference that the C interface gave. Here and below, memory of another kind than
-    // the class is for is refused, and the reference given back.
+    // Takes over a reference of the C interface. Here and below, the constructor refuses memory of
+    // another kind than the class is for, and gives the reference back.
     explicit MemoryPointer(emm_memory *handle) : Memory(handle) { require_device_address(); }
     MemoryPointer(emm_context *context, size_t size, emm_stream stream = EMM_STREAM_UNORDERED)
         : Memory(detail::made_by<emm_memory *>(emm_memory_alloc, context, size, stream)) {}
-    // Memory that emm did not allocate; `owner` is shared until the last reference goes.
+    // Memory that emm did not allocate; `keep` is shared until the last reference goes.
     static MemoryPointer wrap(emm_context *context, emm_deviceptr ptr, size_t size,
                               std::shared_ptr<void> keep = {}) {
         return MemoryPointer(detail::owned(std::move(keep), [&](auto... owner) {
@@ -428,7 +430,7 @@ public:
     }
 
     emm_deviceptr ptr() const noexcept { return info_.ptr; }
-    // The same, for kernels and libraries that want a pointer.
+    // The address as a pointer, for kernels and libraries that want one.
     template <class T = void> T *data() const noexcept {
         return reinterpret_cast<T *>(static_cast<uintptr_t>(info_.ptr));
     }
@@ -443,7 +445,7 @@ public:
     explicit MappedMemory(emm_memory *handle) : MemoryPointer(handle) { require_host_address(); }
     MappedMemory(emm_context *context, size_t size, uint32_t flags = 0)
         : MemoryPointer(hostalloc(context, size, flags | EMM_HOST_MAPPED)) {}
-    // Pins memory of the caller's own; `owner` is shared until it is unpinned.
+    // Pins memory of the caller's own; `owner` is shared until the memory is unpinned.
     static MappedMemory pin(emm_context *context, std::span<std::byte> range, uint32_t flags = 0,
                             std::shared_ptr<void> owner = {}) {
         return MappedMemory(Memory::pin(context, range, flags | EMM_HOST_MAPPED, std::move(owner)));
@@ -483,7 +485,7 @@ public:
 
 // --- memory of other processes -------------------------------------------------------------------
 
-// An export of device memory, or of the part that a view is, until this ends.
+// An export of device memory, or of the part that a view covers, until this object ends.
 class Export {
 public:
     explicit Export(const MemoryPointer &memory) : context_(memory.context()) {
@@ -500,7 +502,7 @@ public:
 
     // Plain bytes, for the other process.
     const emm_ipc_handle &handle() const noexcept { return handle_; }
-    // The same in 64 bytes.
+    // The name of the handle, in 64 bytes.
     emm_ipc_name name() const {
         return detail::made_by<emm_ipc_name>(emm_ipc_handle_to_name, &handle_);
     }
@@ -510,7 +512,7 @@ private:
     emm_ipc_handle handle_ = {};
 };
 
-// What another process exports; closed with the last reference.
+// Opens the export of another process; the last reference closes it.
 inline MemoryPointer open_ipc(emm_context *context, const emm_ipc_handle &handle) {
     return MemoryPointer(detail::made_by<emm_memory *>(emm_memory_open_ipc, context, &handle));
 }
@@ -524,8 +526,8 @@ struct DLPackDeleter {
     template <class Tensor> void operator()(Tensor *tensor) const { tensor->deleter(tensor); }
 };
 
-// An array in `memory`, which it keeps, as emm_array_export describes it. `strides` are bytes;
-// none: C-contiguous. `stream` is where its data is ready.
+// An array in `memory`, as emm_array_export describes it; the array keeps the memory. `strides` are
+// bytes; an array without strides is C-contiguous. The data is ready on `stream`.
 class Array {
 public:
     Array(MemoryPointer memory, std::string typestr, std::vector<int64_t> shape,
@@ -550,10 +552,10 @@ public:
         check(emm_array_export(parts_->memory.get(), offset, stream, &array));
     }
 
-    // Valid for as long as this array lives, wherever it is moved.
+    // Valid for as long as this array lives, even if the array is moved.
     const emm_array &get() const noexcept { return parts_->array; }
     const MemoryPointer &memory() const noexcept { return parts_->memory; }
-    // For a library that speaks DLPack 1: release() hands it on. Needs dlpack/dlpack.h.
+    // For a library that speaks DLPack 1: pass it the result of release(). Needs dlpack/dlpack.h.
     template <class Tensor = DLManagedTensorVersioned>
     std::unique_ptr<Tensor, DLPackDeleter> dlpack(const emm_dlpack_type *type = nullptr) const {
         return std::unique_ptr<Tensor, DLPackDeleter>(detail::made_by<Tensor *>(
@@ -576,8 +578,8 @@ struct ImportedArray {
     emm_array_layout layout;
 };
 
-// The memory of another library's array, to be used on `stream`. `keep` is shared until the last
-// reference goes: the array's owner.
+// The memory of another library's array, for use on `stream`. `keep`, the array's owner, is shared
+// until the last reference goes.
 inline ImportedArray import_array(emm_context *context, const emm_array &array, emm_stream stream,
                                   std::shared_ptr<void> keep = {}, uint32_t flags = 0) {
     emm_array_layout layout = {};
@@ -590,7 +592,7 @@ inline ImportedArray import_array(emm_context *context, const emm_array &array, 
 
 // --- allocators for other libraries --------------------------------------------------------------
 
-// What every allocation is aligned to.
+// The alignment of every allocation.
 inline constexpr size_t alignment = 256;
 
 namespace detail {
@@ -620,15 +622,15 @@ template <class Resource, class Property> struct Has {
 
 } // namespace detail
 
-// Pinned host memory. `flags`: EMM_HOST_*. Freed memory may still be on its way to or from a
-// device: it is not handed out before that is done.
+// Pinned host memory. `flags`: EMM_HOST_*. A device may still copy from or to freed memory: emm
+// hands the memory out again only after that.
 class PinnedResource final : public std::pmr::memory_resource {
 public:
     explicit PinnedResource(emm_context *context, uint32_t flags = 0)
         : context_(context), flags_(flags) {}
 
 private:
-    // Beyond emm's alignment: a larger block, with its address before what is handed out.
+    // Beyond emm's alignment: a larger block, whose address stands just before the result.
     void *do_allocate(size_t bytes, size_t wanted) override {
         void *host = nullptr;
         check(emm_memhostalloc(context_, block_bytes(bytes, wanted), flags_, &host, nullptr));
@@ -662,7 +664,7 @@ private:
     uint32_t flags_;
 };
 
-// A cudaStream_t, or something that holds one as cuda::stream_ref does.
+// A cudaStream_t, or an object that holds one, as cuda::stream_ref does.
 template <class Stream>
 concept StreamLike = std::convertible_to<Stream, emm_stream> || requires(const Stream &stream) {
     { stream.get() } -> std::convertible_to<emm_stream>;
@@ -676,16 +678,17 @@ template <StreamLike Stream> emm_stream to_stream(const Stream &stream) {
     }
 }
 
-// Device memory of one context for cuda::mr; the program names the properties. It speaks the names
-// of CCCL before 3.1 (allocate, allocate_async) and later ones (allocate_sync, allocate with the
-// stream first). Without a stream, memory may be used anywhere in the context at once, and is given
-// out again only when all work that the context held at its free is done.
+// Device memory of one context for cuda::mr; the program names the properties. The class has the
+// names of CCCL before 3.1 (allocate, allocate_async) and the later names (allocate_sync, allocate
+// with the stream first). Memory allocated without a stream may be used anywhere in the context at
+// once. Memory freed without a stream is given out again only when all work that the context held
+// at the free is done.
 //   #include <cuda/memory_resource> // LIBCUDACXX_ENABLE_EXPERIMENTAL_MEMORY_RESOURCE before 3.1
 //   emm::DeviceResource<cuda::mr::device_accessible> memory(emm::context_for_device(0));
 //   void *block = memory.allocate_async(1 << 20, 256, stream); // a cuda::stream_ref
 //   memory.deallocate_async(block, 1 << 20, 256, stream);
-// RMM takes it wherever it takes a resource, on the device of its context; when device memory runs
-// out, RMM's failure_callback_resource_adaptor<emm::OutOfMemory> is what asks its callback.
+// RMM takes this class wherever it takes a resource, on the device of its context. When device
+// memory runs out, RMM's failure_callback_resource_adaptor<emm::OutOfMemory> calls its callback.
 //   rmm::mr::set_current_device_resource(memory); // ..._resource_ref in RMM before 26.06
 template <class... Properties>
 class DeviceResource : public detail::Has<DeviceResource<Properties...>, Properties>... {
@@ -730,14 +733,14 @@ private:
     emm_context *context_;
 };
 
-// Device memory for Thrust, whose vectors want thrust::device_ptr<T> for `Pointer`:
+// Device memory for Thrust. Its vectors want thrust::device_ptr<T> for `Pointer`:
 //
-//   emm_context *gpu = emm::context_for_device(0); // what CUDA's runtime uses
+//   emm_context *gpu = emm::context_for_device(0); // the context of CUDA's runtime
 //   using Allocator = emm::DeviceAllocator<int, thrust::device_ptr<int>>;
 //   thrust::device_vector<int, Allocator> keys(n, Allocator(gpu));
 //   thrust::sort(thrust::cuda::par(emm::DeviceAllocator<char>(gpu)), keys.begin(), keys.end());
-// Without arguments it serves the calling thread's current context, to any stream, and throws if
-// there is none: CUDA's runtime makes one current with its first call.
+// The default constructor serves the calling thread's current context, on any stream. If the thread
+// has no current context, it throws: CUDA's runtime makes one current with its first call.
 template <class T, class Pointer = T *> class DeviceAllocator {
 public:
     using value_type = T;
