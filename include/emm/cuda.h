@@ -1,20 +1,20 @@
 /*
  * emm/cuda.h: typed access to the CUDA driver through `host->driver` (or emm_driver_entry), for
- * plugins and programs that have cuda.h of CUDA 12.0 or later. C99 with __typeof__, and C++11;
- * inline, nothing to link: the names of cuda.h give types here, never symbols. Any thread may call
- * what is here. An entry lives as long as the process.
+ * plugins and programs that have cuda.h of CUDA 12.0 or later. C99 with __typeof__, and C++11.
+ * Inline, nothing to link: the names of cuda.h give types here, never symbols. Any thread may call
+ * these functions. An entry lives as long as the process.
  *
  * In C:
  *     EMM_CUDA_TYPE(cuMemAlloc) mem_alloc = EMM_CUDA_FIND(host->driver, cuMemAlloc);
  *
- * (Write the name itself there. As the argument of a macro of your own it would be expanded first,
- * to cuMemAlloc_v2, which is no name to ask for.)
+ * (Write the name itself there. If the name is the argument of a macro of your own, the
+ * preprocessor first expands it to cuMemAlloc_v2, which is no name to ask for.)
  *
- * In C++, a table of entries is a struct with a line for each:
+ * In C++, a table of entries is a struct with a line for each entry:
  *     struct Driver : emm::cuda::Entries {
  *         explicit Driver(const emm_host &host) : Entries(host.driver) {}
  *         EMM_CUDA_REQUIRED(cuMemAlloc);
- *         EMM_CUDA_OPTIONAL(cuMemCreate); // NULL if the driver has none
+ *         EMM_CUDA_OPTIONAL(cuMemCreate); // NULL if the driver has no such entry
  *     };
  *     const Driver driver(*host);
  *     if (driver.missing()) ...           // the name of a required entry that the driver lacks
@@ -27,7 +27,7 @@
 
 #include <cuda.h>
 
-/* The signatures asked for: those of CUDA 12.0, the oldest release that emm runs on. */
+/* The signatures to ask for: those of CUDA 12.0, the oldest release that emm runs on. */
 #define EMM_CUDA_SIGNATURES 12000
 
 #if defined(__cplusplus)
@@ -39,8 +39,8 @@
 #define EMM_CUDA_FIND(driver, name) ((EMM_CUDA_TYPE(name))(driver)(#name, EMM_CUDA_SIGNATURES))
 #endif
 
-/* Entries whose name stands for another signature, or for none, in some releases of cuda.h. The
- * number is the CUDA version to ask for. */
+/* In some releases of cuda.h, the names of these entries stand for another signature, or do not
+ * exist. The number is the CUDA version to ask for. */
 struct CUgreenCtx_st;
 typedef CUresult(CUDAAPI *emm_cuCtxCreate_3020)(CUcontext *, unsigned, CUdevice);
 typedef CUresult(CUDAAPI *emm_cuCtxRecordEvent_12050)(CUcontext, CUevent);
@@ -56,7 +56,7 @@ namespace cuda {
 
 using Find = emm_function (*)(const char *name, int32_t cuda_version);
 
-/* What a struct of entries is derived from: it finds them as the members are initialised. */
+/* The base of a struct of entries: finds each entry while its member is initialised. */
 class Entries {
 public:
     explicit Entries(Find find) : find_(find), missing_(nullptr) {}
@@ -84,8 +84,8 @@ private:
 #define EMM_CUDA_OPTIONAL(name)                                                                    \
     EMM_CUDA_TYPE(name) name = this->optional<EMM_CUDA_TYPE(name)>(#name, EMM_CUDA_SIGNATURES)
 
-/* After these the context answers every call with an error. Numbers: older releases of cuda.h do
- * not have all the names. */
+/* After one of these errors the context answers every call with an error. Older releases of cuda.h
+ * lack some names, hence the numbers. */
 inline bool is_sticky(CUresult result) noexcept {
     switch (static_cast<int>(result)) {
     case 46:  /* CUDA_ERROR_DEVICE_UNAVAILABLE */
@@ -110,18 +110,18 @@ inline bool is_sticky(CUresult result) noexcept {
     }
 }
 
-/* The driver or the context has gone, and with it what was to be freed: nothing to report. */
+/* The driver or the context has gone, with the memory that was to be freed: nothing to report. */
 inline bool is_late(CUresult result) noexcept {
     return result == CUDA_ERROR_DEINITIALIZED || result == CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
 
-/* Whether a free needs no second try: it is done, or the driver does not know the memory. The
- * address may be another allocation's by the time of that try. */
+/* Whether a free needs no second try: it is done, or the driver does not know the memory. By the
+ * time of a second try the address may belong to another allocation. */
 inline bool is_returned(CUresult result) noexcept {
     return result == CUDA_SUCCESS || result == CUDA_ERROR_INVALID_VALUE || is_late(result);
 }
 
-/* The status that a failed call becomes. `invalid` is what CUDA_ERROR_INVALID_VALUE means there. */
+/* The status for a driver's result. `invalid` is the meaning of CUDA_ERROR_INVALID_VALUE there. */
 inline emm_status status_of(CUresult result, emm_status invalid = EMM_E_DRIVER) noexcept {
     switch (result) {
     case CUDA_SUCCESS:
@@ -146,9 +146,9 @@ inline emm_status status_of(CUresult result, emm_status invalid = EMM_E_DRIVER) 
 }
 
 /*
- * The rest is for a struct of entries that has those named. CUDA_SUCCESS if `context` still means
- * the context that had this id (cuCtxGetId); the driver crashes on other calls with the handle of
- * a context that has died.
+ * The rest takes a struct of entries with the members that each part uses. CUDA_SUCCESS if
+ * `context` still means the context that had this id (cuCtxGetId). The driver crashes on other
+ * calls with the handle of a dead context.
  */
 template <class Driver>
 CUresult check_alive(const Driver &driver, CUcontext context, uint64_t id) noexcept {
@@ -158,10 +158,10 @@ CUresult check_alive(const Driver &driver, CUcontext context, uint64_t id) noexc
 }
 
 /*
- * Whether `stream`, which exists, belongs to another context; what the driver cannot tell is not
- * foreign, and after any other error nothing is known. `driver` has get_stream_context
- * (emm_cuStreamGetCtx_12050) and get_stream_context_12000; each may be NULL. The streams of a green
- * context are its primary context's; before CUDA 12.5 they are not told.
+ * Whether `stream`, which exists, belongs to another context. If the driver cannot tell, the stream
+ * is not foreign; after any other error nothing is known. `driver` has get_stream_context
+ * (emm_cuStreamGetCtx_12050) and get_stream_context_12000; each may be NULL. The owner of a green
+ * context's streams is its primary context; before CUDA 12.5 the driver does not tell it.
  */
 template <class Driver>
 CUresult is_foreign(const Driver &driver, CUcontext context, CUstream stream,
@@ -179,9 +179,9 @@ CUresult is_foreign(const Driver &driver, CUcontext context, CUstream stream,
 }
 
 /*
- * Makes a context current for a scope (cuCtxGetCurrent, cuCtxPushCurrent, cuCtxPopCurrent), unless
- * `so_far` is a failure, which is the result then. With `ask` not if it is current already: to ask
- * costs a quarter of making it current.
+ * Makes a context current for a scope (cuCtxGetCurrent, cuCtxPushCurrent, cuCtxPopCurrent). If
+ * `so_far` is a failure, does nothing, and the failure is the result. With `ask`, a context that is
+ * current already is not pushed: asking costs less than pushing.
  */
 template <class Driver> class PushedContext {
 public:
@@ -198,7 +198,7 @@ public:
     ~PushedContext() {
         CUcontext popped = nullptr;
         if (pushed_ && driver_.cuCtxPopCurrent(&popped) != CUDA_SUCCESS) {
-            driver_.cuCtxPopCurrent(&popped); // else later calls are made in this context
+            driver_.cuCtxPopCurrent(&popped); // or later calls would be made in this context
         }
     }
     PushedContext(const PushedContext &) = delete;
@@ -211,7 +211,7 @@ private:
     bool pushed_;
 };
 
-/* The same for a context that has to be alive (cuCtxGetId), and may be current. */
+/* Likewise for a context that must be alive (cuCtxGetId), and may be current. */
 template <class Driver> class Current : public PushedContext<Driver> {
 public:
     Current(const Driver &driver, CUcontext context, uint64_t id)
@@ -219,8 +219,8 @@ public:
 };
 
 /*
- * The calling thread's capture mode becomes `mode`, which gets the one before. A call that fails is
- * made once more: an unwanted mode would stay with the thread.
+ * Sets the calling thread's capture mode to `mode`, which gets the previous mode. A call that fails
+ * is made once more: otherwise the thread would keep an unwanted mode.
  */
 template <class Driver>
 CUresult exchange_capture_mode(const Driver &driver, CUstreamCaptureMode &mode) noexcept {
@@ -229,9 +229,10 @@ CUresult exchange_capture_mode(const Driver &driver, CUstreamCaptureMode &mode) 
 }
 
 /*
- * While it lives, and if result() is CUDA_SUCCESS, driver calls of this thread invalidate no
- * capture of any stream: cuMemAlloc, cuMemFree and many others otherwise do while a stream captures
- * in global mode (cuThreadExchangeStreamCaptureMode). Without success the mode is as it was.
+ * While this object lives, driver calls of this thread invalidate no capture of any stream, if
+ * result() is CUDA_SUCCESS. Without this object, cuMemAlloc, cuMemFree and many others do, while a
+ * stream captures in global mode (cuThreadExchangeStreamCaptureMode). Without success the mode is
+ * unchanged.
  */
 template <class Driver> class RelaxedCapture {
 public:
