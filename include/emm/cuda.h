@@ -7,8 +7,8 @@
  * In C:
  *     EMM_CUDA_TYPE(cuMemAlloc) mem_alloc = EMM_CUDA_FIND(host->driver, cuMemAlloc);
  *
- * (Write the name itself there. If the name is the argument of a macro of your own, the
- * preprocessor first expands it to cuMemAlloc_v2, which is no name to ask for.)
+ * (Write the name itself there. The argument of a macro of your own would be expanded first, to
+ * cuMemAlloc_v2, which is no name to ask for.)
  *
  * In C++, a table of entries is a struct with a line for each entry:
  *     struct Driver : emm::cuda::Entries {
@@ -161,7 +161,7 @@ CUresult check_alive(const Driver &driver, CUcontext context, uint64_t id) noexc
  * Whether `stream`, which exists, belongs to another context. If the driver cannot tell, the stream
  * is not foreign; after any other error nothing is known. `driver` has get_stream_context
  * (emm_cuStreamGetCtx_12050) and get_stream_context_12000; each may be NULL. The owner of a green
- * context's streams is its primary context; before CUDA 12.5 the driver does not tell it.
+ * context's streams is its primary context; before CUDA 12.5 the driver does not name it.
  */
 template <class Driver>
 CUresult is_foreign(const Driver &driver, CUcontext context, CUstream stream,

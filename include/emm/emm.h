@@ -12,18 +12,18 @@
  *   - A function returns EMM_OK, a positive notice, or a negative error. emm_last_error() describes
  *     the error.
  *   - Outputs come last, and a failure leaves them untouched. Sizes are in bytes.
- *   - EMM_E_INVALID_VALUE: a required argument is NULL, the call does not have the flags, or the
- *     caller has not set the `struct_size` of a struct to be filled (0).
+ *   - EMM_E_INVALID_VALUE: a required argument is NULL, the call has no such flag, or the
+ *     `struct_size` of a struct to be filled is 0, because the caller has not set it.
  *   - With a context: EMM_E_RETIRED after emm_context_retire or when the CUDA context has died,
  *     EMM_E_SHUT_DOWN after emm_shutdown, EMM_E_DEVICE_LOST after a sticky device error. In these
  *     states a free succeeds, does nothing and is counted (emm_get_counters).
  *   - No exception, longjmp or pthread_exit may leave a function that emm calls (hook, callback,
  *     finalizer, visitor). pthread_cancel takes effect while the plugin works on an allocation or a
  *     free, or after the call.
- *   - EMM_E_FORKED, whatever the arguments: the process is a forked child, and its parent had
- *     loaded the driver or was in a call at the fork. These functions still work there:
- *     emm_version, emm_status_text, emm_status_name, emm_last_error, emm_array_validate,
- *     emm_array_get_layout and emm_ipc_is_name.
+ *   - EMM_E_FORKED, whatever the arguments: a forked child called. The parent had loaded the
+ *     driver, or was in a call at the fork. These functions still work there: emm_version,
+ *     emm_status_text, emm_status_name, emm_last_error, emm_array_validate, emm_array_get_layout
+ *     and emm_ipc_is_name.
  */
 #ifndef EMM_EMM_H
 #define EMM_EMM_H
@@ -55,10 +55,10 @@ EMM_API const char *emm_version(void);
  * loses its middle. The members from `stage` to `json` describe a plugin that did not load; for
  * other errors they are NULL.
  *
- * The struct and `text` keep their addresses as long as the thread lives, and always describe the
+ * The struct and `text` keep their addresses as long as the thread lives. They always describe the
  * thread's last failed call. So `text` may stand beside the call, in either order of evaluation:
  *     printf("%d %s\n", emm_memalloc(context, size, stream, &ptr), emm_last_error()->text);
- * Only `text` may: a `code` beside the call may still be the code of an earlier call.
+ * Only `text` may stand there: a `code` beside the call may still be the code of an earlier call.
  */
 typedef struct emm_error {
     uint32_t struct_size;  /* bytes that the library fills */
@@ -168,7 +168,7 @@ typedef struct emm_plugin_info {
     const char *selected_by; /* "EMM_PLUGIN", "emm_set_plugin", "emm_set_plugin_entry", "default" */
     uint64_t capabilities;   /* EMM_PLUGIN_* */
     const emm_option *options;       /* never NULL; ends with a NULL name */
-    const char *const *option_texts; /* each option's value, in that order; NULL: no value */
+    const char *const *option_texts; /* the values of `options`, in that order; NULL: no value */
 
     /* --- since 1.2 --- */
 
@@ -199,8 +199,8 @@ EMM_API emm_status emm_probe_plugin(const char *spec, emm_plugin_info *ret_info)
  */
 EMM_API emm_status emm_get_device_total(int32_t device, size_t *ret_total);
 
-/* Calls `visit` with the name and path of each plugin file in the folders that emm searches for a
- * bare name, in that order. A non-zero result of `visit` ends the walk. */
+/* Walks the folders that emm searches for a bare name, in the order of the search. Calls `visit`
+ * with the name and path of each plugin file. A non-zero result of `visit` ends the walk. */
 typedef int (*emm_plugin_visitor)(const char *name, const char *path, void *user_data);
 EMM_API emm_status emm_foreach_plugin(emm_plugin_visitor visit, void *user_data);
 
@@ -265,9 +265,9 @@ typedef struct emm_device_account {
                              the environment; 0: `managers` is 0 */
     uint64_t limit_bytes; /* the device's bound (EMM_LIMIT); 0: no bound */
     uint64_t used_bytes;  /* bytes that count against the bound, with those of other processes
-                             (EMM_LIMIT_SHARED) and of other copies of libemm in this process,
-                             which have rows of their own. If is_counted is 0: `managers_bytes` and
-                             the program's rows */
+                             (EMM_LIMIT_SHARED) and of other copies of libemm in this process.
+                             Such copies have rows of their own. If is_counted is 0:
+                             `managers_bytes` and the program's rows */
     uint64_t managers_bytes; /* bytes that the plugins report as reserved, in all contexts */
     emm_memory_row managers[EMM_MEMORY_KINDS]; /* taken by plugins through host->driver */
     emm_memory_row program[EMM_MEMORY_KINDS];  /* taken past plugins: see emm_take_driver_memory */
@@ -295,9 +295,9 @@ typedef struct emm_driver_memory {
 
 /*
  * Charges the device's account; call emm_take_driver_memory before the driver. If the bound leaves
- * no room, emm first makes room as for an allocation of a plugin, by pending frees, the caches of
- * all contexts of the device, and the pressure callback. `emm run` charges the calls that it passes
- * on. With EMM_TRACK, reports name the caller.
+ * no room, emm first makes room as for an allocation of a plugin. It runs pending frees, trims all
+ * contexts of the device, and asks the pressure callback. `emm run` charges the calls that it
+ * passes on. With EMM_TRACK, reports name the caller.
  *   keep   The driver's call has succeeded. `pool` is the pool that the call made, else NULL. Each
  *          further keep adds a reference.
  *   give   The driver's call has failed, or one reference has gone. The last reference takes the
@@ -374,11 +374,12 @@ EMM_API emm_status emm_context_get_info(emm_context *context, emm_context_info *
  * memory of the context may be in use. This includes portable memory that was freed unordered: no
  * other context's work may still use it. Meanwhile only calls that take or make handles may run for
  * this context.
- * If a CUDA context dies without this call, emm retires it later. emm does so when a thread asks
- * for a context that is new to emm, or when a thread that last asked for the dead context asks for
- * another. Until then the plugin may give out addresses that have become other memory.
- *   EMM_E_REENTERED   called by the plugin, or from within a pressure callback, or from an event
- *                     hook that was called for a handle
+ * If a CUDA context dies without this call, emm retires it later. One occasion is a thread that
+ * asks for a context that is new to emm. The other is a thread that last asked for the dead
+ * context, and asks for another. Until then the plugin may give out addresses that have become
+ * other memory.
+ *   EMM_E_REENTERED   called by the plugin, in a pressure callback, or in an event hook that was
+ *                     called for a handle
  */
 EMM_API emm_status emm_context_retire(emm_context *context);
 
@@ -459,9 +460,9 @@ EMM_API emm_status emm_shutdown(void);
  *
  * As with sized delete, the caller remembers context, size and flags, and emm keeps nothing for
  * each allocation. An allocation of size 0 succeeds with address 0; an export of size 0 is
- * EMM_E_INVALID_VALUE. A free of address 0 succeeds. In a free, `size` 0 means an unknown size. A
- * plugin that records its allocations refuses an address that is not live with EMM_E_NOT_OWNED, and
- * another size than the request's with EMM_E_INVALID_VALUE. All plugins that come with emm do so. A
+ * EMM_E_INVALID_VALUE. A free of address 0 succeeds. In a free, `size` 0 means an unknown size. All
+ * plugins that come with emm record their allocations. A plugin that does so refuses an address
+ * that is not live (EMM_E_NOT_OWNED) and another size than the request's (EMM_E_INVALID_VALUE). A
  * refused free leaves the memory as it was.
  *
  * Memory that is freed on a capturing stream stays with the graph. The memory goes back once all of
@@ -471,7 +472,7 @@ EMM_API emm_status emm_shutdown(void);
  * memory.
  *
  * Out of memory: emm runs pending frees and asks the plugin to trim. If the driver is short of
- * memory, emm does both in the device's other contexts too (for pinned memory, in all contexts).
+ * memory, emm does both in other contexts too: in those of the device, for pinned memory in all.
  * Then emm asks the application to give back memory (emm_set_pressure_callback), and tries once
  * more before it answers
  *   EMM_E_OUT_OF_MEMORY, EMM_E_OUT_OF_HOST_MEMORY
@@ -532,16 +533,16 @@ EMM_API emm_status emm_trim(emm_context *context, size_t keep_bytes, size_t *ret
 EMM_API emm_status emm_query(emm_context *context, emm_deviceptr ptr, emm_block_info *ret_info);
 
 /* Says that `stream` uses the allocation too: after a free, reuse waits for the work that `stream`
- * holds at that time. A stream of another context is EMM_E_INVALID_VALUE. In that case let a stream
- * of this context wait for an event of the other stream, and record the stream of this context. */
+ * holds at that time. A stream of another context is EMM_E_INVALID_VALUE. Instead, let a stream of
+ * this context wait for an event of the other stream, and record this context's stream. */
 EMM_API emm_status emm_record_use(emm_context *context, emm_deviceptr ptr, size_t size,
                                   emm_stream stream);
 
-/* Lets `peer_device` (an ordinal) use the context's device memory, present and future, and the
- * memory that the context opens from other processes (emm_memory_open_ipc). For an opened block of
- * cuMemAlloc, cuCtxEnablePeerAccess decides on access. `flags`: EMM_ACCESS_*. EMM_E_INVALID_VALUE
- * unless `peer_device` is another device of the machine. EMM_E_NOT_SUPPORTED if the peer cannot
- * reach this device's memory, or if the plugin cannot give access. */
+/* Lets `peer_device` (an ordinal) use the context's device memory, present and future. This
+ * includes memory that the context opens from other processes (emm_memory_open_ipc). For an opened
+ * block of cuMemAlloc, cuCtxEnablePeerAccess decides on access. `flags`: EMM_ACCESS_*.
+ * EMM_E_INVALID_VALUE unless `peer_device` is another device of the machine. EMM_E_NOT_SUPPORTED if
+ * the peer cannot reach this device's memory, or if the plugin cannot give access. */
 EMM_API emm_status emm_set_peer_access(emm_context *context, int32_t peer_device, uint32_t flags);
 
 /* --- handles -----------------------------------------------------------------------------------
@@ -558,13 +559,13 @@ EMM_API emm_status emm_set_peer_access(emm_context *context, int32_t peer_device
  *     alone the memory that emm did not allocate (emm_memory_wrap). emm_memory_get_info notices
  *     when a CUDA context has died.
  *   - Handles, unlike the raw calls, may be made, used and released during a reset or retirement of
- *     the context. The reset waits for calls that have begun, a release finds its handle inert, and
- *     an allocation waits until the reset is over.
+ *     the context. The reset waits for calls that have begun. A release finds its handle inert. An
+ *     allocation waits until the reset is over.
  *   - A handle of size 0 has address 0, and asks nothing of the plugin.
- *   - A function that makes a handle fails as its raw call does (emm_memory_alloc as emm_memalloc,
- *     _hostalloc as emm_memhostalloc, _pin as emm_mempin, _managed as emm_memallocmanaged). If
- *     there is no memory for the handle, the function answers EMM_E_OUT_OF_HOST_MEMORY. After a
- *     failure the owner is still the caller's, and emm does not call the finalizer.
+ *   - A function that makes a handle fails as its raw call does: emm_memory_alloc as emm_memalloc,
+ *     _hostalloc as emm_memhostalloc, _pin as emm_mempin, _managed as emm_memallocmanaged. If there
+ *     is no memory for the handle, the function answers EMM_E_OUT_OF_HOST_MEMORY. After a failure
+ *     the owner is still the caller's, and emm does not call the finalizer.
  */
 typedef struct emm_memory emm_memory;
 
@@ -575,8 +576,8 @@ typedef struct emm_memory emm_memory;
 
 /* Gives up the object behind `owner`. emm calls the finalizer once, after giving up the handle's
  * memory, whether or not there was anything to give up. Any thread may be the caller, with any or
- * no current context. The finalizer may call emm. For a handle that is released during a reset, emm
- * calls the finalizer when the reset has given up the memory. */
+ * no current context. The finalizer may call emm. If a handle is released during a reset, emm calls
+ * the finalizer after the reset has given up the memory. */
 typedef void (*emm_finalizer)(void *owner);
 
 typedef struct emm_memory_info {
@@ -631,16 +632,16 @@ EMM_API emm_status emm_memory_view(emm_memory *memory, size_t start, size_t stop
 
 /* Takes and gives back one reference. Releasing NULL succeeds. The last release returns the result
  * of freeing the memory; the handle is gone in any case. If the driver or a lack of host memory
- * fails the free, emm tries once more with the pending frees, and calls the finalizer after that.
+ * fails the free, emm tries once more with the pending frees. After that emm calls the finalizer.
  * If the stream is refused (EMM_E_CAPTURING, EMM_E_INVALID_VALUE), the memory stays allocated until
  * a reset. */
 EMM_API emm_status emm_memory_retain(emm_memory *memory);
 EMM_API emm_status emm_memory_release(emm_memory *memory);
 
 /*
- * Frees the memory now, even if other references exist; release those as before. If the driver or a
- * lack of host memory fails the free, or the stream is refused (EMM_E_CAPTURING,
- * EMM_E_INVALID_VALUE), the memory stays as it was and may be freed again. Memory of another
+ * Frees the memory now, even if other references exist; release those as before. The free fails if
+ * the driver fails, host memory is short, or the stream is refused (EMM_E_CAPTURING,
+ * EMM_E_INVALID_VALUE). Then the memory stays as it was and may be freed again. Memory of another
  * process is given up all the same.
  *   EMM_E_ALREADY_FREED   the second time; nothing happened
  *   EMM_E_INVALID_VALUE   `memory` is a view
@@ -739,9 +740,9 @@ EMM_API emm_status emm_ipc_handle_from(const emm_ipc_name *name, emm_ipc_handle 
 
 /* --- streams ----------------------------------------------------------------------------------
  *
- * A registered stream costs less: the plugin need not ask at each call whether the handle still
- * names the same stream, nor whether the stream captures. Register a stream once it exists, retire
- * it before you destroy it, and announce its captures.
+ * A registered stream costs less: the plugin need not ask at each call whether the stream is still
+ * the same, and whether it captures. Register a stream once it exists, retire it before you destroy
+ * it, and announce its captures.
  *
  * A stream in any call must exist: the driver crashes on the handle of a destroyed stream. The
  * stream must also belong to the call's context. EMM_E_INVALID_VALUE refuses a stream of another
@@ -821,8 +822,8 @@ typedef struct emm_event {
                         between them; NULL: no tag. Lives as long as the process */
 } emm_event;
 
-/* emm calls the hook after each allocation and free, failed ones included, but not for allocations
- * of size 0 and frees of address 0. The thread that made the call runs the hook before the call
+/* emm calls the hook after each allocation and free, failed ones included. Allocations of size 0
+ * and frees of address 0 do not count. The thread that made the call runs the hook before the call
  * returns; several threads do so at once. emm holds no lock: the hook may call emm, and its own
  * allocations and frees do not call the hook again. */
 typedef void (*emm_event_hook)(const emm_event *event, void *user_data);
@@ -918,9 +919,9 @@ EMM_API emm_status emm_foreach_allocation(emm_context *context, emm_allocation_v
                                           void *user_data);
 
 /*
- * Tells emm of `size` bytes of a device's memory that the caller has taken directly from the driver
- * (cuMemCreate, arrays), past any plugin. Reports then name the caller as the holder, in the detail
- * that EMM_TRACK chooses. `emm run` tells emm of the calls that it passes on.
+ * Tells emm of `size` bytes of memory of `device` (an ordinal). The caller has taken them directly
+ * from the driver (cuMemCreate, arrays), past any plugin. Reports then name the caller as the
+ * holder, in the detail that EMM_TRACK chooses. `emm run` tells emm of the calls that it passes on.
  * emm_untrack_driver_memory forgets the id. Id 0 stands for no memory and is always accepted.
  *   EMM_E_NOT_SUPPORTED   EMM_TRACK is not set; *ret_id is 0
  *   EMM_E_NOT_OWNED       (untrack) no such id

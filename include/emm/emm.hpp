@@ -681,8 +681,8 @@ template <StreamLike Stream> emm_stream to_stream(const Stream &stream) {
 // Device memory of one context for cuda::mr; the program names the properties. The class has the
 // names of CCCL before 3.1 (allocate, allocate_async) and the later names (allocate_sync, allocate
 // with the stream first). Memory allocated without a stream may be used anywhere in the context at
-// once. Memory freed without a stream is given out again only when all work that the context held
-// at the free is done.
+// once. Memory freed without a stream is given out again only after all work that the context held
+// at the free.
 //   #include <cuda/memory_resource> // LIBCUDACXX_ENABLE_EXPERIMENTAL_MEMORY_RESOURCE before 3.1
 //   emm::DeviceResource<cuda::mr::device_accessible> memory(emm::context_for_device(0));
 //   void *block = memory.allocate_async(1 << 20, 256, stream); // a cuda::stream_ref

@@ -225,9 +225,9 @@ typedef struct emm_host {
 
     /*
      * Puts a free on the context's queue of pending deallocations. emm runs the free when the queue
-     * passes its limits (possibly before the return), on out of memory, on reset and on retire, but
-     * never inside a deferred section. `bytes` counts towards the limits. If the call fails, the
-     * free is not queued, and remains the caller's task.
+     * passes its limits (possibly before the return), on out of memory, on reset and on retire.
+     * Inside a deferred section emm never runs it. `bytes` counts towards the limits. If the call
+     * fails, the free is not queued, and remains the caller's task.
      *   EMM_E_OUT_OF_HOST_MEMORY   no memory for the entry
      */
     emm_status (*defer)(emm_context *context, emm_deferred function, void *argument, size_t bytes);
@@ -244,8 +244,8 @@ typedef struct emm_host {
      * the memory from a thread of its own, to processes of this user that have the handle. When a
      * process opens the handle, the host exports each part (cuMemExportToShareableHandle), and
      * keeps no descriptor. So create the parts with CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR. Fills
-     * all members of *ret_handle that a plugin fills. The parts belong to the plugin, which leaves
-     * them unchanged until withdraw_ipc has returned, or until a call of reset or destroy for the
+     * all members of *ret_handle that a plugin fills. The parts belong to the plugin. Leave them
+     * unchanged until withdraw_ipc has returned, or until emm calls reset or destroy for the
      * context's manager: the host itself withdraws before those.
      *   EMM_E_INVALID_VALUE        no such kind, or the allocation does not lie in the parts
      *   EMM_E_OUT_OF_HOST_MEMORY   the host has no memory, socket or thread for the service
@@ -291,7 +291,7 @@ typedef struct emm_context_info {
 /*
  * emm_option.kind: the check of a value by the host before `create`. A choice is one of the words
  * that default_value lists, "a|b|c"; the first word is the default. A library (since minor 2) must
- * have an absolute path, and its file must be trusted as a plugin's file is.
+ * be an absolute path. Its file must be trusted, as a plugin's file must be.
  */
 #define EMM_OPTION_TEXT 1u   /* anything */
 #define EMM_OPTION_SIZE 2u   /* bytes: 4096, 64KiB, 8MiB, 1.5GiB */
@@ -379,13 +379,13 @@ typedef struct emm_plugin {
                          const char *const *option_texts, emm_manager **ret_manager);
 
     /*
-     * Gives up the manager and all its memory, handed out or not, and the events, streams and pools
-     * that the manager has made. Shutdown and retire call destroy; process exit does not. The
-     * context may have died already, and its handle and addresses may belong to another context by
-     * now. So ask for the context's id, by the cuCtxGetId of host->driver, before you return
-     * anything to the driver. Here emm answers this question, because the driver may crash on a
-     * dead handle. Driver calls that report a dead context are no error. Open sections, registered
-     * streams and running captures end with the manager, unannounced. Required. [exclusive]
+     * Gives up the manager and all its memory, handed out or not. The manager's events, streams and
+     * pools go too. Shutdown and retire call destroy; process exit does not. The context may have
+     * died already, and its handle and addresses may belong to another context by now. So ask for
+     * the context's id, by the cuCtxGetId of host->driver, before you return anything to the
+     * driver. Here emm answers this question, because the driver may crash on a dead handle. Driver
+     * calls that report a dead context are no error. Open sections, registered streams and running
+     * captures end with the manager, unannounced. Required. [exclusive]
      */
     emm_status (*destroy)(emm_manager *self);
 
@@ -395,10 +395,10 @@ typedef struct emm_plugin {
 
     /*
      * Allocates `size` > 0 bytes of the device's own memory, aligned to at least 256 bytes and
-     * apart from all live memory, for use as `stream` promises. The caller owns the memory until
-     * memfree. A request that fails takes nothing from the driver, and no peak in get_stats counts
-     * it. In every allocating slot, success with a null address counts as EMM_E_PLUGIN_FAILED.
-     * Required.
+     * apart from all live memory. The memory is for use as `stream` promises. The caller owns the
+     * memory until memfree. A request that fails takes nothing from the driver, and no peak in
+     * get_stats counts it. In every allocating slot, success with a null address counts as
+     * EMM_E_PLUGIN_FAILED. Required.
      *   EMM_E_OUT_OF_MEMORY        no memory left; emm then flushes its queue, trims, asks the
      *                              application to give back memory, and calls once more
      *   EMM_E_INVALID_VALUE        the manager cannot meet this size in any state
@@ -434,7 +434,8 @@ typedef struct emm_plugin {
     /*
      * Takes back memory of memhostalloc. `size` and `flags` are those of the request; `size` is 0
      * if the caller does not know the size. Every context may still use portable memory that is
-     * freed with EMM_STREAM_UNORDERED, even a context whose manager was reset or destroyed.
+     * freed with EMM_STREAM_UNORDERED. This includes a context whose manager was reset or
+     * destroyed.
      *   EMM_E_NOT_OWNED, EMM_E_INVALID_VALUE: as memfree
      */
     emm_status (*memhostfree)(emm_manager *self, void *host, size_t size, uint32_t flags,
@@ -495,8 +496,7 @@ typedef struct emm_plugin {
      * Legal before initialize, repeatedly, and with no current context. Open sections
      * (defer_cleanup), peers' access, registered streams and announced captures outlast the reset.
      * NULL: emm calls destroy, create and initialize. Then emm tells the new manager of changed
-     * options, and after those of the sections, access, streams and captures, in this order.
-     * [exclusive]
+     * options, sections, access, streams and captures, in this order. [exclusive]
      */
     emm_status (*reset)(emm_manager *self);
 
@@ -565,9 +565,9 @@ typedef struct emm_plugin {
      * export has not ended, and memory that the driver refuses to take. *ret_released: the bytes
      * that went back. Until resume the program puts no work on this memory. If the manager is
      * already paused, it answers EMM_S_IGNORED and 0 bytes.
-     * While paused, memalloc and get_ipc_handle answer EMM_E_PAUSED or wait for resume, trim
-     * releases nothing, and the other slots work. reset ends the pause. A failure changes nothing.
-     * For one manager, emm calls pause, resume, reset and destroy one at a time.
+     * While paused, memalloc and get_ipc_handle answer EMM_E_PAUSED or wait for resume. trim
+     * releases nothing; the other slots work. reset ends the pause. A failure changes nothing. For
+     * one manager, emm calls pause, resume, reset and destroy one at a time.
      *   EMM_E_OUT_OF_HOST_MEMORY   no memory for the copy
      *   EMM_E_CAPTURING            a capture is announced
      *   EMM_E_BUSY                 in a deferred section; or an export has not ended (see flags)

@@ -101,8 +101,7 @@ struct Thunk<Manager, emm_status (*)(const emm_host *, Arguments...)> {
     }
 };
 
-/* No class can derive from a final class. Both then leaves Manager out, and the check sees nothing.
- */
+/* No class can derive from a final class. Without Manager as a base, the check finds nothing. */
 template <class Manager, class Name, bool is_final = __is_final(Manager)>
 struct Both : Manager, Name {};
 template <class Manager, class Name> struct Both<Manager, Name, true> : Name {};
