@@ -115,8 +115,8 @@ inline bool is_late(CUresult result) noexcept {
     return result == CUDA_ERROR_DEINITIALIZED || result == CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
 
-/* Whether a free needs no second try: it is done, or the driver does not know the memory. By the
- * time of a second try the address may belong to another allocation. */
+/* Whether a free needs no second try: the free is done, or the driver does not know the memory. By
+ * the time of a second try the address may belong to another allocation. */
 inline bool is_returned(CUresult result) noexcept {
     return result == CUDA_SUCCESS || result == CUDA_ERROR_INVALID_VALUE || is_late(result);
 }

@@ -114,8 +114,8 @@ typedef struct emm_log_callback_info {
     uint32_t reserved;
 } emm_log_callback_info;
 
-/* Like emm_set_log_callback, and returns the previous callback: pass that one in to restore it.
- * `ret_previous` may be NULL. */
+/* Like emm_set_log_callback, and returns the previous callback. To restore the previous callback,
+ * pass it in. `ret_previous` may be NULL. */
 EMM_API emm_status emm_exchange_log_callback(int32_t level, emm_log_callback callback,
                                              void *user_data, emm_log_callback_info *ret_previous);
 
@@ -152,8 +152,8 @@ EMM_API emm_status emm_set_plugin(const char *spec);
  * spec after the colon, "max=8GiB,initial=1GiB", or NULL. */
 EMM_API emm_status emm_set_plugin_entry(emm_plugin_entry entry, const char *options);
 
-/* The plugin that serves this process. All texts live as long as the process. emm cleans them as it
- * cleans those of emm_error, except the option texts, which `create` gets as they are. */
+/* The plugin that serves this process. All texts live as long as the process. emm cleans these
+ * texts as those of emm_error, except the option texts: `create` gets them as they are. */
 typedef struct emm_plugin_info {
     uint32_t struct_size; /* in: sizeof(emm_plugin_info) of the caller */
     uint32_t abi_major;   /* as the plugin states them */
@@ -374,10 +374,9 @@ EMM_API emm_status emm_context_get_info(emm_context *context, emm_context_info *
  * memory of the context may be in use. This includes portable memory that was freed unordered: no
  * other context's work may still use it. Meanwhile only calls that take or make handles may run for
  * this context.
- * If a CUDA context dies without this call, emm retires it later. One occasion is a thread that
- * asks for a context that is new to emm. The other is a thread that last asked for the dead
- * context, and asks for another. Until then the plugin may give out addresses that have become
- * other memory.
+ * If a CUDA context dies without this call, emm retires it later, on one of two occasions: a thread
+ * asks for a context that is new to emm, or a thread that last asked for the dead context asks for
+ * another. Until then the plugin may give out addresses that have become other memory.
  *   EMM_E_REENTERED   called by the plugin, in a pressure callback, or in an event hook that was
  *                     called for a handle
  */
@@ -472,7 +471,7 @@ EMM_API emm_status emm_shutdown(void);
  * memory.
  *
  * Out of memory: emm runs pending frees and asks the plugin to trim. If the driver is short of
- * memory, emm does both in other contexts too: in those of the device, for pinned memory in all.
+ * memory, emm does both in the device's other contexts too, and for pinned memory in all contexts.
  * Then emm asks the application to give back memory (emm_set_pressure_callback), and tries once
  * more before it answers
  *   EMM_E_OUT_OF_MEMORY, EMM_E_OUT_OF_HOST_MEMORY
@@ -495,8 +494,8 @@ EMM_API emm_status emm_memhostfree(emm_context *context, void *host, size_t size
 
 /* Pins the caller's own memory. With size 0 the call pins nothing, but `host` is required. `flags`:
  * EMM_HOST_PORTABLE, _MAPPED, _READ_ONLY; _MAPPED as in emm_memhostalloc. Unpinning is immediate.
- *   EMM_E_INVALID_VALUE   the process has no such memory; or it may not write to the memory, and
- *                         the flag EMM_HOST_READ_ONLY is missing
+ *   EMM_E_INVALID_VALUE   the process has no such memory; or the process may not write to the
+ *                         memory, and the flag EMM_HOST_READ_ONLY is missing
  *   EMM_E_BUSY            a part of the range is pinned already */
 EMM_API emm_status emm_mempin(emm_context *context, void *host, size_t size, uint32_t flags,
                               emm_deviceptr *ret_device);
@@ -548,8 +547,8 @@ EMM_API emm_status emm_set_peer_access(emm_context *context, int32_t peer_device
 /* --- handles -----------------------------------------------------------------------------------
  *
  * An emm_memory is a counted reference to one allocation: NBEP 7's MemoryPointer, MappedMemory and
- * PinnedMemory. The handle remembers what the raw calls leave to the caller: context, size, flags
- * and the manager that the memory came from. At the end the memory goes back to that manager,
+ * PinnedMemory. The handle remembers context, size, flags and the manager that the memory came
+ * from, which the raw calls leave to the caller. At the end the memory goes back to that manager,
  * whatever plugin, context or thread is current then. NEP 49 asks the same of NumPy's handlers.
  *
  *   - The maker of a handle owns one reference. Any thread may give a reference back, each exactly
@@ -595,15 +594,15 @@ typedef struct emm_memory_info {
     emm_memory *parent;  /* of a view, else NULL; the caller gets no reference to the parent */
 } emm_memory_info;
 
-/* Device memory. The last release frees it on `stream`, which must then exist, unless
+/* Device memory. The last release frees the memory on `stream`, which must then exist, unless
  * emm_memory_set_stream names another stream. EMM_STREAM_PER_THREAD is the stream of the calling
  * thread: if another thread releases the memory, it is freed with EMM_STREAM_UNORDERED. */
 EMM_API emm_status emm_memory_alloc(emm_context *context, size_t size, emm_stream stream,
                                     emm_memory **ret_memory);
 
-/* Pinned host memory: EMM_KIND_MAPPED with EMM_HOST_MAPPED, else EMM_KIND_PINNED. The last release
- * frees it with EMM_STREAM_UNORDERED, unless emm_memory_set_stream names a stream; likewise managed
- * memory. */
+/* Pinned host memory (EMM_KIND_MAPPED with EMM_HOST_MAPPED, else EMM_KIND_PINNED), and managed
+ * memory. The last release frees both with EMM_STREAM_UNORDERED, unless emm_memory_set_stream names
+ * a stream. */
 EMM_API emm_status emm_memory_hostalloc(emm_context *context, size_t size, uint32_t flags,
                                         emm_memory **ret_memory);
 EMM_API emm_status emm_memory_managed(emm_context *context, size_t size, uint32_t flags,
@@ -639,8 +638,8 @@ EMM_API emm_status emm_memory_retain(emm_memory *memory);
 EMM_API emm_status emm_memory_release(emm_memory *memory);
 
 /*
- * Frees the memory now, even if other references exist; release those as before. The free fails if
- * the driver fails, host memory is short, or the stream is refused (EMM_E_CAPTURING,
+ * Frees the memory now, even if other references exist; release the others as before. The free
+ * fails if the driver fails, host memory is short, or the stream is refused (EMM_E_CAPTURING,
  * EMM_E_INVALID_VALUE). Then the memory stays as it was and may be freed again. Memory of another
  * process is given up all the same.
  *   EMM_E_ALREADY_FREED   the second time; nothing happened
@@ -778,9 +777,9 @@ EMM_API emm_status emm_defer_cleanup_begin(emm_context *context);
 EMM_API emm_status emm_defer_cleanup_end(emm_context *context);
 
 /*
- * The process's callback on out of memory. The thread that ran out asks it to free at least `bytes`
- * of the context's memory. The callback may call emm, and returns the bytes that it freed. NULL
- * removes the callback.
+ * The process's callback on out of memory. The thread that ran out asks the callback to free at
+ * least `bytes` of the context's memory. The callback may call emm, and returns the bytes that it
+ * freed. NULL removes the callback.
  */
 typedef size_t (*emm_pressure_callback)(emm_context *context, size_t bytes, void *user_data);
 EMM_API emm_status emm_set_pressure_callback(emm_pressure_callback callback, void *user_data);
@@ -790,8 +789,8 @@ typedef struct emm_pressure_callback_info {
     void *user_data;
 } emm_pressure_callback_info;
 
-/* Like emm_set_pressure_callback, and returns the previous callback. To keep that one in use, pass
- * it in again or call it from the new callback. `ret_previous` may be NULL. */
+/* Like emm_set_pressure_callback, and returns the previous callback. To keep the previous callback
+ * in use, pass it in again or call it from the new callback. `ret_previous` may be NULL. */
 EMM_API emm_status emm_exchange_pressure_callback(emm_pressure_callback callback, void *user_data,
                                                   emm_pressure_callback_info *ret_previous);
 
@@ -834,9 +833,9 @@ typedef struct emm_event_hook_info {
 } emm_event_hook_info;
 
 /* Sets the hook of the process; with NULL, there is no hook and events cost nothing.
- * `ret_previous`, which may be NULL, gets the previous hook and its user data. To keep that hook in
- * use, call it from the new one with this data. Calls that other threads have begun may still reach
- * the previous hook after the return. */
+ * `ret_previous`, which may be NULL, gets the previous hook and its user data. To keep the previous
+ * hook in use, call it from the new hook with this data. Calls that other threads have begun may
+ * still reach the previous hook after the return. */
 EMM_API emm_status emm_set_event_hook(emm_event_hook hook, void *user_data,
                                       emm_event_hook_info *ret_previous);
 
@@ -856,8 +855,8 @@ EMM_API emm_status emm_event_log_recover(const char *path);
  * allocations, in reports and profiles. Tags nest, 16 deep at most. Each thread has tags of its
  * own, which need neither driver nor context. emm copies `name`, and leaves out the middle of a
  * name of more than 64 bytes. While emm records nothing, a tag costs almost nothing. A process has
- * room for 65,536 different names, each counted together with those around it. Names beyond these
- * limits are left out, and neither call fails. So do not put request numbers in names.
+ * room for 65,536 different names, each counted together with the tags around it. Names beyond
+ * these limits are left out, and neither call fails. So do not put request numbers in names.
  *   EMM_E_INVALID_VALUE   (end) no tag has begun on this thread
  */
 EMM_API emm_status emm_tag_begin(const char *name);

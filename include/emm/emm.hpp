@@ -139,7 +139,7 @@ inline size_t trim(emm_context *context, size_t keep_bytes = 0) {
     return detail::made_by<size_t>(emm_trim, context, keep_bytes);
 }
 
-// Drops every allocation of the CUDA context, in all its pools; for a named pool, in it alone.
+// Drops every allocation in all pools of the CUDA context; for a named pool, in that pool alone.
 inline void reset(emm_context *context) {
     check(emm_context_reset(context));
 }
@@ -740,7 +740,8 @@ private:
 //   thrust::device_vector<int, Allocator> keys(n, Allocator(gpu));
 //   thrust::sort(thrust::cuda::par(emm::DeviceAllocator<char>(gpu)), keys.begin(), keys.end());
 // The default constructor serves the calling thread's current context, on any stream. If the thread
-// has no current context, it throws: CUDA's runtime makes one current with its first call.
+// has no current context, the constructor throws: CUDA's runtime makes one current with its first
+// call.
 template <class T, class Pointer = T *> class DeviceAllocator {
 public:
     using value_type = T;
