@@ -20,10 +20,10 @@
  *   - No exception, longjmp or pthread_exit may leave a function that emm calls (hook, callback,
  *     finalizer, visitor). pthread_cancel takes effect while the plugin works on an allocation or a
  *     free, or after the call.
- *   - EMM_E_FORKED, whatever the arguments: a forked child called. The parent had loaded the
- *     driver, or was in a call at the fork. These functions still work there: emm_version,
- *     emm_status_text, emm_status_name, emm_last_error, emm_array_validate, emm_array_get_layout
- *     and emm_ipc_is_name.
+ *   - EMM_E_FORKED, whatever the arguments: in a forked child, if the parent had loaded the driver
+ *     or was in a call at the fork. These functions still work there: emm_version, emm_status_text,
+ *     emm_status_name, emm_last_error, emm_array_validate, emm_array_get_layout and
+ *     emm_ipc_is_name.
  */
 #ifndef EMM_EMM_H
 #define EMM_EMM_H
@@ -168,7 +168,7 @@ typedef struct emm_plugin_info {
     const char *selected_by; /* "EMM_PLUGIN", "emm_set_plugin", "emm_set_plugin_entry", "default" */
     uint64_t capabilities;   /* EMM_PLUGIN_* */
     const emm_option *options;       /* never NULL; ends with a NULL name */
-    const char *const *option_texts; /* the values of `options`, in that order; NULL: no value */
+    const char *const *option_texts; /* the values in force, in that order; NULL: no value */
 
     /* --- since 1.2 --- */
 
@@ -594,15 +594,14 @@ typedef struct emm_memory_info {
     emm_memory *parent;  /* of a view, else NULL; the caller gets no reference to the parent */
 } emm_memory_info;
 
-/* Device memory. The last release frees the memory on `stream`, which must then exist, unless
- * emm_memory_set_stream names another stream. EMM_STREAM_PER_THREAD is the stream of the calling
- * thread: if another thread releases the memory, it is freed with EMM_STREAM_UNORDERED. */
+/* Device memory. Unless emm_memory_set_stream names another stream, emm frees the memory on
+ * `stream`, which must then exist. EMM_STREAM_PER_THREAD is the stream of the calling thread: if
+ * another thread releases the memory, it is freed with EMM_STREAM_UNORDERED. */
 EMM_API emm_status emm_memory_alloc(emm_context *context, size_t size, emm_stream stream,
                                     emm_memory **ret_memory);
 
 /* Pinned host memory (EMM_KIND_MAPPED with EMM_HOST_MAPPED, else EMM_KIND_PINNED), and managed
- * memory. The last release frees both with EMM_STREAM_UNORDERED, unless emm_memory_set_stream names
- * a stream. */
+ * memory. Unless emm_memory_set_stream names a stream, emm frees both with EMM_STREAM_UNORDERED. */
 EMM_API emm_status emm_memory_hostalloc(emm_context *context, size_t size, uint32_t flags,
                                         emm_memory **ret_memory);
 EMM_API emm_status emm_memory_managed(emm_context *context, size_t size, uint32_t flags,
@@ -744,10 +743,10 @@ EMM_API emm_status emm_ipc_handle_from(const emm_ipc_name *name, emm_ipc_handle 
  * it, and announce its captures.
  *
  * A stream in any call must exist: the driver crashes on the handle of a destroyed stream. The
- * stream must also belong to the call's context. EMM_E_INVALID_VALUE refuses a stream of another
- * context here and in emm_record_use; so do the frees of every plugin that would not wait for such
- * a stream. A refused call changes nothing. EMM_STREAM_UNORDERED is not a stream, and is refused
- * here in the same way.
+ * stream must also belong to the call's context. The functions of this section and emm_record_use
+ * refuse a stream of another context with EMM_E_INVALID_VALUE. So do the frees of every plugin that
+ * would not wait for such a stream. A refused call changes nothing. EMM_STREAM_UNORDERED is not a
+ * stream, and is refused here in the same way.
  */
 EMM_API emm_status emm_stream_register(emm_context *context, emm_stream stream);
 EMM_API emm_status emm_stream_retire(emm_context *context, emm_stream stream);

@@ -280,10 +280,11 @@ typedef struct emm_context_info {
                            process */
     emm_context *group; /* of the CUDA context's own manager: the same for all its pools */
 
-    /* For a layer; else NULL. The slots below the layer, filled by the tables below or by emm, and
-     * for each slot its manager: below->trim(below_managers[EMM_SLOT_INDEX(trim)], ...). A slot
-     * that emm itself calls for every layer and plugin is NULL. Both live until `destroy` returns.
-     */
+    /* Of a layer; else NULL. `below` has the slots below the layer, each filled by the plugin or
+     * layer there or by emm, and below_managers has the manager to call each slot with:
+     *     below->trim(below_managers[EMM_SLOT_INDEX(trim)], ...)
+     * A slot that emm itself calls for each layer and the plugin is NULL. Both pointers stay valid
+     * until `destroy` returns. */
     const struct emm_plugin *below;
     emm_manager *const *below_managers;
 } emm_context_info;
@@ -291,7 +292,7 @@ typedef struct emm_context_info {
 /*
  * emm_option.kind: the check of a value by the host before `create`. A choice is one of the words
  * that default_value lists, "a|b|c"; the first word is the default. A library (since minor 2) must
- * be an absolute path. Its file must be trusted, as a plugin's file must be.
+ * be named by an absolute path. Its file must be trusted, as a plugin's file must be.
  */
 #define EMM_OPTION_TEXT 1u   /* anything */
 #define EMM_OPTION_SIZE 2u   /* bytes: 4096, 64KiB, 8MiB, 1.5GiB */
@@ -424,8 +425,8 @@ typedef struct emm_plugin {
 
     /*
      * Allocates pinned host memory, aligned to at least 256 bytes. `flags`: EMM_HOST_*. With
-     * EMM_HOST_MAPPED, *ret_device is its device address, else 0. The caller owns the memory until
-     * memhostfree. NULL, with memhostfree: cuMemHostAlloc.
+     * EMM_HOST_MAPPED, *ret_device is the memory's device address, else 0. The caller owns the
+     * memory until memhostfree. NULL, with memhostfree: cuMemHostAlloc.
      *   EMM_E_OUT_OF_HOST_MEMORY, EMM_E_NOT_SUPPORTED, EMM_E_DRIVER
      */
     emm_status (*memhostalloc)(emm_manager *self, size_t size, uint32_t flags, void **ret_host,
@@ -504,8 +505,8 @@ typedef struct emm_plugin {
      * sections nest. NULL: only the host's queue of pending deallocations is held back. */
     emm_status (*defer_cleanup)(emm_manager *self, uint32_t enter);
 
-    /* Returns cached memory to the driver, piece by piece, until at most `keep_bytes` are cached;
-     * nothing if no more are cached at the call. *ret_released: the bytes that went back. NULL: the
+    /* Returns cached memory to the driver, piece by piece, until at most `keep_bytes` are cached.
+     * If that holds already, returns nothing. *ret_released: the bytes that went back. NULL: the
      * plugin caches nothing. */
     emm_status (*trim)(emm_manager *self, size_t keep_bytes, size_t *ret_released);
 
