@@ -70,18 +70,18 @@ typedef void (*emm_function)(void);       /* cast to the entry's own type before
 #define EMM_STREAM_PER_THREAD EMM_STREAM_OF(2)
 #define EMM_STREAM_UNORDERED EMM_STREAM_OF(UINTPTR_MAX)
 
-/* emm_plugin.capabilities: what is real about this plugin. Unknown bits are ignored. Of a layer:
- * which of those below it stay so; ~EMM_PLUGIN_NEEDS_CURRENT keeps all. OPAQUE stays in any case.
- *   NEEDS_CURRENT   make the manager's context current around each call that has a manager; 34 ns.
- *                   If the driver fails that, the call is not made, unless it is an end: destroy,
- *                   the end of a section or a capture, and the retirement of a stream
- *   STREAM_ORDERED  memfree on a stream does not wait for it
- *   CACHES          keeps freed memory for later requests
- *   CAPTURE         memalloc and memfree work on a capturing stream; without it they may answer
- *                   EMM_E_CAPTURING there
+/* emm_plugin.capabilities. emm ignores unknown bits. The bits of a layer say which capabilities
+ * below it remain: ~EMM_PLUGIN_NEEDS_CURRENT keeps all. OPAQUE always remains.
+ *   NEEDS_CURRENT   emm makes the manager's context current around each call that has a manager. If
+ *                   the driver cannot do so, emm makes no call, except one that ends something:
+ *                   destroy, the end of a section or a capture, and the retirement of a stream
+ *   STREAM_ORDERED  memfree on a stream does not wait for the stream
+ *   CACHES          the plugin keeps freed memory for later requests
+ *   CAPTURE         memalloc and memfree work on a capturing stream; without this bit they may
+ *                   answer EMM_E_CAPTURING there
  *   PAUSE_KEEPS     pause takes EMM_PAUSE_KEEP
- *   PAUSE_SHARES    pause leaves exported memory where it is; without it an export is EMM_E_BUSY
- *   OPAQUE          another allocator serves, which does not tell what it keeps: reserved_bytes and
+ *   PAUSE_SHARES    pause leaves exported memory in place; without this bit an export is EMM_E_BUSY
+ *   OPAQUE          another allocator serves, and does not tell what it keeps: reserved_bytes and
  *                   cached_bytes are estimates, and trim gives back everything or nothing */
 #define EMM_PLUGIN_NEEDS_CURRENT (UINT64_C(1) << 0)
 #define EMM_PLUGIN_STREAM_ORDERED (UINT64_C(1) << 1)
@@ -106,25 +106,25 @@ typedef void (*emm_function)(void);       /* cast to the entry's own type before
 #define EMM_KIND_EXTERNAL 6u /* memory that emm did not allocate */
 
 /* Flags of memhostalloc, memhostfree and mempin: CU_MEMHOSTALLOC_*, CU_MEMHOSTREGISTER_*. emm
- * refuses others, and those that a slot does not take, before it calls a plugin. */
+ * refuses other flags, and flags that a slot does not take, before it calls a plugin. */
 #define EMM_HOST_PORTABLE 1u       /* pinned for all contexts, and possibly in use by all */
-#define EMM_HOST_MAPPED 2u         /* give it a device address */
+#define EMM_HOST_MAPPED 2u         /* with a device address */
 #define EMM_HOST_WRITE_COMBINED 4u /* memhostalloc only */
-#define EMM_HOST_READ_ONLY 8u      /* mempin only: the device will not write to it */
+#define EMM_HOST_READ_ONLY 8u      /* mempin only: the device will not write to this memory */
 
-/* Flags of memallocmanaged, one of them: CU_MEM_ATTACH_*. */
+/* Flags of memallocmanaged, exactly one: CU_MEM_ATTACH_*. */
 #define EMM_ATTACH_GLOBAL 1u
 #define EMM_ATTACH_HOST 2u
 
 /* stream_notice */
-#define EMM_STREAM_REGISTERED 1u     /* the stream will live until it is announced as retiring */
-#define EMM_STREAM_RETIRING 2u       /* about to be destroyed; it can still be used in this call */
+#define EMM_STREAM_REGISTERED 1u     /* the stream lives until its RETIRING notice */
+#define EMM_STREAM_RETIRING 2u       /* about to be destroyed, but usable during this call */
 #define EMM_STREAM_CAPTURE_BEGINS 3u /* about to begin a capture, or to join one */
 #define EMM_STREAM_CAPTURE_ENDS 4u   /* over, or failed to begin: one for each accepted BEGINS */
 
-/* Flags of pause: one of the first two. */
+/* Flags of pause: exactly one of the first two. */
 #define EMM_PAUSE_KEEP 1u     /* resume brings the content back, from host memory */
-#define EMM_PAUSE_DISCARD 2u  /* after resume the content is undefined */
+#define EMM_PAUSE_DISCARD 2u  /* the content is undefined after resume */
 #define EMM_PAUSE_UNSHARED 4u /* EMM_E_BUSY while an export has not ended */
 
 /* Flags of resume. */
@@ -144,26 +144,26 @@ typedef void (*emm_function)(void);       /* cast to the entry's own type before
 #define EMM_IPC_POOL 4u            /* CUmemPoolPtrExportData */
 
 /*
- * What another process needs to open an allocation: plain bytes. A plugin fills kind, handle,
+ * The key to an allocation for another process, as plain bytes. A plugin fills kind, handle,
  * offset, size and exported_size; the host fills the rest.
  */
 typedef struct emm_ipc_handle {
     uint32_t magic;
     uint32_t version;
     uint32_t kind;  /* EMM_IPC_* */
-    uint32_t flags; /* the exporter's network namespace; 0: not known */
+    uint32_t flags; /* the exporter's network namespace; 0: unknown */
     uint8_t handle[64];
-    uint64_t offset;        /* of the allocation in what was exported */
+    uint64_t offset;        /* of the allocation in the exported memory */
     uint64_t size;          /* of the allocation */
-    uint64_t exported_size; /* of what was exported */
+    uint64_t exported_size; /* of the exported memory */
     uint64_t generation;    /* a random number of the export's own */
-    uint8_t nonce[16]; /* of the exporting process, since process ids collide across containers:
-                          8 random bytes; and which of its allocations it is */
+    uint8_t nonce[16]; /* 8 random bytes of the exporting process, since process ids collide across
+                          containers; then which of the process's allocations this is */
     uint8_t device_uuid[16];
     uint32_t pci_domain;
     uint32_t pci_bus;
     uint32_t pci_device;
-    uint32_t checksum; /* of everything before it */
+    uint32_t checksum; /* of all members before it */
 } emm_ipc_handle;
 
 /* A piece of physical memory. The layout is fixed for this major version. */
@@ -172,32 +172,34 @@ typedef struct emm_ipc_part {
     uint64_t size;   /* bytes, from the piece's beginning; of EMM_IPC_POOL, 0 */
 } emm_ipc_part;
 
-/* What an export is made of, for serve_ipc. The plugin sets struct_size; all of it is copied. */
+/* The memory of an export, for serve_ipc. The plugin sets struct_size. The host copies all. */
 typedef struct emm_ipc_source {
     uint32_t struct_size;
     uint32_t kind;             /* EMM_IPC_FILE_DESCRIPTOR or EMM_IPC_POOL */
     const emm_ipc_part *parts; /* in the order of their addresses, without a gap */
     uint64_t part_count;       /* of EMM_IPC_POOL: 1 */
-    uint64_t offset;           /* of what is shared, from the first part's beginning or, of
-                                  EMM_IPC_POOL, from where the allocation begins */
-    uint64_t size;             /* of what is shared */
+    uint64_t offset;           /* of the shared bytes, from the beginning of the first part or, of
+                                  EMM_IPC_POOL, of the allocation */
+    uint64_t size;             /* of the shared bytes */
     const void *pointer;       /* of EMM_IPC_POOL: the CUmemPoolPtrExportData; else NULL */
 } emm_ipc_source;
 
 /*
- * What a pending free is asked to do: free it, or, when its context has died and its addresses may
- * be another allocation's by now, release what `argument` itself holds and leave the driver alone.
+ * Orders to a pending free. RUN: free the memory. DROP: the context has died, and its addresses may
+ * already belong to another allocation. Release only the resources of `argument` itself, and make
+ * no driver call.
  */
 #define EMM_DEFERRED_DROP 0u
 #define EMM_DEFERRED_RUN 1u
 
-/* A pending free. It is called once, on any thread, with any or no current context, and perhaps
- * after `destroy` of its manager, while another thread runs the queue: it owns what it uses. */
+/* A pending free. emm calls it once, on any thread, with any or no current context. While another
+ * thread runs the queue, the call may come after `destroy` of the manager. So the free owns
+ * everything that it uses. */
 typedef emm_status (*emm_deferred)(void *argument, uint32_t what);
 
 /*
- * The host's services. The struct lives as long as the process. Any thread may call them, with any
- * or no current context.
+ * The host's services. The struct lives as long as the process. Any thread may call the services,
+ * with any or no current context.
  */
 typedef struct emm_host {
     uint32_t struct_size; /* bytes of this struct that the host fills */
@@ -209,58 +211,59 @@ typedef struct emm_host {
     /* Writes one line to emm's log (EMM_LOG). `level`: EMM_LOG_*; `text`: UTF-8, no newline. */
     void (*log)(int32_t level, const char *text);
 
-    /* Describes the error that the plugin is about to return: `driver_result` is the CUresult
-     * behind it, or 0; `text` is one UTF-8 sentence, copied. Returns `code`, so that a plugin can
-     * write `return host->fail(...)`. The description belongs to the calling thread. */
+    /* Describes the error that the plugin is about to return. `driver_result` is the CUresult
+     * behind the error, or 0; `text` is one UTF-8 sentence, which emm copies. Returns `code`, so
+     * that a plugin can write `return host->fail(...)`. The description belongs to the calling
+     * thread. */
     emm_status (*fail)(emm_status code, int32_t driver_result, const char *text);
 
-    /* The driver's entry point `name` (unversioned: "cuMemAlloc") with the signature that it has in
-     * CUDA `cuda_version` (12000 is 12.0), as cuGetProcAddress gives it; NULL if the driver in use
-     * has none. A plugin that asks here links no CUDA library and runs on a simulated driver too.
-     */
+    /* The driver's entry point `name` (unversioned: "cuMemAlloc"), as cuGetProcAddress gives it.
+     * Its signature is that of CUDA `cuda_version` (12000 is 12.0). NULL if the driver in use has
+     * no such entry. A plugin that asks here links no CUDA library, and runs on a simulated driver
+     * too. */
     emm_function (*driver)(const char *name, int32_t cuda_version);
 
     /*
-     * Puts a free on the context's queue of pending deallocations. It runs when the queue passes
-     * its limits (possibly before this returns), on out of memory, on reset and on retire; never
-     * inside a deferred section. `bytes` counts towards the limits. On an error the free was not
-     * queued and is still the caller's.
+     * Puts a free on the context's queue of pending deallocations. emm runs the free when the queue
+     * passes its limits (possibly before the return), on out of memory, on reset and on retire.
+     * Inside a deferred section emm never runs it. `bytes` counts towards the limits. If the call
+     * fails, the free is not queued, and remains the caller's task.
      *   EMM_E_OUT_OF_HOST_MEMORY   no memory for the entry
      */
     emm_status (*defer)(emm_context *context, emm_deferred function, void *argument, size_t bytes);
 
     /*
-     * Asks the application, if it has set a pressure callback, to give back at least `bytes` of
-     * this context's memory; returns what it says that it gave back, 0 without a callback. The
-     * application frees from inside, so call this with no lock held. Returns 0 when called from
-     * within a pressure callback.
+     * Asks the application's pressure callback to give back at least `bytes` of this context's
+     * memory. Returns the bytes that the callback reports; 0 without a callback, or from within a
+     * callback. The application frees memory during the call, so call this with no lock held.
      */
     size_t (*pressure)(emm_context *context, size_t bytes);
 
     /*
      * For get_ipc_handle of memory that goes to other processes by file descriptor. The host serves
-     * it from a thread of its own, to processes of this user that have the handle: it exports each
-     * part (cuMemExportToShareableHandle; so the parts were made with
-     * CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) when a process opens the handle, and keeps no
-     * descriptor. Fills all of *ret_handle that a plugin fills. The parts stay the plugin's, which
-     * keeps them as they are until withdraw_ipc has returned, or reset or destroy is called for
-     * the context's manager: the host withdraws by itself before those.
+     * the memory from a thread of its own, to processes of this user that have the handle. When a
+     * process opens the handle, the host exports each part (cuMemExportToShareableHandle), and
+     * keeps no descriptor. So create the parts with CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR. Fills
+     * all members of *ret_handle that a plugin fills. The parts belong to the plugin. Leave them
+     * unchanged until withdraw_ipc has returned, or until emm calls reset or destroy for the
+     * context's manager: the host itself withdraws before those.
      *   EMM_E_INVALID_VALUE        no such kind, or the allocation does not lie in the parts
-     *   EMM_E_OUT_OF_HOST_MEMORY   the host has no memory, socket or thread to serve it
+     *   EMM_E_OUT_OF_HOST_MEMORY   the host has no memory, socket or thread for the service
      */
     emm_status (*serve_ipc)(emm_context *context, const emm_ipc_source *source,
                             emm_ipc_handle *ret_handle);
 
     /*
-     * For release_ipc_handle: ends what serve_ipc began. When it returns, the host touches the
-     * parts no more. It may wait for a few driver calls, so call it with no lock held. Processes
-     * that have the memory open keep it: the driver frees a part when no process has it.
-     *   EMM_E_NOT_OWNED            not served, or not any more
+     * For release_ipc_handle: ends the service that serve_ipc began. After the return the host no
+     * longer touches the parts. The call may wait for a few driver calls, so hold no lock.
+     * Processes that have the memory open keep it: the driver frees a part when no process has the
+     * part.
+     *   EMM_E_NOT_OWNED            not served, or no longer served
      */
     emm_status (*withdraw_ipc)(emm_context *context, const emm_ipc_handle *handle);
 } emm_host;
 
-/* What a manager is made for. Valid during `create` only; copy what is needed. */
+/* The context that a manager serves. Valid during `create` only: copy the members that you need. */
 typedef struct emm_context_info {
     uint32_t struct_size;
     int32_t device;                /* the device's ordinal in this process */
@@ -277,17 +280,19 @@ typedef struct emm_context_info {
                            process */
     emm_context *group; /* of the CUDA context's own manager: the same for all its pools */
 
-    /* Of a layer; else NULL. The slots below it, each filled by what is there or by emm, and for
-     * each the manager to call it with: below->trim(below_managers[EMM_SLOT_INDEX(trim)], ...).
-     * Those that emm calls of each by itself are NULL. Both live until `destroy` returns. */
+    /* Of a layer; else NULL. `below` has the slots below the layer, each filled by the plugin or
+     * layer there or by emm, and below_managers has the manager to call each slot with:
+     *     below->trim(below_managers[EMM_SLOT_INDEX(trim)], ...)
+     * A slot that emm itself calls for each layer and the plugin is NULL. Both pointers stay valid
+     * until `destroy` returns. */
     const struct emm_plugin *below;
     emm_manager *const *below_managers;
 } emm_context_info;
 
 /*
- * emm_option.kind: what the host checks about a value before `create`. A choice is one of the words
- * that default_value lists, "a|b|c"; the first one is the default. A library, which is of minor 2,
- * has to be named by an absolute path, and its file to be trusted as a plugin's is.
+ * emm_option.kind: the check of a value by the host before `create`. A choice is one of the words
+ * that default_value lists, "a|b|c"; the first word is the default. A library (since minor 2) must
+ * be named by an absolute path. Its file must be trusted, as a plugin's file must be.
  */
 #define EMM_OPTION_TEXT 1u   /* anything */
 #define EMM_OPTION_SIZE 2u   /* bytes: 4096, 64KiB, 8MiB, 1.5GiB */
@@ -303,47 +308,47 @@ typedef struct emm_context_info {
 /* One option of a plugin. The layout is fixed for this major version. */
 typedef struct emm_option {
     const char *name;          /* lower case, digits and '_'; NULL ends the array */
-    const char *default_value; /* NULL: no value unless one is given */
+    const char *default_value; /* NULL: no value unless the spec gives one */
     const char *help;          /* one sentence */
     uint32_t kind;
     uint32_t reserved; /* 0, or EMM_OPTION_CHANGES */
 } emm_option;
 
 /*
- * What get_stats fills, up to the struct_size that the caller has set. live_bytes, cached_bytes and
- * pending_bytes are parts of reserved_bytes and paused_bytes, and no memory counts in two of them;
- * what the rounding of live allocations costs may be in none.
+ * The figures of get_stats, up to the struct_size that the caller has set. live_bytes, cached_bytes
+ * and pending_bytes are parts of reserved_bytes and paused_bytes. No memory counts in two of the
+ * three; the bytes that rounding adds to live allocations may count in none.
  */
 typedef struct emm_stats {
     uint32_t struct_size; /* in: sizeof(emm_stats) of the caller */
     uint32_t reserved;
-    uint64_t live_bytes;          /* device memory handed out, as asked for */
+    uint64_t live_bytes;          /* device memory handed out, in the sizes of the requests */
     uint64_t live_count;          /* allocations behind live_bytes */
     uint64_t cached_bytes;        /* device memory held for later requests */
     uint64_t reserved_bytes;      /* device memory taken from the driver */
-    uint64_t peak_live_bytes;     /* the highest live_bytes, or an upper bound of it */
+    uint64_t peak_live_bytes;     /* the highest live_bytes, or an upper bound */
     uint64_t peak_reserved_bytes; /* the highest reserved_bytes */
     uint64_t allocations;         /* successful memalloc calls so far */
     uint64_t frees;               /* successful memfree calls so far */
     uint64_t failures;            /* memalloc calls that failed */
-    uint64_t pending_bytes;       /* freed, and waiting for the device or a deferred section */
+    uint64_t pending_bytes;       /* freed, but the device or a deferred section still holds it */
     uint64_t host_live_bytes;     /* pinned host memory handed out */
     uint64_t host_reserved_bytes; /* pinned host memory taken from the driver */
     /*
-     * The largest part of cached_bytes in one piece that a request on one stream or another could
-     * have at once. 0: there is none, or the plugin does not tell. Since minor 1.
+     * The largest piece of cached_bytes that a request, on one stream or another, could get at
+     * once. 0: no such piece, or the plugin does not tell. Since minor 1.
      */
     uint64_t largest_free_block;
     uint64_t paused_bytes;  /* device memory that resume takes from the driver. Since minor 2 */
-    uint64_t spilled_bytes; /* of reserved_bytes, host memory in its place. Since minor 2 */
+    uint64_t spilled_bytes; /* the part of reserved_bytes that is host memory. Since minor 2 */
 } emm_stats;
 
-/* What query fills, up to the struct_size that the caller has set. */
+/* The answer of query, up to the struct_size that the caller has set. */
 typedef struct emm_block_info {
     uint32_t struct_size; /* in: sizeof(emm_block_info) of the caller */
     uint32_t kind;        /* EMM_KIND_* */
     emm_deviceptr base;   /* where the allocation begins */
-    uint64_t size;        /* bytes that belong to it */
+    uint64_t size;        /* of the allocation */
     int32_t device;       /* ordinal */
     uint32_t reserved;
 } emm_block_info;
@@ -362,42 +367,43 @@ typedef struct emm_plugin {
     const emm_option *options;  /* ends with a NULL name; NULL: the plugin takes no options */
 
     /*
-     * Makes the manager of one context. `option_texts[i]` is the text for options[i]: the value
-     * given in the spec, else its default, else NULL; keys and values have been checked against
-     * `options`, and the texts live as long as the process. On success the host owns *ret_manager
-     * until `destroy`. A failure leaves nothing behind, and create is called again the next time.
-     * A CUDA context may get several managers (emm_context_named), whose memory stays apart.
-     * Required. [context-current] [exclusive]
-     *   EMM_E_PLUGIN_SPEC          an option's value makes no sense; say which
+     * Makes the manager of one context. `option_texts[i]` is the text for options[i]: the value in
+     * the spec, else the default, else NULL. emm has checked keys and values against `options`; the
+     * texts live as long as the process. On success the host owns *ret_manager until `destroy`. A
+     * failure leaves nothing behind, and emm calls create again at the next request. A CUDA context
+     * may get several managers (emm_context_named), whose memory stays apart. Required.
+     * [context-current] [exclusive]
+     *   EMM_E_PLUGIN_SPEC          an option's value makes no sense; say which option
      *   EMM_E_OUT_OF_MEMORY, EMM_E_OUT_OF_HOST_MEMORY, EMM_E_DRIVER, EMM_E_NOT_SUPPORTED
      */
     emm_status (*create)(const emm_host *host, const emm_context_info *info,
                          const char *const *option_texts, emm_manager **ret_manager);
 
     /*
-     * Gives up the manager and all memory behind it, handed out or not, and the events, streams and
-     * pools that it has made. Called by shutdown and retire, never at process exit. The context may
-     * have died already, and its handle and addresses may be another context's by now: ask for its
-     * id, by the cuCtxGetId of host->driver, before anything is returned to the driver. Here emm
-     * answers that, because the driver may crash on a handle that died. A driver call that says
-     * that it died is no error. Sections, registered streams and captures that go on end with it,
-     * unannounced. Required. [exclusive]
+     * Gives up the manager and all its memory, handed out or not. The manager's events, streams and
+     * pools go too. Shutdown and retire call destroy; process exit does not. The context may have
+     * died already, and its handle and addresses may belong to another context by now. So ask for
+     * the context's id, by the cuCtxGetId of host->driver, before you return anything to the
+     * driver. Here emm answers this question, because the driver may crash on a dead handle. Driver
+     * calls that report a dead context are no error. Open sections, registered streams and running
+     * captures end with the manager, unannounced. Required. [exclusive]
      */
     emm_status (*destroy)(emm_manager *self);
 
-    /* Prepares for use. Called before the first request, and possibly many times after: later
+    /* Prepares for use. emm calls it before the first request, and possibly many times after. Later
      * calls must not disturb state. NULL: nothing to prepare. */
     emm_status (*initialize)(emm_manager *self);
 
     /*
      * Allocates `size` > 0 bytes of the device's own memory, aligned to at least 256 bytes and
-     * apart from all that is live, for use as `stream` promises. The caller owns it until memfree.
-     * A request that fails takes nothing from the driver, and no peak in get_stats counts it. A
-     * success without an address is taken for EMM_E_PLUGIN_FAILED, here and below. Required.
-     *   EMM_E_OUT_OF_MEMORY        nothing left; emm then flushes its queue, trims, asks the
-     *                              application to give back, and asks the plugin once more
-     *   EMM_E_INVALID_VALUE        the size cannot be met in any state of the manager
-     *   EMM_E_CAPTURING            the stream captures and this plugin cannot serve that
+     * apart from all live memory. The memory is for use as `stream` promises. The caller owns the
+     * memory until memfree. A request that fails takes nothing from the driver, and no peak in
+     * get_stats counts it. In every allocating slot, success with a null address counts as
+     * EMM_E_PLUGIN_FAILED. Required.
+     *   EMM_E_OUT_OF_MEMORY        no memory left; emm then flushes its queue, trims, asks the
+     *                              application to give back memory, and calls once more
+     *   EMM_E_INVALID_VALUE        the manager cannot meet this size in any state
+     *   EMM_E_CAPTURING            the stream captures, and this plugin cannot serve a capture
      *   EMM_E_PAUSED               see pause
      *   EMM_E_DEVICE_LOST, EMM_E_DRIVER
      */
@@ -405,31 +411,32 @@ typedef struct emm_plugin {
                            emm_deviceptr *ret_ptr);
 
     /*
-     * Takes back what memalloc gave. `size` is what was asked for, or 0 if the caller does not
-     * know; `stream` says how remaining uses are ordered. A free that the driver answers with
-     * CUDA_ERROR_DEINITIALIZED is a success. Required.
+     * Takes back memory of memalloc. `size` is the size of the request, or 0 if the caller does not
+     * know the size; `stream` says how the remaining uses are ordered. If the driver answers
+     * CUDA_ERROR_DEINITIALIZED, the free succeeds. Required.
      *   EMM_E_NOT_OWNED            not a live allocation of this manager; nothing happened
-     *   EMM_E_INVALID_VALUE        `size` is not what was asked for, as far as the plugin knows
+     *   EMM_E_INVALID_VALUE        the request had another `size`, as far as the plugin knows
      *                              sizes; or the stream belongs to another context; nothing
      *                              happened
-     *   EMM_E_CAPTURING            the stream captures and this plugin cannot serve that: a graph
-     *                              uses the memory whenever it is launched; nothing happened
+     *   EMM_E_CAPTURING            the stream captures, and this plugin cannot serve a capture: the
+     *                              graph uses the memory at every launch; nothing happened
      */
     emm_status (*memfree)(emm_manager *self, emm_deviceptr ptr, size_t size, emm_stream stream);
 
     /*
-     * Allocates pinned host memory, aligned to at least 256 bytes. `flags`: EMM_HOST_*. *ret_device
-     * is its device address if EMM_HOST_MAPPED was given, else 0. The caller owns it until
-     * memhostfree. NULL, with memhostfree: cuMemHostAlloc.
+     * Allocates pinned host memory, aligned to at least 256 bytes. `flags`: EMM_HOST_*. With
+     * EMM_HOST_MAPPED, *ret_device is the memory's device address, else 0. The caller owns the
+     * memory until memhostfree. NULL, with memhostfree: cuMemHostAlloc.
      *   EMM_E_OUT_OF_HOST_MEMORY, EMM_E_NOT_SUPPORTED, EMM_E_DRIVER
      */
     emm_status (*memhostalloc)(emm_manager *self, size_t size, uint32_t flags, void **ret_host,
                                emm_deviceptr *ret_device);
 
     /*
-     * Takes back what memhostalloc gave. `size` and `flags` are what was asked for, or size 0 if
-     * the caller does not know. Portable memory freed with EMM_STREAM_UNORDERED may still be in use
-     * by every context, also by one whose manager was reset or destroyed.
+     * Takes back memory of memhostalloc. `size` and `flags` are those of the request; `size` is 0
+     * if the caller does not know the size. Every context may still use portable memory that is
+     * freed with EMM_STREAM_UNORDERED. This includes a context whose manager was reset or
+     * destroyed.
      *   EMM_E_NOT_OWNED, EMM_E_INVALID_VALUE: as memfree
      */
     emm_status (*memhostfree)(emm_manager *self, void *host, size_t size, uint32_t flags,
@@ -437,7 +444,7 @@ typedef struct emm_plugin {
 
     /*
      * Pins a range that the caller owns and keeps owning. `flags`: EMM_HOST_PORTABLE, _MAPPED,
-     * _READ_ONLY. *ret_device as above. NULL, with memunpin: cuMemHostRegister.
+     * _READ_ONLY. *ret_device as in memhostalloc. NULL, with memunpin: cuMemHostRegister.
      *   EMM_E_BUSY                 a part of the range is pinned already
      *   EMM_E_OUT_OF_HOST_MEMORY, EMM_E_NOT_SUPPORTED, EMM_E_DRIVER
      */
@@ -445,61 +452,62 @@ typedef struct emm_plugin {
                          emm_deviceptr *ret_device);
 
     /*
-     * Unpins at once: when it returns, the caller may free the range. `size` is what was pinned, or
-     * 0 if the caller does not know.
+     * Unpins at once: after the return the caller may free the range. `size` is the pinned size, or
+     * 0 if the caller does not know the size.
      *   EMM_E_NOT_OWNED, EMM_E_INVALID_VALUE: as memfree
      */
     emm_status (*memunpin)(emm_manager *self, void *host, size_t size);
 
     /*
-     * Allocates managed memory, attached as `flags` (EMM_ATTACH_*) says, aligned to at least 256
-     * bytes. NULL, with memfreemanaged: cuMemAllocManaged.
+     * Allocates managed memory, aligned to at least 256 bytes and attached as `flags`
+     * (EMM_ATTACH_*) says. NULL, with memfreemanaged: cuMemAllocManaged.
      *   EMM_E_OUT_OF_MEMORY, EMM_E_NOT_SUPPORTED, EMM_E_DRIVER
      */
     emm_status (*memallocmanaged)(emm_manager *self, size_t size, uint32_t flags,
                                   emm_deviceptr *ret_ptr);
 
     /*
-     * Takes back what memallocmanaged gave; arguments as for memfree.
+     * Takes back memory of memallocmanaged; arguments as for memfree.
      *   EMM_E_NOT_OWNED, EMM_E_INVALID_VALUE: as memfree
      */
     emm_status (*memfreemanaged)(emm_manager *self, emm_deviceptr ptr, size_t size,
                                  emm_stream stream);
 
-    /* Bytes that could still be allocated, and bytes in all, which are no fewer, as this manager
-     * sees them. NULL: cuMemGetInfo. */
+    /* This manager's view of memory: the bytes that could still be allocated, and the total, which
+     * is at least as many. NULL: cuMemGetInfo. */
     emm_status (*get_memory_info)(emm_manager *self, size_t *ret_free, size_t *ret_total);
 
     /*
-     * Exports the live allocation that holds [ptr, ptr + size). What is exported stays allocated
-     * until it is freed and release_ipc_handle is called. NULL, with release_ipc_handle: the host's
-     * default for memory that came from cuMemAlloc; `query`, if there is one, tells it what is
-     * live.
+     * Exports the live allocation that holds [ptr, ptr + size). The exported memory stays allocated
+     * until both the free and release_ipc_handle have come. NULL, with release_ipc_handle: the
+     * host's default for memory that came from cuMemAlloc. If the plugin has `query`, the default
+     * asks it for live allocations.
      *   EMM_E_NOT_OWNED, EMM_E_NOT_SUPPORTED
-     *   EMM_E_INVALID_VALUE        the allocation ends before
+     *   EMM_E_INVALID_VALUE        the allocation ends before ptr + size
      *   EMM_E_PAUSED               see pause
      */
     emm_status (*get_ipc_handle)(emm_manager *self, emm_deviceptr ptr, size_t size,
                                  emm_ipc_handle *ret_handle);
 
-    /* Ends an export; once for each get_ipc_handle. */
+    /* Ends an export; called once for each get_ipc_handle. */
     emm_status (*release_ipc_handle)(emm_manager *self, const emm_ipc_handle *handle);
 
     /*
-     * Drops every allocation of the context: the program promises that none is in use. Legal before
-     * initialize, repeatedly, and with no current context. Open sections (defer_cleanup), peers'
-     * access, registered streams and announced captures go on over it. NULL: destroy, create and
-     * initialize; then emm tells the new manager of them, in this order, and before them of the
-     * options that were changed. [exclusive]
+     * Drops every allocation of the context: the program promises that no allocation is in use.
+     * Legal before initialize, repeatedly, and with no current context. Open sections
+     * (defer_cleanup), peers' access, registered streams and announced captures outlast the reset.
+     * NULL: emm calls destroy, create and initialize. Then emm tells the new manager of changed
+     * options, sections, access, streams and captures, in this order. [exclusive]
      */
     emm_status (*reset)(emm_manager *self);
 
-    /* `enter` 1 begins and 0 ends a section in which nothing is returned to the driver; sections
-     * nest. NULL: only the host's queue of pending deallocations is held back. */
+    /* `enter` 1 begins a section and 0 ends it. In a section nothing is returned to the driver;
+     * sections nest. NULL: only the host's queue of pending deallocations is held back. */
     emm_status (*defer_cleanup)(emm_manager *self, uint32_t enter);
 
-    /* Returns cached memory to the driver, piece by piece, until at most `keep_bytes` are cached:
-     * none if that is so already. *ret_released is how much it was. NULL: nothing is cached. */
+    /* Returns cached memory to the driver, piece by piece, until at most `keep_bytes` are cached.
+     * If that holds already, returns nothing. *ret_released: the bytes that went back. NULL: the
+     * plugin caches nothing. */
     emm_status (*trim)(emm_manager *self, size_t keep_bytes, size_t *ret_released);
 
     /*
@@ -509,95 +517,97 @@ typedef struct emm_plugin {
     emm_status (*query)(emm_manager *self, emm_deviceptr ptr, emm_block_info *ret_info);
 
     /*
-     * The live allocation at `ptr` is used on `stream` too: after its memfree, reuse must wait for
-     * what `stream` held by then. NULL: EMM_E_NOT_SUPPORTED.
+     * Says that `stream` uses the live allocation at `ptr` too: after its memfree, reuse must wait
+     * for the work that `stream` holds by then. NULL: EMM_E_NOT_SUPPORTED.
      *   EMM_E_NOT_OWNED
      */
     emm_status (*record_use)(emm_manager *self, emm_deviceptr ptr, size_t size, emm_stream stream);
 
-    /* Something happens to a stream: EMM_STREAM_*. `stream` is never EMM_STREAM_UNORDERED. NULL:
-     * ignored. */
+    /* Tells of an event in a stream's life: EMM_STREAM_*. `stream` is never EMM_STREAM_UNORDERED.
+     * NULL: emm does not tell. */
     emm_status (*stream_notice)(emm_manager *self, emm_stream stream, uint32_t notice);
 
     /* Lets `peer_device` (an ordinal) use this manager's device memory, present and future.
      * `flags`: EMM_ACCESS_*. NULL: EMM_E_NOT_SUPPORTED. */
     emm_status (*set_access)(emm_manager *self, int32_t peer_device, uint32_t flags);
 
-    /* Fills *ret_stats up to its struct_size, which it leaves alone; see emm_copy_sized. NULL:
-     * zeros. */
+    /* Fills *ret_stats up to its struct_size, and leaves struct_size as it is; see emm_copy_sized.
+     * NULL: zeros. */
     emm_status (*get_stats)(emm_manager *self, emm_stats *ret_stats);
 
     /* --- since 1.1 --- */
 
     /*
-     * Bytes in all that a manager of `device` (an ordinal) will tell of (get_memory_info), asked
-     * before there is one: `device_bytes`, what the device has, or less if an option limits them.
-     * `option_texts`, `host`: as create gets them. Makes no context, asks for none, and takes
-     * nothing from the driver. Any value of an option that create would refuse may be refused.
+     * The total that get_memory_info will report in a manager of `device` (an ordinal), before such
+     * a manager exists. `device_bytes` is the device's total: answer this, or less if an option
+     * limits it. `option_texts`, `host`: as for create. Makes no context, asks for no context, and
+     * takes nothing from the driver. The slot may refuse any option value that create would refuse.
      * NULL: `device_bytes`.
-     *   EMM_E_PLUGIN_SPEC          an option's value makes no sense; say which
+     *   EMM_E_PLUGIN_SPEC          an option's value makes no sense; say which option
      */
     emm_status (*get_device_total)(const emm_host *host, int32_t device, size_t device_bytes,
                                    const char *const *option_texts, size_t *ret_total);
 
     /*
-     * Refuses values that create would refuse on every device, such as a limit below what one
-     * allocation takes; so that they are refused where the plugin is chosen, and not first where a
-     * context is made. `option_texts`, `host`: as create gets them. Calls no driver, and changes
-     * nothing. An older host does not call it: create has to refuse too. NULL: create alone does.
-     *   EMM_E_PLUGIN_SPEC          an option's value makes no sense; say which
+     * Refuses option values that create would refuse on every device, such as a limit below the
+     * size of one allocation. So emm can refuse them when the plugin is chosen, and not only when a
+     * context is made. `option_texts`, `host`: as for create. Calls no driver, and changes nothing.
+     * An older host does not call this slot, so create must refuse these values too. NULL: only
+     * create refuses.
+     *   EMM_E_PLUGIN_SPEC          an option's value makes no sense; say which option
      */
     emm_status (*check_options)(const emm_host *host, const char *const *option_texts);
 
     /* --- since 1.2 --- */
 
     /*
-     * Waits for the context's work, then returns the device memory behind all allocations, and what
-     * is cached, to the driver. Addresses, pinned and managed memory stay, and so does memory whose
-     * export has not ended, or that the driver refuses to take. *ret_released: the bytes that went
-     * back. Until resume the program puts no work on this memory. A manager that is paused already
-     * answers EMM_S_IGNORED and 0 bytes.
-     * While paused, memalloc and get_ipc_handle answer EMM_E_PAUSED or wait for resume, trim
-     * releases nothing, and the other slots work. reset ends the pause. A failure changes nothing.
-     * emm makes one call of pause, resume, reset or destroy at a time for a manager.
-     *   EMM_E_OUT_OF_HOST_MEMORY   none for the copy
+     * Waits for the context's work, then returns the device memory behind all allocations, and the
+     * cached memory, to the driver. Addresses stay. So do pinned and managed memory, memory whose
+     * export has not ended, and memory that the driver refuses to take. *ret_released: the bytes
+     * that went back. Until resume the program puts no work on this memory. If the manager is
+     * already paused, it answers EMM_S_IGNORED and 0 bytes.
+     * While paused, memalloc and get_ipc_handle answer EMM_E_PAUSED or wait for resume. trim
+     * releases nothing; the other slots work. reset ends the pause. A failure changes nothing. For
+     * one manager, emm calls pause, resume, reset and destroy one at a time.
+     *   EMM_E_OUT_OF_HOST_MEMORY   no memory for the copy
      *   EMM_E_CAPTURING            a capture is announced
      *   EMM_E_BUSY                 in a deferred section; or an export has not ended (see flags)
-     *   EMM_E_NOT_SUPPORTED        this manager cannot, or not with EMM_PAUSE_KEEP
+     *   EMM_E_NOT_SUPPORTED        this manager cannot pause, or not with EMM_PAUSE_KEEP
      */
     emm_status (*pause)(emm_manager *self, uint32_t flags, size_t *ret_released);
 
     /*
-     * Puts memory behind the same addresses, with what peers may access and, after EMM_PAUSE_KEEP,
-     * the content of what is still live. The memory may be used at once. Not paused: EMM_S_IGNORED.
-     * A failure changes nothing, and resume may be called again.
+     * Puts memory behind the same addresses, with the access of peers and, after EMM_PAUSE_KEEP,
+     * the content of live allocations. The program may use the memory at once. If the manager is
+     * not paused: EMM_S_IGNORED. A failure changes nothing, and emm may call resume again.
      *   EMM_E_OUT_OF_MEMORY        emm looks for memory as for memalloc, and calls once more
      */
     emm_status (*resume)(emm_manager *self, uint32_t flags);
 
     /*
-     * Gives an option that has EMM_OPTION_CHANGES another value, for the requests that follow, also
+     * Changes an option that has EMM_OPTION_CHANGES. The new value holds for later requests, also
      * after a reset. `text`: as create gets it, but valid during the call alone. Live memory is not
-     * touched. A value that create would refuse is refused, and a failure changes nothing. emm
-     * makes one such call at a time for a manager.
-     *   EMM_E_PLUGIN_SPEC          the value makes no sense; say which
+     * touched. Refuse a value that create would refuse; a failure changes nothing. For one manager,
+     * emm makes one such call at a time.
+     *   EMM_E_PLUGIN_SPEC          the value makes no sense; say which option
      */
     emm_status (*set_option)(emm_manager *self, const char *key, const char *text);
 
     /*
-     * Begins the peaks in get_stats anew: from now on they are the highest since this call. Each
-     * is at first what it is the peak of, with paused_bytes among the reserved. No other figure
-     * changes, nor how the plugin serves. A failure changes nothing. NULL: EMM_E_NOT_SUPPORTED.
+     * Restarts the peaks in get_stats: from now on a peak is the highest value since this call. At
+     * first each peak equals its present figure; the figure of peak_reserved_bytes includes
+     * paused_bytes. No other figure changes, and the plugin serves as before. A failure changes
+     * nothing. NULL: EMM_E_NOT_SUPPORTED.
      *   EMM_E_DRIVER
      */
     emm_status (*reset_peaks)(emm_manager *self);
 
     /*
-     * Copies `size` bytes, at least 1, of what a pause with EMM_PAUSE_KEEP has kept for the address
-     * `ptr` to `host`. Works without the context. Not paused: EMM_S_IGNORED, and nothing is copied.
-     * emm makes no call of pause, resume, reset or destroy for this manager meanwhile. NULL:
-     * EMM_E_NOT_SUPPORTED.
-     *   EMM_E_NOT_OWNED            of some of these bytes no content is kept
+     * Copies to `host` the `size` bytes, at least 1, that a pause with EMM_PAUSE_KEEP has kept for
+     * the address `ptr`. Works without the context. If the manager is not paused: EMM_S_IGNORED,
+     * and nothing is copied. Meanwhile emm does not call pause, resume, reset or destroy for this
+     * manager. NULL: EMM_E_NOT_SUPPORTED.
+     *   EMM_E_NOT_OWNED            for some of these bytes no content is kept
      */
     emm_status (*read_paused)(emm_manager *self, emm_deviceptr ptr, size_t size, void *host);
 } emm_plugin;
@@ -606,11 +616,11 @@ typedef struct emm_plugin {
 #define EMM_SLOT_INDEX(slot)                                                                       \
     ((offsetof(emm_plugin, slot) - offsetof(emm_plugin, create)) / sizeof(emm_function))
 
-/* The entry point, called once in a process: returns the table, or NULL after host->fail. */
+/* The entry point. emm calls it once in a process. Returns the table, or NULL after host->fail. */
 typedef const emm_plugin *(*emm_plugin_entry)(const emm_host *host);
 
-/* How a plugin defines it: EMM_PLUGIN_ENTRY(const emm_host *host) { ...; return &table; }; a layer
- * likewise with EMM_LAYER_ENTRY. */
+/* A plugin defines its entry point in this way; a layer does so with EMM_LAYER_ENTRY:
+ *     EMM_PLUGIN_ENTRY(const emm_host *host) { ...; return &table; } */
 #ifdef __cplusplus
 #define EMM_PLUGIN_ENTRY extern "C" EMM_API const emm_plugin *emm_plugin_entry_v1
 #define EMM_LAYER_ENTRY extern "C" EMM_API const emm_plugin *emm_layer_entry_v1

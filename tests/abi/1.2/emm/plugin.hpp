@@ -12,13 +12,14 @@
 #endif
 
 /*
- * emm::make_plugin<Manager>(...) makes a table from a class. Its constructor takes what `create`
- * takes: (const emm_host &, const emm_context_info &, const char *const *option_texts). A public
- * member function named after a slot, with the slot's arguments less `self`, fills that slot, also
- * if it is inherited; the others stay NULL. get_device_total and check_options, which have no
- * manager, are static ones that take (const emm_host &, ...). An exception that leaves a
- * constructor or member becomes a status: emm::PluginError its own, std::bad_alloc
- * EMM_E_OUT_OF_HOST_MEMORY, anything else EMM_E_PLUGIN_EXCEPTION, with what() as the description.
+ * emm::make_plugin<Manager>(...) makes a table from a class. The constructor takes the arguments of
+ * `create`: (const emm_host &, const emm_context_info &, const char *const *option_texts). A public
+ * member function, also an inherited one, fills the slot of its name; it takes the slot's arguments
+ * without `self`. The other slots stay NULL. get_device_total and check_options have no manager:
+ * they are static functions that take (const emm_host &, ...). An exception that leaves a
+ * constructor or member becomes a status, with what() as the description. emm::PluginError becomes
+ * its own status, std::bad_alloc EMM_E_OUT_OF_HOST_MEMORY, any other exception
+ * EMM_E_PLUGIN_EXCEPTION.
  */
 namespace emm {
 
@@ -100,13 +101,13 @@ struct Thunk<Manager, emm_status (*)(const emm_host *, Arguments...)> {
     }
 };
 
-/* Without the Manager a final class is not looked into: nothing can be derived from it. */
+/* No class can derive from a final class. Without Manager as a base, the check finds nothing. */
 template <class Manager, class Name, bool is_final = __is_final(Manager)>
 struct Both : Manager, Name {};
 template <class Manager, class Name> struct Both<Manager, Name, true> : Name {};
 
-/* slot_NAME<Manager>(0) is the thunk if Manager has a member of that name, else NULL. A name that
- * both bases of Both have is ambiguous: that shows a member which no pointer could be taken of. */
+/* If Manager has a member of that name, slot_NAME<Manager>(0) is the thunk, else NULL. A name that
+ * both bases of Both have is ambiguous: this reveals a member whose address cannot be taken. */
 #define EMM_ADAPT_(slot)                                                                           \
     struct Name_##slot {                                                                           \
         int slot;                                                                                  \

@@ -1,6 +1,6 @@
 /*
- * emm/plugin_helpers.h: for authors of plugins in C. Inline: nothing to link. C99 and C++11. Every
- * function here may be called by any thread, and none allocates memory.
+ * emm/plugin_helpers.h: for authors of plugins in C. Inline: nothing to link. C99 and C++11. Any
+ * thread may call these functions; they allocate no memory.
  */
 #ifndef EMM_PLUGIN_HELPERS_H
 #define EMM_PLUGIN_HELPERS_H
@@ -16,8 +16,8 @@
 extern "C" {
 #endif
 
-/* Calls a slot below a layer: EMM_BELOW(layer, memalloc, size, stream, &ptr), where the layer has
- * copied `below` and `below_managers` of emm_context_info. */
+/* Calls a slot below a layer: EMM_BELOW(layer, memalloc, size, stream, &ptr). The layer has copied
+ * `below` and `below_managers` of emm_context_info. */
 #define EMM_BELOW(layer, slot, ...)                                                                \
     ((layer)->below->slot((layer)->below_managers[EMM_SLOT_INDEX(slot)], __VA_ARGS__))
 
@@ -34,9 +34,10 @@ static inline const char *emm_option_text(const emm_option *options,
 }
 
 /*
- * Reads a size as the host accepts it for EMM_OPTION_SIZE: decimal digits, then perhaps KiB, MiB,
- * GiB or TiB, and before such a unit perhaps a fraction of up to six digits (1.5GiB). Returns 1 and
- * sets *ret_bytes, or returns 0 if the text is no size or the size is 2^63 or more.
+ * Reads a size in the form that the host accepts for EMM_OPTION_SIZE: decimal digits, then perhaps
+ * KiB, MiB, GiB or TiB. With such a unit, a fraction of up to six digits may follow the digits
+ * (1.5GiB). Returns 1 and sets *ret_bytes. If the text is not a size, or the size is 2^63 or more,
+ * returns 0.
  */
 static inline int emm_parse_size(const char *text, uint64_t *ret_bytes) {
     static const char units[] = "KMGT";
@@ -91,9 +92,9 @@ emm_failf(const emm_host *host, emm_status code, int32_t driver_result, const ch
 }
 
 /*
- * Copies `from`, whose first member is its own struct_size, into a caller's struct of the same type
- * and perhaps another version, as far as the caller's struct_size goes; that one stays as it is.
- * emm lets no struct of an application through whose struct_size is 0.
+ * Copies `from` into a caller's struct of the same type, perhaps of another version. Both structs
+ * begin with their struct_size. The copy ends where the shorter struct ends, and leaves the
+ * caller's struct_size as it is. emm lets no application's struct through whose struct_size is 0.
  */
 static inline void emm_copy_sized(void *ret, const void *from) {
     uint32_t wanted, known;
