@@ -16,6 +16,7 @@
 #include "common/driver.h"
 #include "common/graph_hold.h"
 #include "common/streams.h"
+#include "layers/guard/bound.h"
 #include "layers/guard/caller.h"
 #include "layers/guard/mapping.h"
 
@@ -54,6 +55,9 @@ public:
 
     emm_status memalloc(size_t size, emm_stream stream, emm_deviceptr *ret_ptr);
     emm_status memfree(emm_deviceptr ptr, size_t size, emm_stream stream);
+    emm_status get_memory_info(size_t *ret_free, size_t *ret_total) {
+        return bound_.tell(ret_free, ret_total);
+    }
     emm_status reset();
     emm_status defer_cleanup(uint32_t enter);
     emm_status trim(size_t keep_bytes, size_t *ret_released);
@@ -112,7 +116,7 @@ private:
     std::list<Mapping> broken_;
     LiveAllocations::Allocations put_off_;   // freed in a section
     LiveAllocations::Allocations unordered_; // for which the whole context is waited for
-    uint64_t reserved_ = 0, peak_reserved_ = 0;
+    Bound bound_;
 };
 
 const emm_option options[] = {
@@ -128,7 +132,7 @@ Manager::Manager(const emm_host &host, const emm_context_info &info,
       at_end_(strcmp(emm_option_text(options, option_texts, "place"), "end") == 0),
       quarantine_(strtoull(emm_option_text(options, option_texts, "quarantine"), nullptr, 10)),
       driver_(host), stream_(driver_, cuda_context_, context_id_),
-      waits_(driver_, cuda_context_, context_id_), wait_(driver_, cuda_context_) {}
+      waits_(driver_, cuda_context_, context_id_), wait_(driver_, cuda_context_), bound_(info) {}
 
 // Once more if the wait fails: a block that is in use must not be unmapped.
 Manager::~Manager() {
@@ -153,8 +157,10 @@ emm_status Manager::memalloc(size_t size, emm_stream, emm_deviceptr *ret_ptr) {
     made.front().layout = layout_of(size, at_end_);
     const RelaxedCapture relaxed(driver_);
     try {
+        Bound::Taken taken(bound_, made.front().layout.mapped);
         made.front().make(driver_, device_);
         made.front().write_poison(driver_, stream_);
+        taken.keep();
     } catch (...) {
         allocations_.failed();
         if (made.front().undo(driver_, stream_) != CUDA_SUCCESS) {
@@ -170,8 +176,6 @@ emm_status Manager::memalloc(size_t size, emm_stream, emm_deviceptr *ret_ptr) {
         Blocks::node_type node = block.extract(block.begin());
         node.key() = node.mapped().ptr = ptr;
         blocks_.insert(std::move(node));
-        reserved_ += made.front().layout.mapped;
-        peak_reserved_ = std::max(peak_reserved_, reserved_);
     }
     allocations_.add(std::move(entry), ptr);
     *ret_ptr = ptr;
@@ -320,7 +324,7 @@ void Manager::give_back(Entry entry) noexcept {
     allocations_.returned(size);
     {
         const std::lock_guard lock(mutex_);
-        reserved_ -= layout.mapped;
+        bound_.give(layout.mapped);
         Blocks::node_type block = blocks_.extract(ptr);
         block.key() = ++quarantines_;
         quarantined_.insert(std::move(block));
@@ -462,11 +466,7 @@ emm_status Manager::get_stats(emm_stats *ret_stats) {
     under.struct_size = sizeof under;
     EMM_BELOW(this, get_stats, &under);
     allocations_.fill(stats);
-    {
-        const std::lock_guard lock(mutex_);
-        stats.reserved_bytes = reserved_;
-        stats.peak_reserved_bytes = peak_reserved_;
-    }
+    bound_.fill(stats);
     stats.host_live_bytes = under.host_live_bytes;
     stats.host_reserved_bytes = under.host_reserved_bytes;
     emm_copy_sized(ret_stats, &stats);

@@ -178,6 +178,22 @@ TEST_CASE("a freed block's addresses are not mapped, and stay so for as many fre
     CHECK(alloc(context, 1024) != first);
 }
 
+TEST_CASE("a maximum of the plugin holds for guarded blocks, and is what the program is told of") {
+    emm_context *const context = on("guard+pool:max=8MiB");
+    const emm_deviceptr ptr = alloc(context, 5 << 20);
+    size_t free_bytes = 0, total = 0;
+    CHECK(emm_get_memory_info(context, &free_bytes, &total) == EMM_OK);
+    CHECK(total == 8 << 20);
+    CHECK(free_bytes == 2 << 20);
+    emm_deviceptr more = 0;
+    CHECK(emm_memalloc(context, 3 << 20, EMM_STREAM_LEGACY, &more) == EMM_E_OUT_OF_MEMORY);
+    CHECK_THAT(emm_last_error()->text,
+               ContainsSubstring("layer guard: a block takes 4194304 bytes"));
+    CHECK(free(context, ptr, 5 << 20) == EMM_OK);
+    more = alloc(context, 8 << 20);
+    CHECK(free(context, more, 8 << 20) == EMM_OK);
+}
+
 TEST_CASE("a write to the bytes behind a guarded block is told when it is freed") {
     emm_context *const context = on("guard+passthrough");
     const emm_deviceptr ptr = alloc(context, 1000);

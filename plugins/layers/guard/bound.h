@@ -1,0 +1,82 @@
+// What guard has of the device. Its blocks come from the driver itself, and a maximum of the plugin
+// below, which knows nothing of them, holds for them too.
+#pragma once
+
+#include "common/driver.h"
+
+#include <emm/plugin_helpers.h>
+
+#include <algorithm>
+#include <mutex>
+
+namespace emm::guard {
+
+class Bound {
+public:
+    explicit Bound(const emm_context_info &info)
+        : below(info.below), below_managers(info.below_managers) {}
+
+    // Memory that is about to be taken from the driver: given back unless it is kept.
+    class Taken {
+    public:
+        Taken(Bound &bound, size_t bytes) : bound_(bound), bytes_(bytes) { bound.take(bytes); }
+        ~Taken() { bound_.give(bytes_); }
+        Taken(const Taken &) = delete;
+        Taken &operator=(const Taken &) = delete;
+        void keep() {
+            bytes_ = 0;
+            bound_.note_peak();
+        }
+
+    private:
+        Bound &bound_;
+        size_t bytes_;
+    };
+
+    void give(size_t bytes) noexcept {
+        const std::lock_guard lock(mutex_);
+        reserved_ -= bytes;
+    }
+
+    emm_status tell(size_t *ret_free, size_t *ret_total) {
+        const emm_status status = EMM_BELOW(this, get_memory_info, ret_free, ret_total);
+        if (status >= EMM_OK) {
+            const std::lock_guard lock(mutex_);
+            *ret_free = std::min(*ret_free, *ret_total - std::min(reserved_, *ret_total));
+        }
+        return status;
+    }
+
+    void fill(emm_stats &stats) {
+        const std::lock_guard lock(mutex_);
+        stats.reserved_bytes = reserved_;
+        stats.peak_reserved_bytes = peak_;
+    }
+
+private:
+    // A plugin that cannot tell bounds nothing.
+    void take(size_t bytes) {
+        size_t free = 0, total = 0;
+        const bool is_told = EMM_BELOW(this, get_memory_info, &free, &total) >= EMM_OK;
+        const std::lock_guard lock(mutex_);
+        if (is_told && (bytes > total || reserved_ > total - bytes)) {
+            common::refuse(EMM_E_OUT_OF_MEMORY,
+                           "layer guard: a block takes %zu bytes, and %zu of %zu are taken", bytes,
+                           reserved_, total);
+        }
+        reserved_ += bytes;
+    }
+
+    // What failed was never there.
+    void note_peak() {
+        const std::lock_guard lock(mutex_);
+        peak_ = std::max(peak_, reserved_);
+    }
+
+    const emm_plugin *const below;
+    emm_manager *const *const below_managers;
+    std::mutex mutex_;
+    size_t reserved_ = 0, peak_ = 0;
+};
+
+} // namespace emm::guard
