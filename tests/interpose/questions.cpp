@@ -247,7 +247,10 @@ void one_by_one(CUdeviceptr block, size_t size, CUdeviceptr at, CUcontext contex
     fact(attribute(CU_POINTER_ATTRIBUTE_DEVICE_POINTER, at, CUdeviceptr(0)) == at,
          "the address itself");
     fact(attribute(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at, 0U) == CU_MEMORYTYPE_DEVICE, "its type");
-    fact(attribute(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, at, 7) == 0, "its device");
+    int ordinal = 7;
+    result(cu.cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, at),
+           CUDA_SUCCESS, "it is of a device");
+    fact(ordinal == 0, "its device");
     fact(attribute(CU_POINTER_ATTRIBUTE_IS_MANAGED, at, 7U) == 0, "it is not managed");
     fact(attribute(CU_POINTER_ATTRIBUTE_MAPPED, at, 7U) == 1, "it is mapped");
     fact(attribute(CU_POINTER_ATTRIBUTE_CONTEXT, at, CUcontext()) == context, "its context");

@@ -101,18 +101,24 @@ Allocation asked_about(CUdeviceptr ptr, bool concerns_allocation) {
     return concerns_allocation || there.freed ? server().around(ptr) : there;
 }
 
+int device_of(const Allocation &allocation) {
+    auto info = sized<emm_context_info>();
+    emm_context_get_info(allocation.context, &info);
+    return info.device;
+}
+
 bool is_host_memory(const void *data) {
     unsigned type = 0;
     std::memcpy(&type, data, sizeof type);
     return type == CU_MEMORYTYPE_HOST;
 }
 
-// Two answers that the driver gives of the memory behind an allocation. Only memory of cuMemAlloc
+// Answers that the driver gives of the memory behind an allocation. Only memory of cuMemAlloc
 // is shareable to it: emm knows what it exports. However wide that answer is, its first byte is 0
-// or 1. And what a pool has spilled is host memory to it, which the CPU cannot read.
+// or 1. And what a pool has spilled is host memory to it, of no device, which the CPU cannot read.
 void correct_answer(void *ret_data, CUpointer_attribute attribute, CUdeviceptr ptr) {
     const bool asks_sharing = attribute == CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE;
-    if (!asks_sharing &&
+    if (!asks_sharing && attribute != CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL &&
         !(attribute == CU_POINTER_ATTRIBUTE_MEMORY_TYPE && is_host_memory(ret_data))) {
         return;
     }
@@ -122,6 +128,8 @@ void correct_answer(void *ret_data, CUpointer_attribute attribute, CUdeviceptr p
     }
     if (asks_sharing) {
         tell(ret_data, uint8_t(server().sharing.can_export(found)));
+    } else if (attribute == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL) {
+        tell(ret_data, device_of(found));
     } else {
         tell(ret_data, unsigned(CU_MEMORYTYPE_DEVICE));
     }
@@ -139,6 +147,15 @@ Answer pointer_get_attribute(void *ret_data, CUpointer_attribute attribute, CUde
     const Allocation found = asked_about(ptr, concerns);
     if (found.freed) {
         return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (ret_data && attribute == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL) {
+        // The driver refuses this one question where a pool has spilled.
+        const Allocation own = server().own_around(ptr);
+        if (own.address == 0) {
+            return {};
+        }
+        tell(ret_data, device_of(own));
+        return CUDA_SUCCESS;
     }
     if (found.address == 0 || !concerns) {
         return {};
