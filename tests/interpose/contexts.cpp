@@ -114,6 +114,16 @@ void current_elsewhere() {
     result(after, CUDA_ERROR_CONTEXT_IS_DESTROYED, "cuMemAlloc where a context was current");
 }
 
+// What was registered in it is not any more.
+void registered_there() {
+    alignas(page) static char memory[page];
+    const CUcontext context = create();
+    NEED(cu.cuMemHostRegister(memory, sizeof memory, 0));
+    NEED(cu.cuCtxDestroy(context));
+    result(cu.cuMemHostUnregister(memory), CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED,
+           "unregister what was registered in a context that has ended");
+}
+
 } // namespace
 
 void contexts_case() {
@@ -132,6 +142,8 @@ void contexts_case() {
     refused_ends(primary.context);
     between_two(primary.context);
     current_elsewhere();
+    NEED(cu.cuCtxSetCurrent(primary.context));
+    registered_there();
 }
 
 namespace {

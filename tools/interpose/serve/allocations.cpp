@@ -279,9 +279,8 @@ Allocation Allocations::find_around(uint64_t address, uint32_t kinds) {
 
 void Allocations::forget(const emm_context *context) {
     for (AllocationShard &shard : shards_) {
-        shard.remove_if([&](const Allocation &allocation) {
-            return allocation.context == context && allocation.kind != Kind::registered;
-        });
+        shard.remove_if(
+            [&](const Allocation &allocation) { return allocation.context == context; });
     }
     graph_figures.forget(context);
 }
