@@ -300,7 +300,7 @@ struct Obey {
     CUcontext context;
     CUstream stream = nullptr;
     CUgraph graph = nullptr;
-    CUdeviceptr exported = 0;
+    CUdeviceptr exported = 0, last = 0;
 
     std::string fork_child() const {
         const pid_t child = fork();
@@ -352,6 +352,10 @@ struct Obey {
             export_second();
         } else if (word == "unreached") {
             of_other_device(false);
+        } else if (word == "allocate") {
+            REQUIRE(cu.cuMemAlloc(&last, block_bytes));
+        } else if (word == "free") {
+            REQUIRE(cu.cuMemFree(last));
         } else if (word == "ipc") {
             CUdeviceptr address = 0;
             CUipcMemHandle handle;

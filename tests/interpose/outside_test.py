@@ -116,6 +116,15 @@ class Outside(unittest.TestCase):
         self.assertGreater(resumed["bytes"], 3 * 4 * MIB - 1)
         self.assert_awake(sleeper)
 
+    def test_what_is_freed_asleep_does_not_come_back(self):
+        sleeper = Sleeper(self, "mapped")
+        sleeper.tell("allocate")
+        paused = self.ask("pause", sleeper.pid)["pools"][0]["bytes"]
+        self.assertGreaterEqual(paused, 4 * MIB)
+        sleeper.tell("free")
+        self.assertLessEqual(self.ask("resume", sleeper.pid)["pools"][0]["bytes"], paused - 4 * MIB)
+        self.assert_awake(sleeper)
+
     def test_memory_of_cuMemCreate_sleeps_too(self):
         sleeper = Sleeper(self, "mapped")
         self.assertEqual(self.ask("pause", sleeper.pid)["pools"][-1],

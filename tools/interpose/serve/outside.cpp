@@ -291,14 +291,16 @@ std::string Outside::resume(const monitor::Outside &outside) {
             ++each;
             continue;
         }
-        const uint64_t bytes = stats_of(*each).paused_bytes;
+        const uint64_t before = stats_of(*each).reserved_bytes;
         const emm_status status = emm_context_resume(*each, EMM_RESUME_UNDO);
         if (status < 0 && !leaves_to_driver(status)) {
             problem = last_text();
             break;
         }
-        outside.tell(outside.state,
-                     {info.device, info.context_id, info.pool ? info.pool : "", bytes, ""});
+        // What was freed meanwhile does not come back.
+        const uint64_t after = stats_of(*each).reserved_bytes;
+        outside.tell(outside.state, {info.device, info.context_id, info.pool ? info.pool : "",
+                                     after - std::min(after, before), ""});
         each = paused_.erase(each);
     }
     if (means_physical(outside) && problem.empty()) {
