@@ -91,9 +91,18 @@ void work(int socket, const Wanted &wanted) noexcept {
     observe::forget_and_close(socket);
 }
 
+// A process that was stopped finds requests whose senders wait no more.
+bool has_hung_up(int socket) noexcept {
+    char byte = 0;
+    return recv(socket, &byte, sizeof byte, MSG_PEEK | MSG_DONTWAIT) == 0;
+}
+
 } // namespace
 
 void answer_outside(int socket, bool is_pause, std::string_view rest) {
+    if (has_hung_up(socket)) {
+        return;
+    }
     OutsideDone refused;
     if (is_busy.exchange(true)) {
         refused.problem = "it still works on an earlier pause or resume; nothing has changed";

@@ -387,6 +387,9 @@ class Outside(unittest.TestCase):
         sleeper = Sleeper(self, "alloc")
         sleeper.process.send_signal(signal.SIGSTOP)
         self.assertIn("the process is stopped", self.refused("pause", sleeper.pid))
+        sleeper.process.send_signal(signal.SIGCONT)
+        time.sleep(0.3)  # what nobody waits for is not done
+        self.assert_awake(sleeper)
 
     def test_a_resume_without_memory_may_be_tried_again(self):
         shared = ("--pausable", "--limit", "10MiB", "--shared", f"outside-{os.getpid()}")
