@@ -10,8 +10,8 @@
 // they were when the block is freed. A freed block's memory goes back to the driver and its
 // addresses stay reserved, and empty, for the next `quarantine` frees. A free waits for its stream;
 // what no stream orders, and what a graph had, goes back behind a wait for the whole context, in a
-// call that may wait so (plugins/README.md, "Rules"). Pinned and managed memory, and all else, is served
-// by what is below.
+// call that may wait so (plugins/README.md, "Rules"). Pinned and managed memory, and all else, is
+// served by what is below.
 #include "common/allocations.h"
 #include "common/driver.h"
 #include "common/graph_hold.h"

@@ -339,7 +339,7 @@ typedef struct emm_stats {
      * once. 0: no such piece, or the plugin does not tell. Since minor 1.
      */
     uint64_t largest_free_block;
-    uint64_t paused_bytes;  /* device memory that resume takes from the driver. Since minor 2 */
+    uint64_t paused_bytes;  /* the most that resume takes from the driver. Since minor 2 */
     uint64_t spilled_bytes; /* the part of reserved_bytes that is host memory. Since minor 2 */
 } emm_stats;
 
