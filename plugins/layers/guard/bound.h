@@ -47,6 +47,11 @@ public:
         return status;
     }
 
+    void reset_peak() {
+        const std::lock_guard lock(mutex_);
+        peak_ = reserved_;
+    }
+
     void fill(emm_stats &stats) {
         const std::lock_guard lock(mutex_);
         stats.reserved_bytes = reserved_;

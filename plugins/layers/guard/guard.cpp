@@ -476,8 +476,7 @@ emm_status Manager::get_stats(emm_stats *ret_stats) {
 // The peaks are the guard's own.
 emm_status Manager::reset_peaks() {
     allocations_.reset_peaks();
-    const std::lock_guard lock(mutex_);
-    peak_reserved_ = reserved_;
+    bound_.reset_peak();
     return EMM_OK;
 }
 
