@@ -3,6 +3,8 @@
 
 #include "slow_call.h"
 
+#include <algorithm>
+
 namespace emm::pool {
 
 emm_status Manager::refuse_paused(const char *slot) {
@@ -132,15 +134,17 @@ emm_status Manager::resume(uint32_t flags) {
     return served_.failed(result, "a driver call of a resume");
 }
 
-// The copy changes in a pause and a resume alone, and emm makes none of them meanwhile.
+// The copy changes in a pause and a resume alone, and emm makes none of them meanwhile. Spilled and
+// exported memory stays where it is.
 emm_status Manager::read_paused(emm_deviceptr ptr, size_t size, void *host) {
+    const Range range{ptr, ptr + std::min<uint64_t>(size, UINT64_MAX - ptr)};
     {
         const Lock lock(served_.mutex);
-        if (!pause_.is_paused()) {
+        if (!pause_.is_paused() || memory_.heap.is_mapped(range.begin, range.end)) {
             return EMM_S_IGNORED;
         }
     }
-    if (size <= UINT64_MAX - ptr && copy_.read({ptr, ptr + size}, static_cast<char *>(host))) {
+    if (range.bytes() == size && copy_.read(range, static_cast<char *>(host))) {
         return EMM_OK;
     }
     return emm_failf(&host_, EMM_E_NOT_OWNED, 0,

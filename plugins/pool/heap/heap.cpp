@@ -379,6 +379,17 @@ Place Heap::starting_at(uint64_t address) const {
     return place.block && place.block->state == State::live ? place : Place{};
 }
 
+bool Heap::is_mapped(uint64_t begin, uint64_t end) const {
+    const Segment *segment = map_.find(begin);
+    bool mapped = segment && end <= segment->end();
+    for (uint64_t at = begin; mapped && at < end;) {
+        const Piece piece = segment->pieces.at(at);
+        mapped = piece.handle != 0;
+        at = piece.end();
+    }
+    return mapped;
+}
+
 Place Heap::around(uint64_t address) const {
     const Segment *segment = map_.find(address);
     if (!segment) {

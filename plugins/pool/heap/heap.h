@@ -61,6 +61,7 @@ public:
     Segment *first_segment() const { return segments_.first(); }
     Segment *next_segment(const Segment &segment) const { return segments_.next(segment); }
     Segment &segment_at(uint64_t address) const { return *map_.find(address); } // needs no lock
+    bool is_mapped(uint64_t begin, uint64_t end) const; // memory is behind each of these addresses
 
     // --- pages: heap_pages.cpp ---
     struct Room {

@@ -80,11 +80,18 @@ void pause_returns(const CheckedPlugin &plugin) {
     expect(more == EMM_S_IGNORED, "a second resume answers {}, expected EMM_S_IGNORED", more);
 }
 
-// What the pause has kept, while it lasts.
+// The kept content, while the pause lasts. Blocks of host memory may stay in their place.
 void expect_told(const BareManager &manager, const std::vector<emm_deviceptr> &blocks) {
+    size_t kept = 0;
     for (size_t i = 0; manager.slots().read_paused && i < blocks.size(); i++) {
         std::vector<uint8_t> told(paused_sizes[i]);
-        EMM_MUST(manager, read_paused, blocks[i], told.size(), told.data());
+        const emm_status status =
+            EMM_SLOT(manager, read_paused, blocks[i], told.size(), told.data());
+        if (status == EMM_S_IGNORED && manager.stats().spilled_bytes > 0) {
+            continue;
+        }
+        expect(status == EMM_OK, "read_paused answers {}: {}", status, last_said().text);
+        kept++;
         const auto marked = uint8_t(first_mark + i + 1); // at both ends
         expect(told.front() == marked && told.back() == marked,
                "read_paused tells another content of a block of {} bytes", paused_sizes[i]);

@@ -427,7 +427,8 @@ EMM_API emm_status emm_context_resume(emm_context *context, uint32_t flags);
  * Copies to `host` the `size` bytes that EMM_PAUSE_KEEP has kept for the device address `ptr`.
  * Paused memory itself cannot be read. Reads from this pool alone, and needs no current context.
  * Size 0 succeeds.
- *   EMM_S_IGNORED         the pool is not paused: nothing is copied; read the memory itself
+ *   EMM_S_IGNORED         the pool is not paused, or the pause has left this memory in its place
+ *                         (spilled, exported): nothing is copied; read the memory itself
  *   EMM_E_NOT_OWNED       for some of these bytes no content is kept
  *   EMM_E_NOT_SUPPORTED   the plugin cannot
  */

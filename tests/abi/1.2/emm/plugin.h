@@ -604,9 +604,9 @@ typedef struct emm_plugin {
 
     /*
      * Copies to `host` the `size` bytes, at least 1, that a pause with EMM_PAUSE_KEEP has kept for
-     * the address `ptr`. Works without the context. If the manager is not paused: EMM_S_IGNORED,
-     * and nothing is copied. Meanwhile emm does not call pause, resume, reset or destroy for this
-     * manager. NULL: EMM_E_NOT_SUPPORTED.
+     * the address `ptr`. Works without the context. If the manager is not paused, or the
+     * pause has left this memory in its place: EMM_S_IGNORED, and nothing is copied. Meanwhile emm
+     * does not call pause, resume, reset or destroy for this manager. NULL: EMM_E_NOT_SUPPORTED.
      *   EMM_E_NOT_OWNED            for some of these bytes no content is kept
      */
     emm_status (*read_paused)(emm_manager *self, emm_deviceptr ptr, size_t size, void *host);

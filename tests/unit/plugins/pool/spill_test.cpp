@@ -148,6 +148,10 @@ TEST_CASE("spill: a pause leaves host memory where it is, and returns all of the
     CHECK(sim.held() == 0);
     CHECK(sim.stats().spilled_bytes == spilled);
     CHECK(sim.stats().reserved_bytes == spilled);
+    char byte = 7;
+    CHECK(pool().read_paused(sim.manager, of_host, 1, &byte) == EMM_S_IGNORED);
+    CHECK(pool().read_paused(sim.manager, of_device, 1, &byte) == EMM_E_NOT_OWNED);
+    CHECK(byte == 7);
     CHECK(sim.free(of_host, legacy) == EMM_OK);
     REQUIRE(pool().resume(sim.manager, 0) == EMM_OK);
     CHECK(sim.held() == held);
