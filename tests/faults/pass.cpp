@@ -61,7 +61,7 @@ void judge_counters(emm_context *context, const Holdings &before, bool keeps_mem
            std::to_string(stats.reserved_bytes) + " bytes count as reserved, and the driver gave " +
                std::to_string(taken));
     const uint64_t of_device = now.device_bytes - before.device_bytes;
-    constexpr uint64_t of_wait = kib; // a pool waits for the device by a byte of cuMemAlloc
+    constexpr uint64_t of_wait = kib;  // a pool waits for the device by a byte of cuMemAlloc
     constexpr uint64_t page = 2 * mib; // the driver takes whole ones for a block of cuMemAlloc
     const uint64_t counted = (stats.reserved_bytes + page - 1) / page * page + of_wait;
     expect(counted >= of_device || !counts_all, complaints,
