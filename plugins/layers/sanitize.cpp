@@ -2,8 +2,8 @@
 // interface, so that memcheck finds accesses past a block and after its free in any plugin's
 // memory:
 //
-//     heap     an allocation of the driver's, from the first block in it on; compute-sanitizer 13.0
-//              refuses one of mapped memory or of a memory pool
+//     heap     an allocation of cuMemAlloc's, from the first block in it on; compute-sanitizer 13.0
+//              refuses one of mapped memory or of a memory pool, and counts that as an error
 //     region   a block, or the part of it that lies in one heap
 //
 // A block that is freed is one no more when the work that may use it is over: a free waits for its
@@ -44,6 +44,7 @@ struct Range {
     CUdeviceptr begin = 0;
     size_t size = 0; // 0: nothing
     unsigned long long id = 0;
+    bool is_checked = false; // by compute-sanitizer: it is of cuMemAlloc
 
     CUdeviceptr end() const { return begin + size; }
     bool operator==(const Range &) const = default;
@@ -81,6 +82,7 @@ private:
     CUresult look_up(emm_deviceptr ptr, Range &ret) const noexcept;
     void add_block(Blocks::node_type block) noexcept;
     void add_heap(const Range &range);
+    void warn_of_other_memory() noexcept;
     bool add_heaps(emm_deviceptr ptr, size_t size) noexcept;
     void tell_regions(emm_deviceptr ptr, const Block &block) noexcept;
     void tell_region(const Heap &heap, emm_deviceptr ptr, size_t size) noexcept;
@@ -183,11 +185,14 @@ bool Manager::is_work_over(emm_stream stream, bool everywhere) noexcept {
 // Nothing, where the driver has nothing.
 CUresult Manager::look_up(emm_deviceptr ptr, Range &ret) const noexcept {
     Range range;
+    unsigned char has_legacy_ipc[8] = {}; // only memory of cuMemAlloc has; the first byte tells
     CUpointer_attribute which[] = {CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
-                                   CU_POINTER_ATTRIBUTE_RANGE_SIZE, CU_POINTER_ATTRIBUTE_BUFFER_ID};
-    void *values[] = {&range.begin, &range.size, &range.id};
+                                   CU_POINTER_ATTRIBUTE_RANGE_SIZE, CU_POINTER_ATTRIBUTE_BUFFER_ID,
+                                   CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE};
+    void *values[] = {&range.begin, &range.size, &range.id, has_legacy_ipc};
     const RelaxedCapture relaxed(driver_);
-    const CUresult result = driver_.cuPointerGetAttributes(3, which, values, ptr);
+    const CUresult result = driver_.cuPointerGetAttributes(4, which, values, ptr);
+    range.is_checked = has_legacy_ipc[0] != 0;
     ret = result == CUDA_SUCCESS && range.begin ? range : Range();
     return result == CUDA_ERROR_INVALID_VALUE ? CUDA_SUCCESS : result;
 }
@@ -212,6 +217,10 @@ bool Manager::add_heaps(emm_deviceptr ptr, size_t size) noexcept {
     for (emm_deviceptr at = ptr; at < ptr + size;) {
         Range range;
         if (look_up(at, range) != CUDA_SUCCESS || range.size == 0) {
+            return false;
+        }
+        if (!range.is_checked) {
+            warn_of_other_memory();
             return false;
         }
         try {
@@ -305,12 +314,6 @@ void Manager::add_heap(const Range &range) {
     desc.messageType = NVTX_MESSAGE_TYPE_ASCII;
     desc.message.ascii = name_.c_str();
     heap = {range, nvtxMemHeapRegister(domain_, &desc)};
-    if (!heap.handle && !has_warned_) {
-        has_warned_ = true;
-        host_.log(EMM_LOG_WARN,
-                  "sanitize: compute-sanitizer checks inside memory of cuMemAlloc alone, and this "
-                  "plugin has other: expected one such as pool:growth=segment");
-    }
     for (const Blocks *const blocks : {&live_, &freed_}) {
         for (auto block = blocks->lower_bound(range.end()); block != blocks->begin();) {
             --block;
@@ -323,6 +326,14 @@ void Manager::add_heap(const Range &range) {
                 tell_region(heap, begin, end - begin);
             }
         }
+    }
+}
+
+void Manager::warn_of_other_memory() noexcept {
+    if (!std::exchange(has_warned_, true)) {
+        host_.log(EMM_LOG_WARN,
+                  "sanitize: compute-sanitizer checks inside memory of cuMemAlloc alone, and this "
+                  "plugin has other: expected one such as pool:growth=segment");
     }
 }
 

@@ -127,17 +127,14 @@ TEST_CASE("what is given back and taken again is told again") {
     }
 }
 
-TEST_CASE("a block is told after a pause, when another one lies beside it") {
+TEST_CASE("a tool is told nothing of memory that is not of cuMemAlloc", "[.other]") {
     const Gpu gpu;
-    const emm_deviceptr before = gpu.allocate(odd);
-    size_t released = 0;
-    if (emm_context_pause(gpu.emm(), EMM_PAUSE_DISCARD, &released) != EMM_OK) {
-        return; // it pauses nothing
+    for (const size_t size : {odd, large}) {
+        const emm_deviceptr ptr = gpu.allocate(size);
+        CHECK(told_bytes(ptr, size) == 0);
+        CHECK_FALSE(TOLD(in_heap)(ptr));
+        CHECK(gpu.free(ptr, size) == EMM_OK);
     }
-    REQUIRE(emm_context_resume(gpu.emm(), 0) == EMM_OK);
-    const emm_deviceptr after = gpu.allocate(odd);
-    CHECK(told_bytes(before, odd) == odd);
-    CHECK(told_bytes(after, odd) == odd);
 }
 
 TEST_CASE("a reset takes all back from the tool, and so does the context's end") {
