@@ -81,7 +81,7 @@ emm_status emm_array_export(emm_memory *memory, uint64_t offset, emm_stream stre
 
 namespace {
 
-// A consumer gets `managed`; the rest lives as long as it does.
+// The consumer gets `managed`, and the other members live as long.
 template <class Managed> struct Shared {
     Managed managed = {};
     core::Tensor described;

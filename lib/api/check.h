@@ -16,7 +16,7 @@ template <class... Arguments> constexpr bool are_there(Arguments... arguments) n
     return (static_cast<bool>(arguments) && ...);
 }
 
-// Refuses the first of some arguments that is not there. `names`: as the call has them.
+// Refuses the first missing argument. `names`: the arguments as the call writes them.
 template <class... Arguments>
 [[gnu::noinline, gnu::cold]] emm_status missing(const char *function, std::string_view names,
                                                 Arguments... arguments) noexcept {
@@ -34,11 +34,11 @@ inline emm_status wrong_flags(const char *function, const char *expected, uint32
     return observe::refuse("{}: flags: expected {}, found {}", function, expected, flags);
 }
 
-// Flags of the calls that pin host memory, and of those that register it.
+// The flags of the calls that pin or register host memory.
 constexpr uint32_t host_alloc_flags = EMM_HOST_PORTABLE | EMM_HOST_MAPPED | EMM_HOST_WRITE_COMBINED;
 constexpr uint32_t pin_flags = EMM_HOST_PORTABLE | EMM_HOST_MAPPED | EMM_HOST_READ_ONLY;
 
-// Runs what may need memory of its own: no exception crosses the C boundary, and a request to
+// Runs a function that may need host memory: no exception crosses the C boundary, and a request to
 // cancel the thread waits.
 template <class Function> emm_status guarded(Function function) noexcept {
     const core::Uncancelled uncancelled;
@@ -56,23 +56,23 @@ template <class Function> emm_status guarded(Function function) noexcept {
 
 // First in every entry that is not listed here: a forked child is answered before any lock, and
 // before the guard of any static. The raw calls of the fast path (emm_memalloc, emm_memfree,
-// emm_memhostalloc, emm_memhostfree, emm_context_current) learn it from the context's state. These
-// go on in a child, because they look at their arguments or their thread alone: emm_last_error,
-// emm_version, emm_status_text, emm_status_name, emm_array_validate, emm_array_get_layout,
-// emm_ipc_is_name.
+// emm_memhostalloc, emm_memhostfree, emm_context_current) learn of the fork from the context's
+// state. Entries that look only at their arguments or their thread also work in a child:
+// emm_last_error, emm_version, emm_status_text, emm_status_name, emm_array_validate,
+// emm_array_get_layout, emm_ipc_is_name.
 #define EMM_REFUSE_CHILD()                                                                         \
     if (::emm::observe::is_forked_child()) [[unlikely]] {                                          \
         return ::emm::observe::refuse_forked_child();                                              \
     }
 
-// In the raw calls of the fast path, before their arguments are refused.
+// For the raw calls of the fast path, before they refuse their arguments.
 #define EMM_REFUSE_CHILD_UNLESS(good)                                                              \
     if (!(good)) [[unlikely]] {                                                                    \
         EMM_REFUSE_CHILD();                                                                        \
     }
 
-// The same for an entry that needs no driver, and may take a lock or make a static before one is
-// loaded: counted, so that a child forked meanwhile knows.
+// The same for an entry that needs no driver, but may take a lock or make a static before one is
+// loaded. The call is counted, so that a child forked meanwhile knows.
 #define EMM_COUNT_CALL()                                                                           \
     const ::emm::observe::ProcessCall counted_call;                                                \
     if (!counted_call.entered()) [[unlikely]] {                                                    \
@@ -85,12 +85,12 @@ template <class Function> emm_status guarded(Function function) noexcept {
         return ::emm::api::missing(__func__, #__VA_ARGS__, __VA_ARGS__);                           \
     }
 
-// Both.
+// EMM_REFUSE_CHILD and EMM_REQUIRE.
 #define EMM_ENTER(...)                                                                             \
     EMM_REFUSE_CHILD();                                                                            \
     EMM_REQUIRE(__VA_ARGS__)
 
-// A struct to be filled, as far as its caller knows it.
+// Requires a struct to be filled; its size says which members the caller knows.
 #define EMM_REQUIRE_SIZED(argument)                                                                \
     EMM_REQUIRE(argument)                                                                          \
     if ((argument)->struct_size == 0) {                                                            \
@@ -99,7 +99,7 @@ template <class Function> emm_status guarded(Function function) noexcept {
             __func__);                                                                             \
     }
 
-// No flags that the call does not have.
+// Refuses flags that the call does not have.
 #define EMM_REQUIRE_FLAGS(flags, allowed, names)                                                   \
     if (((flags) & ~(allowed)) != 0) {                                                             \
         return ::emm::api::wrong_flags(__func__, names, flags);                                    \

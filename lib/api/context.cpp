@@ -29,8 +29,8 @@ constexpr core::Sharing sharing_for_core = {&end_sharing, &sharing::set_imports_
 
 } // namespace
 
-// What core calls of the layers above it. No context is served without this file, also where emm is
-// linked statically, and nothing of the program's begins before.
+// Sets the functions that core calls in the layers above it. The linker brings this file along with
+// the first context, also in a static libemm, and it runs before any code of the program.
 [[gnu::constructor(101)]] static void set_hooks() {
     core::sharing = &sharing_for_core;
     core::on_serving = &monitor::announce;

@@ -16,7 +16,7 @@ emm_status emm_memory_export(emm_memory *memory, emm_ipc_handle *ret_handle) {
 emm_status emm_memory_open_ipc(emm_context *context, const emm_ipc_handle *handle,
                                emm_memory **ret_memory) {
     EMM_ENTER(context, handle, ret_memory);
-    const emm_ipc_handle copy = *handle; // checked and used alike, should it lie in shared memory
+    const emm_ipc_handle copy = *handle; // shared memory could change between check and use
     const core::Uncancelled uncancelled;
     return sharing::open_handle(*context, copy, ret_memory, __builtin_return_address(0));
 }

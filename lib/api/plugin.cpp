@@ -7,7 +7,7 @@ using namespace emm;
 
 namespace {
 
-// The walk itself is not counted: it has nothing locked, and `visit` may fork for each plugin.
+// The walk itself is not counted: it holds no lock, and `visit` may fork for each plugin.
 const loader::Search &counted_search() {
     const observe::ProcessCall call;
     return loader::process_search();

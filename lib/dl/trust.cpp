@@ -18,9 +18,9 @@ namespace {
 
 using observe::split;
 
-// The lines of a file of accounts, in their fields; those that are too short are left out.
+// The lines of an account file, split into fields; lines with too few fields are left out.
 std::vector<std::vector<std::string>> fields_of(const std::string &path) {
-    constexpr size_t fewest = 4; // as many as a group has
+    constexpr size_t fewest = 4; // as many as a line of /etc/group has
     std::vector<std::vector<std::string>> lines;
     for (const std::string &line : split(observe::text_of_file(path), '\n')) {
         std::vector<std::string> fields = split(line, ':');
@@ -49,7 +49,8 @@ bool has_access_list(const std::string &path) {
     return lgetxattr(path.c_str(), "system.posix_acl_access", nullptr, 0) > 0;
 }
 
-// The way along a path: what has been followed, which holds no symbolic link, and what is left.
+// A walk along a path: the part that has been followed, without symbolic links, and the part that
+// is left.
 class Way {
 public:
     struct Entry {
@@ -58,7 +59,7 @@ public:
         Role role = Role::file;
     };
 
-    // Follows the path to its end, or to where that is not possible: an errno, else 0.
+    // Follows the path to its end. Returns 0, or the errno of the step that failed.
     int follow(const std::string &path) {
         go_on(path);
         int error = pass("/");
@@ -149,7 +150,8 @@ Distrust distrust_of(const struct stat &status, Role role, const std::string &pa
         return {what + " belongs to another user", users, fmt::format("user {}", status.st_uid),
                 "install it as root or as the user who runs the program"};
     }
-    // The mode of a link means nothing; a sticky folder keeps entries from all but their owners.
+    // The mode of a link means nothing. In a sticky folder, only an entry's owner can replace the
+    // entry.
     if (role == Role::link || (role == Role::folder_above && (status.st_mode & S_ISVTX))) {
         return {};
     }

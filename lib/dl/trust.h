@@ -6,20 +6,20 @@
 
 namespace emm::dl {
 
-// Why a file that is about to be loaded into the process is not trusted; an empty `problem` means
-// that it is.
+// Why a file that is about to be loaded is not trusted. An empty `problem` means that it is
+// trusted.
 struct Distrust {
     std::string problem, expected, got, hint;
-    int error = 0; // the path cannot be followed to its end: an errno
+    int error = 0; // an errno: the path cannot be followed to its end
 };
 
-// What a file, folder or symbolic link on the way to a library is to that library.
+// The role of a file, folder or symbolic link on the way to a library.
 enum class Role { file, own_folder, folder_above, link };
 
-// The rule for one of them. Root and `user` may own it; no other user may be able to change it, by
-// the permission for all or by that for a group that has other members. In a folder above that is
-// sticky, as /tmp is, other users can put down files and replace none: that is allowed there, and
-// not in the library's own folder, where what its RUNPATH finds could be put down.
+// The rule for one file, folder or link. Root and `user` may own it. No other user may be able to
+// change it, by the permissions for all or for a group with other members. In a sticky folder
+// above, such as /tmp, other users can add files but replace none. That is allowed above, but not
+// in the library's own folder, because its RUNPATH could find an added file.
 Distrust distrust_of(const struct stat &status, Role role, const std::string &path, uid_t user,
                      bool group_is_private);
 
@@ -28,14 +28,14 @@ Distrust distrust_of(const struct stat &status, Role role, const std::string &pa
 // `path` lead to another file.
 Distrust distrust(const std::string &path, uid_t user);
 
-// Why a library that a setting names by its absolute path is not loaded; "": it may be, or dlopen
-// tells what is wrong. With `allows_untrusted` distrust is lifted, and `ret_lifted` says what it
-// was.
+// Why a library that a setting names by its absolute path must not be loaded. "": it may be loaded,
+// or dlopen will say what is wrong. With `allows_untrusted` distrust is ignored, and `ret_lifted`
+// describes it.
 std::string refusal_of(const std::string &path, uid_t user, bool allows_untrusted,
                        std::string &ret_lifted);
 
 // Whether `group` has no member besides root and `user`, as far as the two files tell. A group that
-// they do not know could have any.
+// is in neither file may have any members.
 bool is_private_group(gid_t group, uid_t user, const std::string &passwd = "/etc/passwd",
                       const std::string &groups = "/etc/group");
 

@@ -142,7 +142,8 @@ Account::Pools Account::pools() const {
     return pools_;
 }
 
-// Under growth_mutex_, which the end of a pool waits for: one that has ended is not to be asked.
+// The caller holds growth_mutex_. The end of a pool waits for that mutex, because an ended pool
+// must not be asked.
 std::optional<uint64_t> Account::ask(uint64_t pool, PoolFigure which) const {
     {
         const std::lock_guard lock(mutex_);
@@ -154,8 +155,8 @@ std::optional<uint64_t> Account::ask(uint64_t pool, PoolFigure which) const {
     return ask_(pool, which);
 }
 
-// The pool keeps its last figure if the driver tells none now. The caller holds growth_mutex_, so
-// that the later of two answers stays.
+// If the driver tells no figure now, the pool keeps its last one. The caller holds growth_mutex_,
+// so that the later of two answers stays.
 void Account::refresh_pool(uint64_t pool) {
     const std::optional<uint64_t> told = ask(pool, PoolFigure::reserved);
     const std::lock_guard lock(mutex_);
@@ -173,7 +174,7 @@ void Account::refresh_all(int32_t device) {
     }
 }
 
-// The other copies look with none of this account's locks held.
+// While the other copies look, none of this account's locks is held.
 void Account::refresh_with_copies(int32_t device) {
     {
         const std::lock_guard growth(growth_mutex_);
@@ -213,7 +214,7 @@ uint64_t Account::try_take(const Charge &charge, uint64_t growing) {
     return ++last_id_;
 }
 
-// Pools may have become smaller since they were asked; they grow by take_growth alone.
+// Pools may have become smaller since the last look; only take_growth lets them grow.
 uint64_t Account::take(const Charge &charge, uint64_t growing) {
     if (const uint64_t id = try_take(charge, growing)) {
         return id;
@@ -229,7 +230,7 @@ uint64_t Account::take_growth(uint64_t pool, uint64_t bytes) {
         return take({-1, Holder::program, Kind::pool});
     }
     Charge growth = found->second.charge;
-    growth.tracked = 0; // the pool's
+    growth.tracked = 0; // the number is the pool's
     growth.bytes = bound(growth.device) == 0 ? 0 : with_segment(bytes);
     if (const uint64_t id = take(growth, pool)) {
         return id;
@@ -240,7 +241,8 @@ uint64_t Account::take_growth(uint64_t pool, uint64_t bytes) {
         reserved = ask(pool, PoolFigure::reserved);
         used = ask(pool, PoolFigure::used);
     }
-    // The pool may grow all the same, because that memory is in use on another stream: once.
+    // Idle memory that is in use on another stream may make the pool grow nevertheless. That is let
+    // through once.
     growth.bytes = 0;
     const bool has_idle = reserved && used && *reserved >= *used && *reserved - *used >= bytes;
     const Figures now = figures(growth.device);
@@ -253,7 +255,7 @@ int32_t Account::device_of(uint64_t pool) const {
     return found == pools_.end() ? -1 : found->second.charge.device;
 }
 
-// A pool may have reserved something by then.
+// By now the pool may have reserved memory.
 bool Account::keep(uint64_t id, uint64_t pool) noexcept {
     const bool is_known = keep_charge(id, pool);
     if (pool != 0) {
@@ -285,7 +287,7 @@ bool Account::keep_charge(uint64_t id, uint64_t pool) noexcept {
     return true;
 }
 
-// The pool that was made, or that the call may have let grow; 0: it is for none.
+// The pool of a charge: the one that was made, or that the call may have let grow. 0: none.
 uint64_t Account::pool_of(uint64_t id) const noexcept {
     const std::lock_guard lock(mutex_);
     const auto found = items_.find(id);

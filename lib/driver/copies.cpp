@@ -1,6 +1,6 @@
-// A copy finds the first one by a page of memory that /proc/self/maps has a name for. No symbol
-// does: a static copy exports none, one of dlmopen has a scope of its own. The lock that
-// dl_iterate_phdr holds is the process's, whichever copy asks: two copies do not look at once.
+// A copy finds the first one by a page of memory whose name appears in /proc/self/maps. A symbol
+// would not do: a static copy exports none, and one of dlmopen has a scope of its own. The whole
+// process has one lock of dl_iterate_phdr, so two copies do not look at once.
 #include "driver/copies.h"
 
 #include "driver/shared_group.h"
@@ -31,12 +31,12 @@ struct Page {
     const CopyCalls *calls;
 };
 
-bool has_limits = false; // under limits_mutex
+bool has_limits = false; // guarded by limits_mutex
 
-// The copies that count here, by their numbers less one.
+// The copies that count here, by their numbers minus one.
 std::atomic<const CopyCalls *> joined[most_copies]{};
 
-// The copy that this one counts at, and its number there.
+// The copy where this one counts, and its number there.
 std::atomic<const CopyCalls *> first{nullptr};
 uint64_t number = 0;
 
@@ -97,7 +97,7 @@ constexpr CopyCalls own_calls = {
     &refresh,
     &give_back};
 
-// Those of the first copy, which may be this one.
+// The calls of the first copy, which may be this one.
 const CopyCalls &calls_of_first() {
     const CopyCalls *const calls = first;
     return calls ? *calls : own_calls;
@@ -136,7 +136,8 @@ const CopyCalls *find_calls() {
     return page && page->mark == page_mark ? page->calls : nullptr;
 }
 
-// A forked child does not have it. Without it each copy has a bound of its own.
+// Makes the page, which a forked child does not inherit. Without the page, each copy has a bound of
+// its own.
 void publish() noexcept {
     void *page = MAP_FAILED;
     {

@@ -6,18 +6,19 @@
 #include <memory>
 #include <mutex>
 
-// Several copies of libemm in one process (that of `emm run`, a wheel's, one linked statically)
-// share what EMM_LIMIT allows. The copy that reads it first has the bounds, or the process's part
-// in a group. The others count there what they have taken, in all, and ask it for room.
+// Several copies of libemm in one process (that of `emm run`, a wheel's, a static one) share the
+// bounds of EMM_LIMIT. The copy that reads EMM_LIMIT first has the bounds, or the process's part in
+// a group. The other copies report their totals to it, and ask it for room.
 namespace emm::driver {
 
-// What one copy calls of another, which may be of another release: plain functions, and a version.
-// No lock of the caller's account is held, but for cover(), settle(), bound(), others() and
-// set_bound().
+// Functions that one copy of libemm calls in another, which may be of another release: plain
+// functions, and a version. No lock of the caller's account is held, except by cover(), settle(),
+// bound(), others() and set_bound().
 struct CopyCalls {
     uint64_t version;
-    // Of the first copy. The number that `other` has there; 0: it has no limits, or no room for one
-    // more. Waits until the first has read its limits.
+    // Only the first copy has these. `join` returns the number that `other` gets there; 0: the
+    // first copy has no limits, or no room for one more. Waits until the first copy has read its
+    // limits.
     uint64_t (*join)(const CopyCalls *other);
     bool (*cover)(uint64_t copy, int32_t device, uint64_t bytes);
     void (*settle)(uint64_t copy, int32_t device, uint64_t used, bool keeps_reserve);
@@ -26,32 +27,35 @@ struct CopyCalls {
     void (*set_bound)(int32_t device, uint64_t bytes);
     void (*publish_socket)(uint64_t random);
     bool (*ask_group)();
-    // Of every one; the first passes both on to all but `copy`.
+    // Every copy has these; the first one passes both on to all but `copy`.
     void (*refresh)(uint64_t copy, int32_t device);
     void (*give_back)(uint64_t copy);
 };
 
-// Held while EMM_LIMIT is read, until the account has what it says.
+// Held while EMM_LIMIT is read, until the account has its values.
 extern std::mutex limits_mutex;
 void limits_are_there() noexcept;
 
-// Finds the first copy, or becomes it. True: this is it, or does without another. Once it has
-// answered false, it is not to be called again.
+// Finds the first copy, or becomes it. True: this is the first copy, or does without another. After
+// it has returned false, do not call it again.
 bool is_first_copy() noexcept;
 
-// The part of a copy that is not the first.
+// The share of a copy that is not the first.
 std::unique_ptr<Share> share_of_first_copy(int32_t device);
 
-// The managers of other copies give back what they keep and do not use. False: there is no other.
+// The managers of other copies give back memory that they keep and do not use. False: there is no
+// other copy.
 bool ask_copies() noexcept;
 
-// For all copies, because the first one alone is a member of the group (EMM_LIMIT_SHARED). Its
-// other processes may ask this one at its socket with that number in the name (monitor/protocol.h).
+// Publishes the number in this process's socket name (monitor/protocol.h) for all copies, because
+// only the first one is a member of the group (EMM_LIMIT_SHARED). The group's other processes may
+// ask this one at that socket.
 void publish_socket(uint64_t random) noexcept;
-// They give back what they keep and do not use. False: none has answered.
+// The group's other processes give back memory that they keep and do not use. False: none has
+// answered.
 bool ask_group() noexcept;
 
-// What other copies call. Set when libemm is loaded.
+// Functions that other copies call. Set when libemm is loaded.
 using GiveBackIdle = void (*)() noexcept;
 inline constinit GiveBackIdle give_back_idle = nullptr;
 using AskOwnGroup = bool (*)() noexcept;

@@ -64,7 +64,7 @@ emm_status wait(const Driver &driver, CUstream stream, CUstreamCaptureStatus cap
     return EMM_DRIVER_CALL(driver, cuStreamSynchronize, stream);
 }
 
-// An event of this context cannot be recorded on a stream of another one.
+// A stream of another context refuses events of this one.
 bool refuses_stream(CUresult result) {
     return result == CUDA_ERROR_INVALID_HANDLE || result == CUDA_ERROR_INVALID_CONTEXT;
 }
@@ -86,8 +86,8 @@ emm_status order(const Driver &driver, emm_stream before, emm_stream after) {
     if (before == after) {
         return EMM_OK;
     }
-    // The legacy stream answers with an error, harmlessly, while a stream that it waits for
-    // captures.
+    // While a capture includes a stream that the legacy stream waits for, the legacy stream answers
+    // with an error, which is harmless.
     CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
     EMM_TRY(EMM_DRIVER_CALL(driver, cuStreamIsCapturing, before, &capture));
     if (after == EMM_STREAM_UNORDERED) {

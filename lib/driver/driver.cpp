@@ -84,10 +84,10 @@ struct Devices {
     std::vector<DeviceIdentity> identities;
 };
 
-// With each device's bound, as a text like EMM_LIMIT's says. `source` begins a complaint.
+// Gives each device its bound, from a text like EMM_LIMIT's. `source` begins a complaint.
 emm_status apply_text(const Driver &driver, std::string_view text, std::string_view source,
                       Devices &ret_devices) {
-    // Not the one that tells of the bound.
+    // The counted entry would report the bound.
     const auto get_total =
         reinterpret_cast<decltype(&::cuDeviceTotalMem)>(entry("cuDeviceTotalMem", oldest_version));
     int count = 0;
@@ -109,7 +109,7 @@ emm_status apply_text(const Driver &driver, std::string_view text, std::string_v
     return problem.empty() ? EMM_OK : observe::refuse("{}{}", source, problem);
 }
 
-// The process becomes a member of the group, for the devices that it bounds.
+// Makes the process a member of the group, for the devices that it bounds.
 emm_status join(std::string_view name, const Devices &devices) {
     std::string path;
     std::string problem = find_group(
@@ -144,14 +144,14 @@ emm_status join(std::string_view name, const Devices &devices) {
     return EMM_OK;
 }
 
-// Also of devices without a bound: they may get one.
+// Includes devices without a bound, because they may get one later.
 void count_at_first_copy(int devices) {
     for (int32_t device = 0; device < devices; device++) {
         account().set_share(device, share_of_first_copy(device).release()); // for good
     }
 }
 
-// Devices without one keep theirs.
+// Devices without a bound keep their old one.
 void set_bounds(const Devices &devices) {
     for (size_t i = 0; i < devices.limited.size(); i++) {
         if (const uint64_t bound = devices.limited[i].bound; bound != 0) {
@@ -160,7 +160,7 @@ void set_bounds(const Devices &devices) {
     }
 }
 
-// Each device's bound, and whom it is shared with, as the environment says.
+// Reads from the environment each device's bound, and the group that shares it.
 emm_status read_limits(const Driver &driver) {
     const std::string_view text = observe::environment("EMM_LIMIT");
     const std::string_view name = observe::environment("EMM_LIMIT_SHARED");

@@ -52,7 +52,7 @@ struct Driver : cuda::Entries {
     EMM_CUDA_REQUIRED(cuDeviceCanAccessPeer);
     EMM_CUDA_REQUIRED(cuMemcpyPeer);
 
-    // Memory of cuMemCreate, and memory pools, that other processes have.
+    // Memory of cuMemCreate, and memory pools, of other processes.
     EMM_CUDA_REQUIRED(cuCtxSynchronize);
     EMM_CUDA_REQUIRED(cuMemAddressReserve);
     EMM_CUDA_REQUIRED(cuMemAddressFree);
@@ -79,14 +79,14 @@ struct Driver : cuda::Entries {
     bool simulated = false;
 };
 
-// Loads the driver on the first call: one that is in the process already, else the one that
-// EMM_DRIVER names, else libcuda.so.1. A failure is described, and tried again the next time.
+// Loads the driver on the first call: the one that the process has already, else the one that
+// EMM_DRIVER names, else libcuda.so.1. A failure is described, and the next call tries again.
 emm_status load(const Driver *&ret_driver);
 
 // The same driver, initialised (cuInit).
 emm_status initialize(const Driver *&ret_driver);
 
-// The bounds of a text like EMM_LIMIT's hold from now on. A failure is described.
+// Sets the bounds from a text like EMM_LIMIT's. A failure is described.
 emm_status change_limits(std::string_view text);
 
 // A sentence about the first device that holds more than its bound, or "".
@@ -95,14 +95,14 @@ std::string above_limit_text();
 // The driver if it has been loaded, else NULL.
 const Driver *loaded() noexcept;
 
-// Both return an entry point of that CUDA version, or NULL without one. emm and plugins use
+// Both return the entry point of that CUDA version, or NULL if there is none. emm and plugins use
 // metered_entry(): the account counts its calls, and they ask the driver about no EndedContext.
 emm_function entry(const char *name, int32_t cuda_version) noexcept;
 emm_function metered_entry(const char *name, int32_t cuda_version) noexcept;
 
-// A context that is known to be gone: while one of these lives, this thread's cuCtxGetId of that
-// handle, the plugin's too, is answered without the driver. That may crash where the handle's
-// memory has become something else's. NULL: none.
+// A context that is known to be gone. While one of these lives, this thread's cuCtxGetId of that
+// handle, also the plugin's, is answered without the driver, which may crash if the handle's memory
+// has been reused. NULL: no context.
 class EndedContext {
 public:
     explicit EndedContext(CUcontext context) noexcept;
@@ -117,8 +117,8 @@ private:
 // "CUDA_ERROR_OUT_OF_MEMORY (2)"
 const char *name_of(CUresult result) noexcept;
 
-// What another process, or text, says that a driver answered: CUDA_ERROR_UNKNOWN unless it is a
-// number that a CUresult can have.
+// A driver's result as another process or a text reports it. CUDA_ERROR_UNKNOWN if the number
+// cannot be a CUresult.
 CUresult result_of(int32_t number) noexcept;
 
 // The status for a failed call, described as "`call` failed: NAME (n), text".
@@ -137,8 +137,8 @@ using RelaxedCapture = cuda::RelaxedCapture<Driver>;
 // The same for a call of an entry of the driver.
 #define EMM_DRIVER_CALL(entries, name, ...) ::emm::driver::check((entries).name(__VA_ARGS__), #name)
 
-// Makes a context that is alive current for a scope. It is pushed even if it is current already:
-// what runs in the scope may be a plugin's, which may leave another one current.
+// Makes a live context current for a scope. It is pushed even if it is current already, because a
+// plugin's code in the scope may leave another context current.
 class Current : public cuda::PushedContext<Driver> {
 public:
     Current(const Driver &driver, CUcontext context, uint64_t id)
@@ -146,7 +146,7 @@ public:
     emm_status status() const { return check(result(), "making the context current"); }
 };
 
-// How a device is known to every process.
+// A device's identity, the same in every process.
 struct DeviceIdentity {
     uint8_t uuid[16] = {};
     uint32_t pci[3] = {}; // domain, bus, device
@@ -158,7 +158,7 @@ emm_status find_device(const Driver &driver, int32_t ordinal, CUdevice *ret_devi
 // A failure is described.
 emm_status identify_device(const Driver &driver, CUdevice device, DeviceIdentity *ret_identity);
 
-// What CUDA says of an address. The context is current.
+// CUDA's description of an address. The context is current.
 struct Pointer {
     emm_deviceptr device = 0; // as this context uses it
     void *host = nullptr;     // NULL: the host cannot use it
@@ -166,15 +166,15 @@ struct Pointer {
     bool managed = false;
 };
 
-// CUDA_ERROR_INVALID_VALUE if CUDA knows nothing of it.
+// CUDA_ERROR_INVALID_VALUE if CUDA does not know the address.
 CUresult look_up(const Driver &driver, emm_deviceptr address, Pointer &ret_pointer) noexcept;
 
-// Waits for all work of the current context. cuCtxSynchronize would invalidate captures, which the
-// free of pinned memory, in relaxed mode, does not.
+// Waits for all work of the current context. cuCtxSynchronize would invalidate captures; freeing
+// pinned memory in relaxed mode does not.
 CUresult wait_for_work(const Driver &driver) noexcept;
 
-// What is put on `after` from now on runs behind what `before` holds now. With EMM_STREAM_UNORDERED
-// for `after` the caller waits instead. The context is current. A failure is described.
+// Work put on `after` from now on runs behind the work that `before` holds now. If `after` is
+// EMM_STREAM_UNORDERED, the caller waits instead. The context is current. A failure is described.
 emm_status order(const Driver &driver, emm_stream before, emm_stream after);
 
 } // namespace emm::driver

@@ -20,10 +20,10 @@ namespace {
 
 constexpr const char *soname = "libcuda.so.1";
 
-// The simulated driver says who it is by an entry of its own.
+// The simulated driver identifies itself by an entry of its own.
 constexpr const char *simulator_mark = "simcuda_get_counters";
 
-// So does the interposer of `emm run`, which has the driver's name: this entry tells which driver
+// The interposer of `emm run`, which has the driver's name, does too: this entry tells which driver
 // is behind it.
 constexpr const char *interposer_mark = "emm_run_driver_library";
 
@@ -46,7 +46,7 @@ emm_status refuse(const std::string &wanted, const std::string &why) {
     return observe::fail(EMM_E_NO_DRIVER, 0, "no CUDA driver: {}: {}", wanted, why);
 }
 
-// What EMM_DRIVER names is loaded by the rules for plugins.
+// The library that EMM_DRIVER names is loaded by the rules for plugins.
 emm_status check_file(const std::string &wanted) {
     std::string lifted;
     const std::string refusal =
@@ -79,14 +79,14 @@ emm_status wanted_path(std::string &ret_path) {
     return EMM_OK;
 }
 
-// What the process has as libcuda.so.1, else NULL.
+// The libcuda.so.1 that the process has loaded, else NULL.
 void *loaded_library() noexcept {
     return dlopen(soname, RTLD_NOW | RTLD_NOLOAD);
 }
 
 std::atomic<void *> came_with_plugin{nullptr};
 
-// A process has one CUDA driver: what is there already is what the application uses.
+// A process has one CUDA driver: the one loaded already is the application's.
 bool take_loaded(Library &library, const std::string &wanted) {
     void *const found = loaded_library();
     if (!found || found == came_with_plugin.load()) {
@@ -107,7 +107,7 @@ bool take_loaded(Library &library, const std::string &wanted) {
     return true;
 }
 
-// The interposer has the driver's name, and would be opened as the driver.
+// The interposer has the driver's name, so it would be opened as the driver.
 bool is_interposer_alone() {
     void *const found = loaded_library();
     return found && dlsym(found, interposer_mark);

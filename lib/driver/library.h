@@ -6,7 +6,7 @@
 
 namespace emm::driver {
 
-// An open libcuda, and how to ask it for entry points. It is never closed.
+// An open libcuda, and how to look up entry points in it. It is never closed.
 struct Library {
     void *handle = nullptr;
     void *get_proc_address = nullptr; // cuGetProcAddress_v2
@@ -15,12 +15,13 @@ struct Library {
 
     emm_function entry(const char *name, int cuda_version) const noexcept;
 
-    // What the simulated driver has to say about its settings; "" if nothing, or if it is another.
+    // The simulated driver's complaint about its settings. "" if it has none, or if the driver is
+    // another.
     std::string complaint() const;
 };
 
-// A libcuda that comes into the process while one of these lives came with a plugin. It is not what
-// the application uses, and does not outrank EMM_DRIVER.
+// A libcuda that is loaded while one of these lives came with a plugin. The application does not
+// use it, and EMM_DRIVER outranks it.
 class PluginLoading {
 public:
     PluginLoading() noexcept;
@@ -32,7 +33,7 @@ private:
     void *const before_;
 };
 
-// EMM_E_NO_DRIVER, described, if there is no libcuda to be had.
+// If no libcuda can be opened, EMM_E_NO_DRIVER, described.
 emm_status open_library(Library &ret_library);
 
 } // namespace emm::driver

@@ -10,7 +10,7 @@
 namespace emm::driver {
 namespace {
 
-constexpr uint64_t least_limit = uint64_t(2) << 20; // what the driver itself takes at least
+constexpr uint64_t least_limit = uint64_t(2) << 20; // the driver itself takes at least this much
 constexpr std::string_view gpu = "GPU-";
 
 std::string expected(std::string_view what, std::string_view found) {

@@ -5,24 +5,25 @@
 #include <string_view>
 #include <vector>
 
-// EMM_LIMIT: how much device memory this process may have of each device. All of it is pure.
+// EMM_LIMIT: how much memory of each device this process may have. All functions here are pure.
 namespace emm::driver {
 
 struct Limit {
-    std::string device; // "GPU-..." or the beginning of that; "": of every other device
+    std::string device; // "GPU-..." or the beginning of that; "": every other device
     uint64_t bytes = 0;
 };
 
-// "8 GiB"; "79.19 GiB (85029158912 bytes)" where that is not exact.
+// "8 GiB"; "79.19 GiB (85029158912 bytes)" if that is not exact.
 std::string size_text(uint64_t bytes);
 
-// "1.00 GiB of device 0 are in use, which stay; ...": after a bound has become less than is in use.
+// "1.00 GiB of device 0 are in use, which stay; ...": for a bound that is now less than the bytes
+// in use.
 std::string above_limit_text(uint64_t used, std::string_view device);
 
-// "" if `text` says that, else what is wrong: "expected ..., found ...".
+// Parses a text like EMM_LIMIT's. Returns "" or the error: "expected ..., found ...".
 std::string parse_limits(std::string_view text, std::vector<Limit> &ret_limits);
 
-// "GPU-00112233-4455-6677-8899-aabbccddeeff", as NVML and nvidia-smi write it.
+// "GPU-00112233-4455-6677-8899-aabbccddeeff", as written by NVML and nvidia-smi.
 std::string uuid_text(const uint8_t *uuid);
 
 struct LimitedDevice {
@@ -31,7 +32,7 @@ struct LimitedDevice {
     uint64_t bound = 0; // out; 0: none
 };
 
-// Gives each device its bound. "" or what is wrong, as before.
+// Gives each device its bound. Returns "" or the error, as above.
 std::string apply_limits(const std::vector<Limit> &limits, std::vector<LimitedDevice> &devices);
 
 } // namespace emm::driver

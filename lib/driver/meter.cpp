@@ -1,6 +1,6 @@
-// One counting function stands before each driver entry that matters for memory, made from the
-// entry's own type. Only entries whose signature has not changed since CUDA 12.0 are here, so that
-// it does not matter which version a plugin asked for.
+// A counting function stands before each driver entry that matters for memory; its type is the
+// entry's own. Only entries whose signature has not changed since CUDA 12.0 are here, so the
+// version that a plugin asks for does not matter.
 #include "driver/meter.h"
 
 #include "driver/account.h"
@@ -20,7 +20,7 @@
 namespace emm::driver {
 namespace {
 
-// Of entries that are not counted, which the meter asks itself; set before anything is taken.
+// Looks up uncounted entries, for the meter itself; set before anything is taken.
 std::atomic<FindEntry> find_entry{};
 
 template <class Function> Function plain_entry(const char *name) {
@@ -42,14 +42,14 @@ std::optional<uint64_t> ask_pool(uint64_t pool, PoolFigure which) {
 
 constexpr uint64_t no_context = UINT64_MAX; // no cuCtxGetId
 
-// Which charge an address or a handle of a manager's stands for.
+// Maps a manager's addresses and handles to their charges.
 class Charges {
 public:
     enum class By : uint8_t { address, handle, pool, mapping, host };
     using Key = std::pair<By, uint64_t>;
 
-    // A charge stays for good if the host has no memory to remember its key. An older charge under
-    // the same key has ended with its context, because the driver has handed the key out again.
+    // If the host has no memory to remember the key, the charge stays for good. An older charge
+    // under the same key ended with its context: the driver has handed the key out again.
     void attach(Key key, uint64_t id, uint64_t context = no_context) noexcept {
         try {
             const std::lock_guard lock(mutex_);
@@ -59,7 +59,8 @@ public:
         } catch (const std::bad_alloc &) {
         }
     }
-    // Before the driver gives it back: another thread may get it at once. Id 0: it is not known.
+    // Called before the driver gets the memory back, because another thread may get it at once. Id
+    // 0: the key is not known.
     struct Charge {
         uint64_t id = 0;
         uint64_t context = no_context; // as in Step
@@ -139,7 +140,7 @@ CUresult find_current_device(CUdevice &ret_device) {
     return get(&ret_device);
 }
 
-// That of the current context, if there is one: host memory may be taken without.
+// The device of the current context, if there is one: host memory may be taken without.
 int32_t current_device() {
     CUdevice device = no_device;
     return find_current_device(device) == CUDA_SUCCESS ? device : no_device;
@@ -153,8 +154,8 @@ int32_t device_at(const CUmemLocation &location) {
 // the driver is asked. Memory that is given back stays charged until the driver has it.
 struct Step {
     uint64_t id = 0;
-    uint64_t context = no_context;   // that the memory ends with
-    CUresult refusal = CUDA_SUCCESS; // else the driver is not asked
+    uint64_t context = no_context;   // the context with which the memory ends
+    CUresult refusal = CUDA_SUCCESS; // if not CUDA_SUCCESS, the driver is not asked
 };
 CUresult refusal_of(uint64_t id) { // by the bound
     return id == 0 ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
@@ -171,7 +172,7 @@ struct Takes : Nothing {
         const uint64_t id = account().take({device, Holder::managers, kind, bytes});
         return {id, current_context(), refusal_of(id)};
     }
-    // What cannot be charged to a device is not taken.
+    // If memory cannot be charged to a device, the call is refused.
     static Step take_here(Kind kind, uint64_t bytes) {
         CUdevice device = no_device;
         const CUresult found = find_current_device(device);
@@ -193,7 +194,7 @@ template <Charges::By by> struct GivesBack : Nothing {
     }
     static Step before(const void *key) { return before(key_of(key)); }
     template <class Key> static void succeeded(Step step, Key) { account().give(step.id); }
-    // Memory that the driver does not know any more is gone.
+    // If the driver does not know the memory any more, the memory is gone.
     static void failed(Step step, CUresult result, uint64_t key) {
         if (cuda::is_returned(result)) {
             account().give(step.id);
@@ -263,7 +264,7 @@ template <> struct Effect<&cuMemCreate> : TakesForGood {
         keep({Charges::By::handle, *handle}, step);
     }
 };
-// A mapping keeps the memory, its handle may be released first.
+// A mapping keeps the memory, so the handle may be released first.
 template <> struct Effect<&cuMemMap> : Nothing {
     static Step before(CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle handle,
                        unsigned long long) {
@@ -277,7 +278,7 @@ template <> struct Effect<&cuMemMap> : Nothing {
         }
     }
 };
-// A range that the driver refuses to unmap stays mapped.
+// If the driver refuses to unmap a range, the range stays mapped.
 template <> struct Effect<&cuMemUnmap> : Nothing {
     using Mappings = std::map<Charges::Key, Charges::Charge>;
     static Mappings before(CUdeviceptr ptr, size_t size) {
@@ -303,7 +304,7 @@ template <> struct Effect<&cuMemPoolCreate> : TakesForGood {
         charges().attach({Charges::By::pool, key_of(*pool)}, step.id);
     }
 };
-// Only the driver knows whether the pool grows for it.
+// Only the driver knows whether the pool grows for the allocation.
 template <> struct Effect<&cuMemAllocFromPoolAsync> : Takes {
     static Step before(CUdeviceptr *, size_t size, CUmemoryPool pool, CUstream) {
         const uint64_t id = account().take_growth(key_of(pool), size);
@@ -328,14 +329,14 @@ template <> struct Effect<&cuDeviceTotalMem> : Nothing {
     }
 };
 
-// One for each entry, on cache lines of their own: threads call different entries at once.
+// One for each entry, on cache lines of their own, because threads call different entries at once.
 struct alignas(64) Counter {
     std::atomic<uint64_t> calls{0};
 };
 
 template <auto name, class Function = decltype(name)> struct Metered;
 template <auto name, class... Arguments> struct Metered<name, CUresult (*)(Arguments...)> {
-    // A plugin looks entries up for each context, while other threads call.
+    // atomic, because a plugin looks up entries for each context while other threads call
     static inline std::atomic<CUresult (*)(Arguments...)> real{nullptr};
     static inline Counter counter;
 
@@ -404,7 +405,7 @@ const Row rows[] = {
     EMM_METERED(cuMemSetAccess),
     EMM_METERED(cuMemAddressReserve),
     EMM_METERED(cuMemAddressFree),
-    // other processes
+    // memory of other processes
     EMM_METERED(cuIpcGetMemHandle),
     EMM_METERED(cuIpcOpenMemHandle),
     EMM_METERED(cuIpcCloseMemHandle),

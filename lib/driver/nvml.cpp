@@ -34,7 +34,7 @@ template <class Function> bool find_nvml(void *library, const char *name, Functi
     return ret_function != nullptr;
 }
 
-// "" if it is there.
+// Returns "" or the reason why NVML cannot be used.
 std::string open_nvml(Nvml &ret_nvml) {
     void *const library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
     if (!library) {
@@ -69,7 +69,8 @@ bool ask(const Nvml &nvml, const uint8_t *uuid, std::vector<observe::DeviceProce
     if (result == nvml_success) {
         result = nvml.processes(device, &count, found.data());
     }
-    if (result == nvml_too_small) { // `count` says how many there are; more may come meanwhile
+    if (result == nvml_too_small) { // `count` says how many processes there are; more may start
+                                    // meanwhile
         found.resize(size_t(count) + 64);
         count = static_cast<unsigned>(found.size());
         result = nvml.processes(device, &count, found.data());
@@ -79,7 +80,7 @@ bool ask(const Nvml &nvml, const uint8_t *uuid, std::vector<observe::DeviceProce
         return false;
     }
     for (unsigned i = 0; i < count && i < found.size(); i++) {
-        const bool is_known = found[i].used_bytes != not_available; // in containers it may not be
+        const bool is_known = found[i].used_bytes != not_available; // containers may hide the size
         ret_processes.push_back(
             {found[i].pid, program_of(found[i].pid), is_known ? found[i].used_bytes : 0});
     }

@@ -8,9 +8,9 @@
 
 namespace emm::driver {
 
-// What each process has of the device with that UUID (16 bytes), as NVML tells: opened when first
-// asked, and never linked. False: `ret_reason` says why it is not told. A name is that of the
-// program, as far as this user may see it.
+// The memory of each process on the device with that UUID (16 bytes), as NVML reports it. NVML is
+// opened when first asked, and never linked. A process's name is its program's, as far as this user
+// may see it. False: `ret_reason` says why NVML does not tell.
 bool device_processes(const uint8_t *uuid, std::vector<observe::DeviceProcess> &ret_processes,
                       std::string &ret_reason);
 

@@ -6,7 +6,7 @@ namespace emm::driver {
 namespace {
 
 constexpr uint64_t step = (uint64_t(32) << 20) / shared_unit;
-constexpr uint64_t shares_of_room = 16; // a step is one of so many at most
+constexpr uint64_t shares_of_room = 16; // a step is at most this fraction of the room
 
 constexpr unsigned number_bits = 22, member_bits = 9;
 constexpr uint32_t number_mask = (1u << number_bits) - 1;
@@ -16,7 +16,7 @@ uint32_t after(uint32_t number) {
     return (number + 1) & number_mask;
 }
 
-// The last change of a device.
+// The last change of a device's word.
 struct Word {
     uint32_t taken;
     uint32_t number;
@@ -33,7 +33,8 @@ Word word_of(uint64_t bits) {
             (bits >> (number_bits + member_bits) & 1) != 0};
 }
 
-// Units with the number of a change: a slot's holding after it, or its intent, modulo 2^32.
+// Units with the number of a change, modulo 2^32: a slot's holding after that change, or the slot's
+// intent.
 struct Numbered {
     uint32_t units;
     uint32_t number;
@@ -45,7 +46,7 @@ Numbered numbered(uint64_t bits) {
     return {uint32_t(bits >> 32), uint32_t(bits)};
 }
 
-// The word's change arrives in the slot, if it has not yet.
+// Completes the word's change in the slot, unless that has happened already.
 void finish(SharedDevice &device, const Word &word) {
     SharedSlot &slot = device.slots[word.member];
     uint64_t before = slot.holding.load();
@@ -60,7 +61,7 @@ void finish(SharedDevice &device, const Word &word) {
     }
 }
 
-// One attempt upon the word `bits`.
+// One attempt to replace the word `bits`.
 bool advance(SharedDevice &device, uint64_t bits, const Word &next) {
     const bool done = device.word.compare_exchange_strong(bits, packed(next));
     if (done) {
@@ -69,7 +70,8 @@ bool advance(SharedDevice &device, uint64_t bits, const Word &next) {
     return done;
 }
 
-// `decide` answers how much of what is taken the member takes more; 0: nothing.
+// `decide` gets the units taken and the member's holding, and returns by how much the holding
+// changes; 0: not at all.
 template <class Decide> int64_t change(SharedDevice &device, unsigned member, Decide decide) {
     SharedSlot &slot = device.slots[member];
     for (;;) {
@@ -153,7 +155,8 @@ void give_back(SharedDevice &device, unsigned member, uint64_t units) noexcept {
     }
 }
 
-// The word is read before is_dead() is asked: a new owner's first change would alter it.
+// The word is read before is_dead() is called, because a new owner's first change would alter the
+// word.
 bool take_back(SharedDevice &device, unsigned member, const std::function<bool()> &is_dead) {
     for (;;) {
         const uint64_t bits = device.word.load();

@@ -1,15 +1,15 @@
 // The processes of a group count here what they have taken of each device. All of them map it.
 //
 // No lock is held over anything: a process may be killed or stopped between any two instructions.
-// A device has one word, with what all have taken and which change was the last. A change is
+// A device has one word, with the sum of all holdings and the last change. A change is
 //
 //   intent    the member writes how much, and the change's number, into its slot
-//   word      a compare-and-swap adds it to what is taken, and names member and number
-//   holding   anyone who finds the word so adds the intent to what the slot holds, if its number is
-//             the one before; only then does the next change begin
+//   word      a compare-and-swap adds it to the sum, and names member and number
+//   holding   any process that finds the word so adds the intent to the slot's holding, if the
+//             holding's number is the one before; only then does the next change begin
 //
 // So a change has happened once the word says so, and else not at all. Any process may finish it.
-// All holdings together are what is taken. Any member may take back the holding of a dead one, by
+// The sum is always that of all holdings. Any member may take back the holding of a dead one, by
 // one such change without an intent.
 #pragma once
 
@@ -20,20 +20,22 @@
 
 namespace emm::driver {
 
-inline constexpr uint64_t shared_unit = uint64_t(64) << 10; // bytes; all counts are of these
+// Bytes; all counts here are in this unit.
+inline constexpr uint64_t shared_unit = uint64_t(64) << 10;
 inline constexpr unsigned most_members = 512, most_shared_devices = 32;
 
 using Uuid = std::array<uint64_t, 2>;
 
 // The zero bytes of a new file are an empty group.
 struct SharedMember {
-    std::atomic<uint64_t> ticket; // in the order of joining; 0: none
-    std::atomic<uint64_t> pid;    // as the process sees itself
-    std::atomic<uint64_t> random; // of its socket's name (monitor/protocol.h); 0: it has none
+    std::atomic<uint64_t> ticket; // in the order of joining; 0: a free slot
+    std::atomic<uint64_t> pid;    // the process id within its own namespace
+    std::atomic<uint64_t> random; // the number in its socket's name (monitor/protocol.h); 0: no
+                                  // socket
 };
 struct SharedSlot {
     std::atomic<uint64_t> holding, intent;
-    std::atomic<uint64_t> bound; // as the member says it; 0: none
+    std::atomic<uint64_t> bound; // the member's own bound; 0: none
 };
 struct SharedDevice {
     std::atomic<uint64_t> key; // of the UUID; 0: a free row
@@ -45,7 +47,7 @@ struct SharedDevice {
 struct SharedState {
     std::atomic<uint64_t> version;
     std::atomic<uint64_t> last_ticket;
-    std::atomic<uint64_t> members_ever; // slots from there on were never used
+    std::atomic<uint64_t> members_ever; // slots from this one on were never used
     alignas(64) SharedMember members[most_members];
     SharedDevice devices[most_shared_devices];
 };
@@ -55,29 +57,30 @@ constexpr uint64_t units_of(uint64_t bytes) {
     return bytes / shared_unit + (bytes % shared_unit != 0);
 }
 
-// How many units a member takes that lacks `missing`: a step, which shrinks as the room does, so
-// that members' reserves leave most of it to all. 0: there is no room.
+// How many units a member takes if it lacks `missing`: a step, which shrinks with the room, so that
+// members' reserves leave most of the room to all. 0: there is no room.
 uint64_t units_to_take(uint64_t missing, uint64_t taken, uint64_t bound);
 
-// How many it gives back that has `unused`: all but a step, once two are idle.
+// How many units a member returns if `unused` are idle: all but a step, once two steps are idle.
 uint64_t units_to_return(uint64_t unused);
 
-// The row of a device; NULL: all rows are other devices'.
+// The row of a device; NULL: all rows belong to other devices.
 SharedDevice *row_of(SharedState &state, const Uuid &uuid, uint64_t bytes) noexcept;
 
-// The bound that is in force: that of the member which joined first. 0: none has one.
+// The bound in force: that of the member which joined first. 0: no member has one.
 uint64_t bound_in_force(const SharedState &state, const SharedDevice &device) noexcept;
 
 uint64_t units_taken(const SharedDevice &device) noexcept;
 uint64_t units_held(const SharedDevice &device, unsigned member) noexcept;
 
-// The member holds at least `units` then; it takes more if it has to and the bound leaves room,
-// else false. One thread of one process at a time calls these two for a member.
+// Makes sure that the member holds at least `units`. If it must take more and the bound leaves no
+// room, returns false. One thread of one process at a time calls these two for a member.
 bool hold(SharedDevice &device, unsigned member, uint64_t units, uint64_t bound) noexcept;
 void give_back(SharedDevice &device, unsigned member, uint64_t units) noexcept;
 
-// Gives back all that a member holds which is_dead() says to have ended. It is asked again for each
-// attempt, because the slot may have a new owner. False: it holds nothing, or is alive.
+// If is_dead() says that a member has ended, takes back its whole holding. is_dead() is called
+// again for each attempt, because the slot may have a new owner. False: the member holds nothing,
+// or is alive.
 bool take_back(SharedDevice &device, unsigned member, const std::function<bool()> &is_dead);
 
 unsigned slots_in_use(const SharedState &state) noexcept;

@@ -39,7 +39,7 @@ std::string failed(const std::string &path, int error) {
     return fmt::format("{}: {}", path, std::strerror(error));
 }
 
-// Made, or there already.
+// Makes the folder, or accepts an existing one.
 std::string make_private_folder(const std::string &path) {
     struct stat status = {};
     if ((mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) || lstat(path.c_str(), &status) != 0) {
@@ -64,7 +64,7 @@ struct flock lock_of(unsigned member) {
     return lock;
 }
 
-// Locks a free slot and returns its number. Without a free slot it returns `most_members`, and
+// Locks a free slot and returns its number. If there is no free slot, returns `most_members`, and
 // errno has the reason.
 unsigned lock_slot(int descriptor) noexcept {
     for (unsigned member = 0; member < most_members; member++) {
@@ -80,19 +80,19 @@ unsigned lock_slot(int descriptor) noexcept {
     return most_members;
 }
 
-// What cannot be told is alive.
+// If the lock cannot be queried, the member counts as alive.
 bool is_locked(int descriptor, unsigned member) noexcept {
     struct flock lock = lock_of(member);
     return fcntl(descriptor, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
 }
 
-// Room for all pages, because a page that cannot be had later would end the process.
+// Reserves all pages now, because a page that is missing later would end the process.
 int make_room(int descriptor) noexcept {
     const int error = fallocate(descriptor, 0, 0, sizeof(SharedState)) == 0 ? 0 : errno;
     return error == EOPNOTSUPP && ftruncate(descriptor, sizeof(SharedState)) == 0 ? 0 : error;
 }
 
-// A descriptor for a scope in which no process forks.
+// A descriptor for a scope. Meanwhile no process forks.
 class Opened {
 public:
     Opened(const std::string &path, int flags) noexcept
@@ -173,7 +173,7 @@ void become_member(SharedState &state, unsigned member) {
         take_back(device, member, [] { return true; });
     }
     SharedMember &its = state.members[member];
-    its.ticket = 0; // with it the bounds that the slot's last owner had
+    its.ticket = 0; // this also ends the bounds of the slot's last owner
     for (SharedDevice &device : state.devices) {
         device.slots[member].bound = 0;
     }

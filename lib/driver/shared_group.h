@@ -15,20 +15,20 @@
 #include <utility>
 #include <vector>
 
-// EMM_LIMIT_SHARED: the processes of one user that share a budget under one name, and the file that
-// they meet in. Every process of the user can write to that file, and no other user can. Texts
-// answered are "" or what is wrong.
+// EMM_LIMIT_SHARED: processes of one user share a budget under one name, by a common file. Every
+// process of the user can write to that file, and no other user can. Functions return "" or the
+// error.
 namespace emm::driver {
 
 std::string group_name_problem(std::string_view name);
 
-// Values of variables, "" where they are unset.
+// Values of variables; "" if unset.
 struct GroupFolders {
     std::string_view chosen;  // EMM_LIMIT_FOLDER
     std::string_view runtime; // XDG_RUNTIME_DIR
 };
-// Where the group's file is or is to be. A folder that is not the user's choice is made, for this
-// user alone.
+// The path of the group's file. If the user has not chosen the folder, it is made, for this user
+// alone.
 std::string find_group(std::string_view name, const GroupFolders &folders, std::string &ret_path);
 
 // A process's part in one device's budget.
@@ -40,12 +40,12 @@ public:
         : state_(state), device_(device), member_(member),
           take_back_dead_(std::move(take_back_dead)) {}
 
-    // Costs nothing shared while it holds them.
+    // While the share holds enough, this touches no shared memory.
     bool cover(uint64_t bytes) noexcept override;
     void settle(uint64_t used, bool keeps_reserve) noexcept override;
 
     uint64_t bound() const noexcept override;
-    // At most once in a while it looks for members that have died, and takes back what they hold.
+    // From time to time, looks for members that have died, and takes back their holdings.
     Others others() noexcept override;
 
 private:
@@ -53,12 +53,12 @@ private:
     SharedDevice &device_;
     const unsigned member_;
     const TakeBackDead take_back_dead_;
-    std::chrono::steady_clock::time_point looked_; // when they last were
+    std::chrono::steady_clock::time_point looked_; // time of the last look
 };
 
-// The mapped file. A process is a member as long as it maps it: the kernel holds the lock of its
-// slot for the mapping, without a descriptor, and releases it when the process ends or calls exec.
-// A forked child has neither mapping nor lock.
+// The mapped file. A process is a member as long as it maps the file. The kernel holds the lock of
+// its slot for the mapping, without a descriptor, and releases the lock when the process ends or
+// calls exec. A forked child has neither mapping nor lock.
 class GroupFile {
 public:
     GroupFile() = default;
@@ -72,7 +72,7 @@ public:
     unsigned member() const { return member_; }
 
     void close() noexcept;
-    // What members that have ended held is the group's again. True: there was some.
+    // Returns the bytes of ended members to the group. True: there were some.
     bool take_back_dead() const noexcept;
 
 private:
@@ -83,7 +83,7 @@ private:
     ino_t file_ = 0;
 };
 
-// Of a device that the process bounds.
+// A device that the process bounds.
 struct GroupDevice {
     Uuid uuid;
     uint64_t bytes = 0, bound = 0;
@@ -98,10 +98,10 @@ std::string uuid_text_of(const SharedDevice &device);
 // A sentence about the first device whose members hold more than its bound, or "".
 std::string above_bounds_text(const GroupFile &file);
 
-// The bound of every member, from now on.
+// Changes the bound of every member, from now on.
 std::string change_bounds(const GroupFile &file, const std::vector<Limit> &limits);
 
-// That of the process; NULL: it is in none.
+// The group of the process; NULL: none.
 inline constinit std::atomic<GroupFile *> group_of_process{nullptr};
 
 } // namespace emm::driver

@@ -23,7 +23,7 @@ struct FreeProcessors {
 };
 using Processors = std::unique_ptr<cpu_set_t, FreeProcessors>;
 
-// False if the thread may choose no processor.
+// False if the thread cannot choose its processor.
 bool visit_processors() noexcept {
     const size_t bytes = CPU_ALLOC_SIZE(most_processors);
     const Processors usual(CPU_ALLOC(most_processors)), one(CPU_ALLOC(most_processors));
@@ -36,7 +36,8 @@ bool visit_processors() noexcept {
         CPU_ZERO_S(bytes, one.get());
         CPU_SET_S(processor, bytes, one.get());
         const bool there = sched_setaffinity(0, bytes, one.get()) == 0;
-        if (!there && errno != EINVAL) { // EINVAL: no thread of this process may run there
+        if (!there && errno != EINVAL) { // EINVAL: no thread of this process may run on that
+                                         // processor
             visited = false;
             break;
         }

@@ -1,6 +1,6 @@
-// A lock that is mostly held for some nanoseconds, for std::lock_guard: half the cost of a
-// std::mutex where no other thread wants it, since letting go of it is a plain store. No place
-// where a thread is cancelled, as nanosleep() would be. libemm and libemm-run use it.
+// A lock that is mostly held for some nanoseconds, for std::lock_guard. Uncontended, it costs half
+// as much as a std::mutex, because unlocking is a plain store. It is no cancellation point, as
+// nanosleep() would be. libemm and libemm-run use it.
 #pragma once
 
 #include <atomic>
@@ -26,7 +26,7 @@ private:
         for (int round = 0; taken_.exchange(true, std::memory_order_acquire); round++) {
             if (round < most_yields) {
                 sched_yield();
-            } else { // the holder may have a lower priority, and long work to do
+            } else { // the holder may have a lower priority, and a long task
                 const timespec pause = {0, 50'000};
                 syscall(SYS_nanosleep, &pause, nullptr);
             }

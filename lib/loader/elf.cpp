@@ -155,7 +155,7 @@ emm_status ElfFile::check_segments() const {
         if (!fits(segment.p_offset, segment.p_filesz, size_)) {
             return truncated(segment.p_offset, segment.p_filesz);
         }
-        // Else the loader would map them over each other, or over something else.
+        // Otherwise the dynamic linker would map segments over each other, or over other memory.
         if (segment.p_filesz > segment.p_memsz || segment.p_vaddr < end ||
             !fits(segment.p_vaddr, segment.p_memsz, INT64_MAX)) {
             return bad("its segments are damaged", "them in ascending order",
@@ -183,7 +183,8 @@ emm_status ElfFile::check_dynamic() const {
     return bad("its dynamic section is damaged", "an address inside what is loaded", "one outside");
 }
 
-// Where in the file the byte lies that will be mapped at `address`; UINT64_MAX if it is not there.
+// The file offset of the byte that will be mapped at `address`; UINT64_MAX if the file does not
+// have it.
 uint64_t ElfFile::offset_of(uint64_t address) const {
     for (const Elf64_Phdr &load : segments_) {
         if (load.p_type == PT_LOAD && address >= load.p_vaddr &&
@@ -207,7 +208,7 @@ std::vector<Elf64_Dyn> ElfFile::dynamic_entries() const {
     return {};
 }
 
-// Cut after as many characters as matter here; "" without one.
+// Cut to the length that matters here; "" without one.
 std::string ElfFile::soname() const {
     uint64_t strings = UINT64_MAX, name = UINT64_MAX;
     for (const Elf64_Dyn &entry : dynamic_entries()) {
@@ -222,8 +223,8 @@ std::string ElfFile::soname() const {
     return text;
 }
 
-// A position-independent executable looks like a library otherwise. And the dynamic linker finds
-// what is loaded by its SONAME: the next library that asks for the driver would get the plugin.
+// Only a flag tells a position-independent executable from a library. And the dynamic linker finds
+// loaded libraries by SONAME, so a plugin with the driver's SONAME would be used as the driver.
 emm_status ElfFile::check_names() const {
     for (const Elf64_Dyn &entry : dynamic_entries()) {
         if (entry.d_tag == DT_FLAGS_1 && (entry.d_un.d_val & DF_1_PIE) != 0) {

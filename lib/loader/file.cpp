@@ -54,7 +54,7 @@ emm_status refuse_kind(const Found &found, mode_t mode) {
 
 emm_status PluginFile::open(const Found &found) {
     named_ = found.path;
-    // O_NONBLOCK: a named pipe would wait for its writer.
+    // O_NONBLOCK, because opening a named pipe would wait for its writer.
     file_ = observe::File(::open(found.path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
     if (!file_ || fstat(file_.number(), &status_) != 0) {
         return refuse_open(found, errno);
@@ -70,7 +70,7 @@ emm_status PluginFile::open(const Found &found) {
 emm_status PluginFile::check_trust(const Search &search) const {
     const dl::Distrust found = dl::distrust(named_, search.user);
     if (found.problem.empty()) {
-        // From here on only root and the user could replace it.
+        // From here on only root and the user could replace the file.
         return check_unchanged();
     }
     if (found.error != 0) {

@@ -11,24 +11,25 @@
 
 namespace emm::loader {
 
-// What makes two names one file.
+// Two names with an equal identity are one file.
 struct FileIdentity {
     dev_t device = 0;
     ino_t inode = 0;
     auto operator<=>(const FileIdentity &) const = default;
 };
 
-// A plugin file, held open while it is being checked, so that all checks are about the same file.
+// A plugin file, held open during all checks, so that they are about the same file.
 class PluginFile {
 public:
-    // Opens what `found` names; refuses what is missing, unreadable or not a regular file.
+    // Opens the file of `found`; refuses a missing or unreadable file, and any other than a regular
+    // one.
     emm_status open(const Found &found);
 
-    // Refuses a file that another user than root and `search.user` could have written, or could
-    // put another one in the place of.
+    // Refuses a file that a user other than root and `search.user` could have written or could
+    // replace.
     emm_status check_trust(const Search &search) const;
 
-    // Refuses if the real path has come to mean another file since it was opened.
+    // Refuses if the real path leads to another file than the opened one.
     emm_status check_unchanged() const;
 
     int descriptor() const { return file_.number(); }
@@ -38,13 +39,13 @@ public:
 private:
     observe::File file_;
     struct stat status_ = {};
-    std::string named_; // as it was found
-    std::string path_;  // the real one: symbolic links resolved
+    std::string named_; // the path as it was found
+    std::string path_;  // the real path: symbolic links resolved
 };
 
 // Checks that an open file is a whole shared library for this machine, before dlopen maps it: a
-// truncated one would end the process with SIGBUS. Section headers are not needed and not looked
-// at. `path` is for the refusal. *ret_build_id is the GNU build id in hexadecimal, or "".
+// truncated file would end the process with SIGBUS. Section headers are not needed and not read.
+// `path` is for the refusal. *ret_build_id is the GNU build id in hexadecimal, or "".
 emm_status check_elf(int descriptor, const std::string &path, std::string &ret_build_id);
 
 } // namespace emm::loader

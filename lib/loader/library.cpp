@@ -1,4 +1,4 @@
-// The only code here that knows the dynamic linker.
+// The only code here that uses the dynamic linker.
 
 #include "loader/plugin.h"
 
@@ -16,7 +16,7 @@ namespace {
 
 constexpr unsigned highest_major_looked_for = 16;
 
-// Of a plugin or of a layer.
+// The entry function of a plugin or of a layer.
 struct Entry {
     const char *symbol, *stem, *macro;
 };
@@ -31,13 +31,13 @@ std::string error_text(const std::string &path) {
     return text.rfind(path + ": ", 0) == 0 ? text.substr(path.size() + 2) : text;
 }
 
-// For a file that may be none of emm's.
+// A hint for a file that may belong to another program.
 std::string hint_at_pair(const std::string &path) {
     return "; for PyTorch's pair of functions: pluggable:lib=" + path + ",alloc=NAME,free=NAME";
 }
 
 emm_status map(const std::string &path, void *&ret_handle) {
-    // dlopen would put something else for $LIB or $ORIGIN and map another file than was checked.
+    // dlopen would replace $LIB or $ORIGIN, and map another file than the checked one.
     if (path.find('$') != std::string::npos) {
         return refuse_file("dlopen", path,
                            "the dynamic linker would not take its path as it is written",
@@ -50,7 +50,8 @@ emm_status map(const std::string &path, void *&ret_handle) {
         return EMM_OK;
     }
     const std::string error = error_text(path);
-    const bool needs_driver = error.find("libcuda") != std::string::npos; // emm's need none
+    // Plugins of emm need none.
+    const bool needs_driver = error.find("libcuda") != std::string::npos;
     return refuse_file("dlopen", path, "the dynamic linker refused it", "", error,
                        "ldd -r " + path + " shows what is missing" +
                            (needs_driver ? hint_at_pair(path) : ""));
@@ -58,12 +59,12 @@ emm_status map(const std::string &path, void *&ret_handle) {
 
 struct Symbol {
     void *address = nullptr;
-    std::string library; // that it really lies in; "" if it lies in none
-    bool own = false;    // in the plugin, not in something that the plugin depends on
+    std::string library; // the library that contains it; "" if none does
+    bool own = false;    // in the plugin itself, not in one of its dependencies
     bool function = false;
 };
 
-// dlsym finds data too, which a call would jump into.
+// dlsym also finds data, and a call would jump into that.
 bool is_function(const void *address) {
     Dl_info info = {};
     const ElfW(Sym) *symbol = nullptr;
@@ -75,7 +76,7 @@ bool is_function(const void *address) {
            type != STT_COMMON && type != STT_TLS;
 }
 
-// dlsym looks through the dependencies too.
+// dlsym also looks through the dependencies.
 Symbol look_up(void *handle, const std::string &name) {
     Symbol symbol;
     symbol.address = dlsym(handle, name.c_str());

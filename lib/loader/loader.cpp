@@ -20,8 +20,8 @@ namespace {
 // has the address of its entry function.
 using Key = std::pair<FileIdentity, uintptr_t>;
 
-// The plugins of this process, each loaded once. `load` makes what is not there; after a failure
-// the next call tries again.
+// Finds a plugin of this process, or loads it with `load`; each is loaded once. After a failure the
+// next call tries again.
 template <class Load> emm_status obtain(const Key &key, Load load, const Plugin *&ret_plugin) {
     static auto *const plugins = new std::map<Key, std::unique_ptr<const Plugin>>;
     std::unique_ptr<const Plugin> &plugin = (*plugins)[key];
@@ -45,7 +45,7 @@ emm_status load_file(const PluginFile &file, const emm_host &host, const emm_plu
     return take_table(entry, host, defaults, ret);
 }
 
-// The stacks of this process, which contexts go on using.
+// The stacks of this process; contexts keep using them.
 const Plugin *stack(std::vector<const Plugin *> members) {
     static auto *const stacks = new std::map<std::vector<const Plugin *>, const Plugin>;
     const auto found = stacks->find(members);
@@ -93,7 +93,7 @@ emm_status load_part(const Search &search, const Spec &spec, bool is_layer, cons
     EMM_TRY(obtain({file.identity(), is_layer}, load, ret.plugin));
     ret.place = found.place;
     if (spec.is_described && spec.settings.empty()) {
-        ret.texts = default_values(*ret.plugin); // one that it cannot do without may be missing
+        ret.texts = default_values(*ret.plugin); // a required one may be missing
         return EMM_OK;
     }
     return choose_values(*ret.plugin, spec.settings, host, ret.texts);

@@ -7,10 +7,10 @@
 namespace emm::loader {
 
 // Loads the plugin that `spec` names, or finds it loaded already, and checks the options. A refusal
-// is one sentence in the thread's last error, with the stage it came from: resolve, permission,
-// elf, dlopen, symbol, negotiate or validate. `host` and `defaults` live as long as the process;
-// NULL slots of the plugin are filled from `defaults`. One thread at a time loads: the caller's
-// lock waits for other threads, and refuses a plugin whose entry function comes back.
+// is one sentence in the thread's last error, with its stage: resolve, permission, elf, dlopen,
+// symbol, negotiate or validate. `host` and `defaults` live as long as the process; the plugin's
+// NULL slots are filled from `defaults`. One thread at a time loads. The caller's lock makes other
+// threads wait, and refuses a plugin whose entry function calls back.
 emm_status load(const Search &search, const Spec &spec, const emm_host &host,
                 const emm_plugin &defaults, Selection &ret_selection);
 emm_status load(const Spec &spec, const emm_host &host, const emm_plugin &defaults,
@@ -20,15 +20,15 @@ emm_status load(const Spec &spec, const emm_host &host, const emm_plugin &defaul
 emm_status load_entry(emm_plugin_entry entry, const std::vector<Setting> &settings,
                       const emm_host &host, const emm_plugin &defaults, Selection &ret_selection);
 
-// The plugin of `base` with the option values of `base`, but for those that `settings` give. Calls
-// no plugin.
+// The plugin of `base`, with the option values of `base` except those in `settings`. Calls no
+// plugin.
 emm_status derive(const Selection &base, const std::vector<Setting> &settings,
                   Selection &ret_selection);
 
-// What the plugin itself refuses of the values.
+// Calls the plugin's own check of the values.
 emm_status check_selection(const emm_host &host, const Selection &selection);
 
-// The first option of which two selections of one plugin have different values; NULL: none.
+// The first option whose values differ between two selections of one plugin; NULL: none.
 const emm_option *find_difference(const Selection &one, const Selection &other) noexcept;
 
 } // namespace emm::loader

@@ -23,7 +23,7 @@ bool contain(const std::vector<Range> &ranges, const void *address) {
                        [address](const Range &range) { return contains(range, address); });
 }
 
-// glibc writes addresses over the offsets in most dynamic sections; the vDSO's it leaves alone.
+// In most dynamic sections, glibc replaces the offsets by addresses, but not in the vDSO's.
 const char *strings_of(const dl_phdr_info &info, const ElfW(Dyn) * dynamic) {
     for (; dynamic->d_tag != DT_NULL; ++dynamic) {
         if (dynamic->d_tag == DT_STRTAB) {
@@ -45,7 +45,7 @@ void read_names(const dl_phdr_info &info, const ElfW(Dyn) * dynamic, Library &re
     }
 }
 
-// The dynamic linker has written the name under a lock that the thread sanitizer does not see.
+// The dynamic linker wrote the name under a lock that the thread sanitizer does not see.
 __attribute__((no_sanitize("thread"))) Library read_library(const dl_phdr_info &info) {
     Library library;
     for (const char *at = info.dlpi_name; at && *at != '\0'; ++at) {
@@ -70,8 +70,7 @@ __attribute__((no_sanitize("thread"))) Library read_library(const dl_phdr_info &
     return library;
 }
 
-// No exception may pass through the C library: to unwind it, that needs memory, or ends the
-// process.
+// No exception may pass through the C library: unwinding that needs memory, or ends the process.
 int add_library(dl_phdr_info *info, size_t, void *to) noexcept {
     try {
         static_cast<std::vector<Library> *>(to)->push_back(read_library(*info));
@@ -144,7 +143,7 @@ Mapped Mapped::everywhere() {
             ranges.push_back({begin, end});
         }
     }
-    if (ranges.empty()) { // no /proc: what the plugin says is believed
+    if (ranges.empty()) { // without /proc, the plugin's word is accepted
         ranges.push_back({1, UINTPTR_MAX});
     }
     return Mapped(std::move(ranges));

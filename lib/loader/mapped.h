@@ -9,9 +9,9 @@
 
 namespace emm::loader {
 
-// Memory in which a plugin's static data may lie. What a plugin returns is looked up here before it
-// is followed: a pointer to anywhere else would end the process, or describe by what happens to be
-// there.
+// Memory in which a plugin's static data may lie. Each pointer that a plugin returns is looked up
+// here before it is followed. Following a wrong pointer would end the process, or read random
+// bytes.
 class Mapped {
 public:
     struct Range {
@@ -21,7 +21,7 @@ public:
     // The readable segments of the library that holds `code`, and of those that it links.
     static Mapped around(const void *code);
 
-    // All that can be read in the process: a plugin that is linked into the program, or written in
+    // Everything readable in the process: a plugin that is linked into the program, or written in
     // another language, may make its table at run time.
     static Mapped everywhere();
 
@@ -29,7 +29,7 @@ public:
 
     bool holds(const void *from, size_t size) const;
 
-    // Up to the NUL that ends it; none if it does not lie here with its end.
+    // The text up to its NUL; empty if the text does not lie here completely.
     std::optional<std::string_view> text(const char *from) const;
 
 private:
@@ -38,7 +38,7 @@ private:
     std::vector<Range> ranges_;
 };
 
-// A library of the process, as far as it matters who links whom.
+// A library of the process, with the libraries that it links.
 struct Library {
     std::string path, soname;
     std::vector<std::string> needed;

@@ -20,7 +20,7 @@
 namespace emm::loader {
 namespace {
 
-// Without its NULL name at the end, a list would be read for ever.
+// A bound for lists that lack the NULL name at the end.
 constexpr size_t most_options = 256;
 
 bool is_digit(char c) {
@@ -189,7 +189,7 @@ bool all_digits(std::string_view text) {
     return !text.empty() && std::all_of(text.begin(), text.end(), is_digit);
 }
 
-// A number of the right form that is beyond what the host can pass on.
+// Whether the value is a number of the right form that the host cannot pass on.
 bool is_too_large(const emm_option &option, const std::string &value) {
     if (option.kind == EMM_OPTION_COUNT) {
         return all_digits(value);
@@ -200,7 +200,7 @@ bool is_too_large(const emm_option &option, const std::string &value) {
     return option.kind == EMM_OPTION_SIZE && digits > 0 && emm_parse_size(one.c_str(), &bytes);
 }
 
-// "did you mean '8MiB'?", or else what the option is for.
+// "did you mean '8MiB'?", or else the option's purpose.
 std::string hint_at_value(const emm_option &option, const std::string &value) {
     std::string hint;
     if (option.kind == EMM_OPTION_CHOICE) {
@@ -226,7 +226,7 @@ emm_status refuse_value(const Plugin &plugin, const emm_option &option, const Se
                    .hint = hint_at_value(option, setting.value)});
 }
 
-// By the rule for plugins.
+// Checks the library by the rule for plugins.
 emm_status check_library(const Plugin &plugin, const Setting &setting) {
     std::string lifted;
     const std::string why = dl::refusal_of(setting.value, geteuid(),
@@ -252,7 +252,7 @@ emm_status check_value(const Plugin &plugin, size_t index, const Setting &settin
     return option.kind == EMM_OPTION_LIBRARY ? check_library(plugin, setting) : EMM_OK;
 }
 
-// One copy of each text, never freed.
+// Keeps one copy of each text, never freed.
 const char *keep(const std::string &text) {
     static std::mutex mutex;
     static auto *const texts = new std::set<std::string>;
@@ -274,7 +274,7 @@ emm_status refuse_stray(const Plugin &plugin, std::string what) {
                         "an address elsewhere");
 }
 
-// The option has to be looked at before it is read, and so do its texts.
+// The option's memory is checked before it is read, and so are its texts.
 emm_status check_memory(const Mapped &memory, const Plugin &plugin, const emm_option *option) {
     if (!memory.holds(option, sizeof *option)) {
         return refuse_stray(plugin, "its list of options does not lie in it, or has no end");
@@ -288,7 +288,7 @@ emm_status check_memory(const Mapped &memory, const Plugin &plugin, const emm_op
     return EMM_OK;
 }
 
-// What the plugin said with host->fail has become this thread's last error.
+// The text that the plugin passed to host->fail is this thread's last error by now.
 emm_status refuse_by_plugin(const Plugin &plugin, emm_status code) {
     const emm_error &error = *observe::last_error();
     return refuse({.code = code,
@@ -363,7 +363,7 @@ emm_status check_values(const Plugin &plugin, const emm_host &host,
     }
     const char *const slot = slot_names[static_cast<unsigned>(Slot::check_options)];
     const observe::Running running(plugin.running_text(Slot::check_options));
-    observe::take_plugin_word(); // an older one
+    observe::take_plugin_word(); // an older word
     try {
         const emm_status status = plugin.table.check_options(&host, texts.data());
         return status >= EMM_OK ? EMM_OK

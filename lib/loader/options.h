@@ -6,25 +6,25 @@
 
 namespace emm::loader {
 
-// Checks a plugin's own list of options, which has to lie in `memory` with its texts, and copies
-// it, with the NULL name at its end, to ret_plugin.options.
+// Checks a plugin's own list of options, which must lie in `memory` with its texts. Copies it, with
+// the NULL name at its end, to ret_plugin.options.
 emm_status check_options(const Mapped &memory, const emm_option *options, Plugin &ret_plugin);
 
-// Each option's value where none is set: the default, else NULL. These texts, and those of
+// Each option's value if none is set: the default, else NULL. These texts, and those of
 // apply_settings, live as long as the process.
 std::vector<const char *> default_values(const Plugin &plugin);
 
-// Checks settings against the plugin's list, and puts their values into `texts`, which has one for
-// each option, in the order of the list.
+// Checks settings against the plugin's list, and puts their values into `texts`, which has one
+// entry for each option, in the order of the list.
 emm_status apply_settings(const Plugin &plugin, const std::vector<Setting> &settings,
                           std::vector<const char *> &texts);
 
-// Checks the change of one option while its manager serves, as apply_settings does; `text` NULL:
-// its default. *ret_text is what the plugin is told; it lives as long as `text` and the plugin.
+// Checks the change of one option while its manager serves, as apply_settings does. `text` NULL:
+// its default. *ret_text is the text for the plugin; it lives as long as `text` and the plugin.
 emm_status check_change(const Plugin &plugin, const char *key, const char *text,
                         const char *&ret_text);
 
-// Has the plugin look at them, too: at what its own slot for that refuses.
+// Calls the plugin's check_options.
 emm_status check_values(const Plugin &plugin, const emm_host &host,
                         const std::vector<const char *> &texts);
 

@@ -23,7 +23,8 @@ namespace emm::loader {
                             apply(check_options) apply(pause) apply(resume) apply(set_option)      \
                                 apply(reset_peaks) apply(read_paused)
 
-// The functions of emm_plugin by their position after the data; Slot::memalloc is memalloc's.
+// The functions of emm_plugin by their position behind the data members; Slot::memalloc is
+// memalloc's.
 enum class Slot : unsigned {
 #define EMM_LOADER_INDEX(slot)                                                                     \
     slot = (offsetof(emm_plugin, slot) - offsetof(emm_plugin, create)) / sizeof(emm_function),
@@ -40,26 +41,27 @@ using Slots = std::array<emm_function, (sizeof(emm_plugin) - offsetof(emm_plugin
 static_assert(std::size(slot_names) == std::tuple_size_v<Slots>, "a slot has no name");
 static_assert(std::tuple_size_v<Slots> <= 64, "Plugin::defaulted has a bit for each slot");
 
-// A plugin that was loaded and found valid. It lives as long as the process, once for each file or
-// linked-in entry function.
+// A loaded and valid plugin. It lives as long as the process, once for each file or linked-in entry
+// function.
 struct Plugin {
-    emm_plugin table = {};           // every slot is filled: the plugin's own or the default
-    const emm_plugin *own = nullptr; // what the plugin returned; may be shorter than the type says
-    uint64_t defaulted = 0; // bit Slot::x is set if x came from the defaults; of a layer, if NULL
-    bool is_layer = false;  // its NULL slots stay so: they are those below it
+    emm_plugin table = {};           // every slot is filled: by the plugin or by a default
+    const emm_plugin *own = nullptr; // the table that the plugin returned; may be shorter than the
+                                     // type
+    uint64_t defaulted = 0; // bit Slot::x is set if x is a default; for a layer, if x is NULL
+    bool is_layer = false;  // its NULL slots stay NULL: the slots below it apply
     std::string name, version, description;
-    std::string path;     // the real one; empty for a linked-in plugin
+    std::string path;     // the real path; empty for a linked-in plugin
     std::string build_id; // hexadecimal; empty if the file has none
     uint32_t abi_major = 0, abi_minor = 0;
-    // Ends with a NULL name. The texts are fit to be shown; `default_texts` has the plugin's own
-    // default values, in the same order.
+    // Ends with a NULL name. The texts can be shown as they are; `default_texts` has the plugin's
+    // own default values, in the same order.
     std::vector<emm_option> options;
     std::vector<const char *> default_texts;
-    // Of its functions while they run, by slot.
+    // The texts for its functions while they run, by slot.
     std::array<observe::RunningText, std::size(slot_names)> running_texts = {};
 
-    // Of a stack: the plugin, and its layers upwards; which of them fills a slot; and of each layer
-    // the table below it. Else `members` is empty.
+    // For a stack: the plugin and its layers upwards; which of them fills each slot; and for each
+    // layer the table below it. Otherwise `members` is empty.
     std::vector<const Plugin *> members;
     std::array<uint8_t, std::size(slot_names)> filled_by = {};
     std::vector<emm_plugin> below;
@@ -76,43 +78,45 @@ struct Plugin {
     bool defaults(Slot slot) const { return (defaulted >> static_cast<unsigned>(slot) & 1) != 0; }
 };
 
-// Of a layer over what is below it. Most layers have all bits but NEEDS_CURRENT: they change
-// nothing.
+// The capabilities of a layer over the stack below. Most layers have all bits but NEEDS_CURRENT:
+// they change nothing.
 constexpr uint64_t capabilities_over(uint64_t below, uint64_t layer) {
     return (below & layer) | ((below | layer) & EMM_PLUGIN_NEEDS_CURRENT) |
            (below & EMM_PLUGIN_OPAQUE);
 }
 
-// emm calls these of the plugin and of each of its layers, by itself.
+// emm itself calls these slots of the plugin and of each layer.
 constexpr bool is_called_of_each(Slot slot) {
     return slot == Slot::create || slot == Slot::destroy || slot == Slot::initialize ||
            slot == Slot::reset || slot == Slot::get_device_total || slot == Slot::check_options;
 }
 
-// A layer as one spec chose it.
+// A layer with the settings of one spec.
 struct SelectedLayer {
     std::string spec;
     std::vector<const char *> option_texts;
 };
 
-// A plugin as one spec chose it. The texts live as long as the process.
+// A plugin with the settings of one spec. The texts live as long as the process.
 struct Selection {
     const Plugin *plugin = nullptr; // with layers, their stack
     std::string spec;
     std::string selected_by; // set by the caller beforehand, for the log: "EMM_PLUGIN", ...
     std::vector<const char *> option_texts; // in the order of plugin->options; NULL: no value
-    std::vector<SelectedLayer> layers;      // upwards: of plugin->members[i + 1]
+    std::vector<SelectedLayer> layers;      // upwards: layers[i] is of plugin->members[i + 1]
 };
 
-// Maps the library and finds the entry function of a plugin or of a layer that it exports itself.
-// The library stays mapped until the process ends, whatever happens next.
+// Maps the library and finds the entry function of a plugin or layer, which the library itself must
+// export. The library stays mapped until the process ends, also after a failure.
 emm_status open_library(const std::string &path, bool is_layer, emm_plugin_entry &ret_entry);
 
-// The plugin and its layers upwards as one: each slot is that of the outermost which fills it.
+// Makes one plugin of a plugin and its layers upwards: each slot is that of the outermost member
+// which fills it.
 Plugin stack_of(const std::vector<const Plugin *> &members);
 
-// Calls the entry function and takes what it returns into ret_plugin, slot by slot, if it keeps the
-// ABI's rules. `ret_plugin.path` is set already, or empty for a linked-in plugin; so is `is_layer`.
+// Calls the entry function. If the returned table keeps the ABI's rules, copies it to ret_plugin,
+// slot by slot. `ret_plugin.path` is set already, or empty for a linked-in plugin; so is
+// `is_layer`.
 emm_status take_table(emm_plugin_entry entry, const emm_host &host, const emm_plugin &defaults,
                       Plugin &ret_plugin);
 

@@ -7,7 +7,8 @@
 
 namespace emm::loader {
 
-// What this thread loads, for a scope: the sentences say "layer" instead of "plugin".
+// Marks, for a scope, that this thread loads a layer: error texts then say "layer" instead of
+// "plugin".
 class LoadingLayer {
 public:
     explicit LoadingLayer(bool is_layer) noexcept;
@@ -36,7 +37,7 @@ struct Refusal {
 
 emm_status refuse(Refusal refusal);
 
-// Of a file, EMM_E_PLUGIN_UNLOADABLE; of what a plugin's table says, EMM_E_PLUGIN_INVALID.
+// For a file, EMM_E_PLUGIN_UNLOADABLE; for the content of a plugin's table, EMM_E_PLUGIN_INVALID.
 emm_status refuse_file(const char *stage, const std::string &path, std::string problem,
                        std::string expected, std::string got, std::string hint = "");
 emm_status refuse_table(const std::string &path, std::string problem, std::string expected,

@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 constexpr std::string_view prefix = "libemm-";
 constexpr std::string_view suffix = ".so";
 
-// A folder that holds plugin files, or one folder for each of them.
+// A folder of plugin files, or of one folder for each plugin.
 struct Place {
     std::string folder;
     const char *what;
@@ -62,7 +62,7 @@ std::vector<Place> places(const Search &search) {
     return all;
 }
 
-// The name in "libemm-NAME.so"; "" if the file is not called so.
+// NAME in "libemm-NAME.so"; "" for other file names.
 std::string plugin_name(const std::string &file) {
     if (file.size() <= prefix.size() + suffix.size() || !file.starts_with(prefix) ||
         !file.ends_with(suffix)) {
@@ -71,7 +71,7 @@ std::string plugin_name(const std::string &file) {
     return file.substr(prefix.size(), file.size() - prefix.size() - suffix.size());
 }
 
-// What remains of "libemm-NAME.so" without the one, the other or both of its ends.
+// `file` without its prefix "libemm-" and its suffix ".so", as far as it has them.
 std::string bare_name(std::string file) {
     if (file.size() > suffix.size() && file.ends_with(suffix)) {
         file.resize(file.size() - suffix.size());
@@ -104,7 +104,7 @@ std::vector<std::string> candidate_names(const Search &search) {
     return names;
 }
 
-// The ways to write what a relative path was probably meant to be.
+// Ways to write the path that a relative one was probably meant to be.
 std::string absolute_hint(const Search &search, const std::string &name,
                           const std::string &absolute) {
     const std::string file = fs::path(name).filename();
@@ -153,8 +153,8 @@ emm_status refuse_unknown(const Search &search, const std::string &name,
          .tried = std::move(tried)});
 }
 
-// Only that means "look further". An entry that leads nowhere, or that may not be looked at, is an
-// error of its own, which opening it tells.
+// Only an absent file means "look further". A broken or forbidden entry is an error of its own,
+// which opening reports.
 bool is_absent(const std::string &path) {
     struct stat status;
     return lstat(path.c_str(), &status) != 0 && errno == ENOENT;

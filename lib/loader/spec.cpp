@@ -26,7 +26,7 @@ char upper(char c) {
     return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
 }
 
-// Recursive descent; each rule returns a status, and the first failing one describes itself.
+// Recursive descent; each rule returns a status, and the first failing rule describes itself.
 class Parser {
 public:
     explicit Parser(std::string_view text) : text_(text) {}
@@ -168,7 +168,7 @@ private:
                              : fmt::format("'{}'", c);
     }
 
-    // A delimiter where none may stand.
+    // A delimiter at a place where none may stand.
     emm_status unexpected(const char *expected) const {
         const char c = text_[position_];
         return fail(position_, expected, found(),
@@ -192,7 +192,7 @@ private:
     std::string_view text_;
     size_t position_ = 0;
     size_t plugin_ = 0;       // where the plugin of this spec begins
-    bool after_path_ = false; // among the settings of a plugin that was named by its path
+    bool after_path_ = false; // within the settings of a plugin that was named by its path
 };
 
 } // namespace

@@ -15,19 +15,19 @@ struct Setting {
 // One plugin as EMM_PLUGIN names it: name | /absolute/path.so [ ":" key "=" value { "," ... } ],
 // behind its layers, each: name [ ":" key "=" value { "," ... } ] "+"
 struct Spec {
-    std::string text; // as it was written
+    std::string text; // as written
     std::string name; // a bare name or an absolute path, decoded
     bool is_path = false;
     std::vector<Setting> settings;
     std::vector<Spec> layers;  // the outermost first
-    bool is_described = false; // and not to serve: without settings its options are not checked
+    bool is_described = false; // not to be served: options without settings are not checked
 };
 
 // Reads "spec;spec;...". In names, paths and values `: ; , = % +` are written %3A %3B %2C %3D %25
 // %2B; a '+' only before the plugin. An error names the column.
 emm_status parse_specs(std::string_view text, std::vector<Spec> &ret_specs);
 
-// Reads what follows the colon of a spec; nothing at all is no settings.
+// Reads the text behind the colon of a spec; an empty text means no settings.
 emm_status parse_settings(std::string_view text, std::vector<Setting> &ret_settings);
 
 } // namespace emm::loader

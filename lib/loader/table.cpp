@@ -66,7 +66,7 @@ emm_status entry_failed(const Plugin &plugin, emm_status code, std::string got, 
                    .driver_result = driver_result});
 }
 
-// What the plugin said with host->fail has become this thread's last error.
+// The text that the plugin passed to host->fail is this thread's last error by now.
 emm_status entry_returned_null(const Plugin &plugin, bool described) {
     if (!described) {
         return entry_failed(plugin, EMM_E_PLUGIN_FAILED, "NULL and no reason",
@@ -82,7 +82,7 @@ emm_status call_entry(emm_plugin_entry entry, const emm_host &host, Plugin &ret)
                  ret.path.empty() ? "that is linked in" : ret.path);
     const observe::RunningText text = observe::running_text("its entry", ret.path);
     const observe::Running running(text);
-    observe::take_plugin_word(); // an older one
+    observe::take_plugin_word(); // an older word
     try {
         ret.own = entry(&host);
     } catch (...) {
@@ -101,7 +101,7 @@ emm_status refuse_stray(const Plugin &plugin, const std::string &what, const voi
         "that it links, and texts end with a NUL");
 }
 
-// Before anything that lies there is read.
+// Called before anything in the table is read.
 emm_status check_memory(const Mapped &memory, const Plugin &plugin) {
     constexpr size_t least = offsetof(emm_plugin, interface_minor);
     const emm_plugin *const own = plugin.own;
@@ -154,7 +154,7 @@ emm_status negotiate(Plugin &plugin) {
     if (own.struct_size < required_size(plugin)) {
         return refuse_size(plugin, own.struct_size);
     }
-    plugin.abi_minor = own.interface_minor; // any: what a newer one adds stands at the table's end
+    plugin.abi_minor = own.interface_minor; // any minor: newer members stand at the table's end
     if (plugin.is_layer && own.interface_minor < first_minor_of_layers) {
         return refuse({.code = EMM_E_PLUGIN_VERSION,
                        .stage = "negotiate",
@@ -166,7 +166,8 @@ emm_status negotiate(Plugin &plugin) {
     return EMM_OK;
 }
 
-// A table may be shorter or longer than ours; half a slot counts as none.
+// Copies as much of the table as both sides know: it may be shorter or longer than ours. Half a
+// slot counts as none.
 emm_plugin as_far_as_it_goes(const emm_plugin *own) {
     emm_plugin table = {};
     const size_t whole_slots = own->struct_size & ~(sizeof(emm_function) - 1);
@@ -238,7 +239,7 @@ void name_functions(Plugin &plugin) {
     }
 }
 
-// The slots that a layer may call.
+// The table of slots that a layer may call.
 emm_plugin table_below(const Plugin &plugin) {
     Slots slots = slots_of(plugin.table);
     for (size_t i = 0; i < slots.size(); ++i) {

@@ -31,7 +31,7 @@ std::string command_line() {
     return text;
 }
 
-// A whole document of nlohmann's would need memory in its destructor, and end a process that has
+// A whole document of nlohmann's would need memory in its destructor, and so end a process that has
 // none left.
 std::string in_quotes(std::string_view text) {
     return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
@@ -87,7 +87,7 @@ std::string context_json(const ContextFigures &context) {
         oldest_json(context.oldest));
 }
 
-// How much of it is told.
+// Bounds of the answer's parts.
 struct Limits {
     size_t contexts = most_contexts;
     size_t report = longest_report; // bytes
@@ -156,7 +156,7 @@ std::string answer_to_set(const Collected &collected) {
 
 namespace {
 
-// As many callers as fit, with the frames that they need, under numbers of the answer's own.
+// As many callers as fit, with their frames, numbered within the answer.
 class ProfileText {
 public:
     explicit ProfileText(const core::LiveProfile &profile) : profile_(profile) {
@@ -173,7 +173,7 @@ public:
     }
 
 private:
-    static constexpr size_t room = longest_answer - 1024; // the rest is for the other keys
+    static constexpr size_t room = longest_answer - 1024; // other keys need the difference
 
     void add(const core::LiveProfile::Caller &caller) {
         std::string frames, numbers;

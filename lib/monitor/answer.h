@@ -6,14 +6,14 @@
 
 namespace emm::monitor {
 
-// What the process is called, whichever context is asked about.
+// The process itself, whichever context is asked about.
 struct Program {
     int64_t pid = 0;
     std::string name;    // of its executable file
-    std::string command; // its arguments with spaces between them, as many as are of use
+    std::string command; // its arguments with spaces between them, as many as are useful
 };
 
-// Of this process, as /proc tells it now.
+// This process, as /proc describes it now.
 Program this_program();
 
 // The whole message that answers `wish`: header and JSON, of at most longest_answer bytes. Contexts
@@ -21,13 +21,13 @@ Program this_program();
 std::string answer(Wish wish, const Program &program, const loader::Plugin *plugin,
                    const Collected &collected);
 
-// The same for Wish::set: what was collected for it.
+// The same for Wish::set, from the collected answer.
 std::string answer_to_set(const Collected &collected);
 
 // The same for Wish::profile.
 std::string answer_to_profile(const Collected &collected);
 
-// What came of Wish::pause or Wish::resume.
+// The outcome of Wish::pause or Wish::resume.
 struct PausedPool {
     int32_t device = 0;
     uint64_t context = 0;
@@ -36,13 +36,14 @@ struct PausedPool {
     std::string stays;
 };
 struct OutsideDone {
-    std::string problem; // "": all is done
+    std::string problem; // "": everything is done
     int64_t nanoseconds = 0;
     std::vector<PausedPool> pools;
 };
 std::string answer_to_outside(const OutsideDone &done);
 
-// The same for Wish::limit. `above`: of what more is in use than the new bound allows, or "".
+// The same for Wish::limit. `above`: a sentence if more is in use than the new bound allows, else
+// "".
 std::string answer_to_limit(const std::string &problem, const std::string &above);
 
 } // namespace emm::monitor

@@ -37,8 +37,8 @@ std::string last_part(const char *path) {
     return std::string(text.substr(text.rfind('/') + 1));
 }
 
-// The program's own line of Python, else the innermost, and the tags: train.py:12 (step) [decode].
-// Where tags are all that is known beside the library, its name is before them.
+// The program's own line of Python, else the innermost one, and the tags: train.py:12 (step)
+// [decode]. If only tags are known beside the library, the library's name comes before them.
 std::string caller_of(const emm_allocation &allocation) {
     const emm_frame *found = nullptr;
     for (uint32_t i = 0; i < allocation.frame_count; i++) {
@@ -54,7 +54,7 @@ std::string caller_of(const emm_allocation &allocation) {
     return fmt::format("{}:{} ({}){}", last_part(found->module), found->line, found->function, tag);
 }
 
-// What foreach_allocation visits, as far as it is large and on the device.
+// foreach_allocation's visitor: collects large device allocations.
 int add_large(const emm_allocation *allocation, void *all) {
     constexpr uint64_t least_large = 1 << 20;
     if (allocation->memory == EMM_EVENT_DEVICE && allocation->size >= least_large) {
@@ -165,8 +165,8 @@ Collected unasked(const char *why) {
     return found;
 }
 
-// Empty if live device memory fits, or the plugin tells no total. Spilled memory is the host's, and
-// does not count.
+// Empty if live device memory fits, or the plugin tells no total. Spilled memory is host memory,
+// and does not count.
 std::string live_above(emm_context &context) {
     size_t free = 0, total = 0;
     auto stats = observe::sized<emm_stats>();
@@ -216,7 +216,7 @@ void change_option(std::string_view setting, Collected &ret_collected) {
     ret_collected.set_problem = problem;
 }
 
-// In steps, by the clock that the thread sanitizer knows; another clock tells whether it is time.
+// Waits in steps, by a clock that the thread sanitizer knows; another clock decides the end.
 bool Collector::wait(std::unique_lock<std::mutex> &lock, int64_t until) {
     while (is_busy_ && sockets::now() < until) {
         answered_.wait_until(lock,
@@ -225,7 +225,7 @@ bool Collector::wait(std::unique_lock<std::mutex> &lock, int64_t until) {
     return !is_busy_;
 }
 
-// With the mutex held. False: there is no thread to be had.
+// The mutex is held. False: no thread could be started.
 bool Collector::begin(Wish wish, std::string_view rest) {
     std::string kept(rest);
     if (!has_thread_ && !sockets::start_thread("emm-top-ask", [this] { run(); })) {

@@ -1,6 +1,7 @@
-// Processes that share a budget (EMM_LIMIT_SHARED) ask each other for what they keep and do not
-// use. The thread that is refused asks, and the other processes' threads answer: two that ask each
-// other at the same time both get an answer. The wait for all answers together is bounded.
+// Processes that share a budget (EMM_LIMIT_SHARED) ask each other for memory that they keep and do
+// not use. The refused thread asks, and the other processes' server threads answer. So two
+// processes that ask each other at the same time both get an answer. The wait for all answers
+// together is bounded.
 #include "monitor/neighbours.h"
 
 #include "driver/copies.h"
@@ -28,7 +29,7 @@ bool holds_any(const driver::SharedState &state, unsigned member) {
         [member](const driver::SharedDevice &device) { return units_held(device, member) != 0; });
 }
 
-// -1: it cannot be asked.
+// -1: the process cannot be asked.
 int ask_to_trim(std::string_view name) {
     const sockets::Address address = sockets::address_of(name);
     const int made = observe::make_own(
@@ -60,7 +61,7 @@ std::vector<pollfd> ask_all(const driver::GroupFile &group) {
     return asked;
 }
 
-// How many have answered, or ended.
+// The number of processes that have answered, or ended.
 size_t wait_for(std::vector<pollfd> asked) {
     const size_t count = asked.size();
     const int64_t until = sockets::now() + answer_timeout;

@@ -2,8 +2,8 @@
 
 namespace emm::monitor {
 
-// Whether any process that shares this one's budget has been asked to give back what it keeps, and
-// has answered: of the group that this copy of libemm is a member of.
+// Asks the processes of this copy's group to give back memory that they keep and do not use. True:
+// at least one has answered.
 bool ask_own_group() noexcept;
 
 // The same for all copies of libemm in this process, and their managers.

@@ -26,7 +26,7 @@ namespace {
 
 constinit std::atomic<bool> is_busy{false}, is_held_now{false};
 
-// KEEP|DISCARD MILLISECONDS, or nothing, then a zero byte and a pool's name.
+// The text is "KEEP|DISCARD MILLISECONDS", or nothing, then a zero byte and a pool's name.
 struct Wanted {
     uint32_t flags = 0;
     int64_t timeout = 0;
@@ -78,7 +78,7 @@ void send_answer(int socket, const std::string &text) noexcept {
     sockets::send_message(socket, text.data(), text.size(), nullptr, 0);
 }
 
-// Not busy any more when the answer arrives, which the next question may follow at once.
+// The flag is cleared before the answer is sent, because the next question may follow at once.
 void work(int socket, const Wanted &wanted) noexcept {
     std::string text;
     try {
@@ -91,7 +91,7 @@ void work(int socket, const Wanted &wanted) noexcept {
     observe::forget_and_close(socket);
 }
 
-// A process that was stopped finds requests whose senders wait no more.
+// If the process was stopped, senders of old requests may have hung up by now.
 bool has_hung_up(int socket) noexcept {
     char byte = 0;
     return recv(socket, &byte, sizeof byte, MSG_PEEK | MSG_DONTWAIT) == 0;

@@ -1,4 +1,4 @@
-// What `emm top` and a process that it asks say to each other.
+// The protocol between `emm top` and a process that it asks.
 //
 // The process listens at an abstract Unix socket (SOCK_SEQPACKET) called "emm-top-PID-RANDOM": the
 // process id as the process itself sees it, and 16 hexadecimal digits, which keep others from
@@ -6,7 +6,7 @@
 // AnswerHeader, then a JSON object. Both sides ask the kernel whether the other is of their user
 // (sockets/user.h).
 //
-// Keys may be added to the object without a new version; a reader ignores what it does not know.
+// Keys may be added to the object without a new version; a reader ignores unknown keys.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ namespace emm::monitor {
 inline constexpr std::string_view name_prefix = "emm-top-";
 inline constexpr size_t random_digits = 16;
 
-// No memory is needed for it.
+// Needs no memory.
 class SocketName {
 public:
     SocketName(uint64_t pid, uint64_t random) noexcept
@@ -37,23 +37,23 @@ inline constexpr uint32_t protocol_magic = 0x746d6d65; // "emmt"
 inline constexpr uint32_t protocol_version = 1;
 
 inline constexpr size_t longest_answer = 96 * 1024; // bytes, with the header: one message holds it
-inline constexpr size_t most_contexts = 64;         // the rest are counted
+inline constexpr size_t most_contexts = 64;         // further contexts are counted
 
 enum class Wish : uint32_t {
     figures = 1, // of each context
-    report = 2,  // written where EMM_LOG writes, and in the answer
-    trim = 3,    // memory that no allocation has goes back to the driver; then as figures
-    limit = 4,   // a text like EMM_LIMIT's behind the request is the bound from now on
-    set = 5,     // key=value, a zero byte and a pool's name behind the request: its new option
+    report = 2,  // written to the log's destination, and in the answer
+    trim = 3,    // unused memory goes back to the driver; then as figures
+    limit = 4,   // the request ends with a text like EMM_LIMIT's: the new bound
+    set = 5,     // the request ends with key=value, a zero byte and a pool's name: the pool's new
+                 // option
     pause = 6,  // "keep" or "discard", a space, milliseconds that work may take to end, a zero byte
                 //   and a pool's name ("": all) behind the request: its memory goes back
-    resume = 7, // a zero byte and a pool's name behind the request: it comes back
-    profile = 8, // what is live, by who asked for it
+    resume = 7, // the request ends with a zero byte and a pool's name: its memory comes back
+    profile = 8, // live memory, by caller
 };
 
 // How long a process waits for its plugin before it answers, in nanoseconds. A new option may give
-// much back.
-// A pause and a resume are answered when they are done, whatever is copied.
+// back much memory. A pause and a resume are answered when they are done, however much is copied.
 constexpr int64_t plugin_timeout(Wish wish) {
     return wish == Wish::pause || wish == Wish::resume ? INT64_C(3'600'000'000'000)
            : wish == Wish::profile                     ? 10'000'000'000 // symbols are read

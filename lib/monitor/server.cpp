@@ -1,13 +1,14 @@
 // The thread that answers `emm top`.
 //
-// There is one in a process, from the first context that is served on. It sleeps in poll until a
-// tool connects (sockets/server.h), so that it costs a stack of which three pages are touched. It
-// blocks all signals, and no thread joins it. A forked child has neither the thread nor the socket.
+// A process has one such thread, from its first served context on. It sleeps in poll until a tool
+// connects (sockets/server.h), so it costs a stack of which three pages are touched. It blocks all
+// signals, and no thread joins it. A forked child has neither the thread nor the socket.
 //
-// It calls no plugin itself (collector.h). An answer is one message, which the kernel takes whole
-// or not at all.
+// The thread calls no plugin itself (collector.h). An answer is one message, which the kernel takes
+// whole or not at all.
 //
-// Its end: it finds that the program has closed its socket, or may have no descriptors any more.
+// The thread ends when the program has closed its socket, or when the process may have no
+// descriptors any more.
 #include "monitor/server.h"
 
 #include "driver/copies.h"
@@ -52,8 +53,9 @@ std::string figures(Wish wish) {
     return answer(wish, this_program(), plugin_in_force.load(), found);
 }
 
-// Set once a limit may have become smaller. Until the process fits it, what its program frees goes
-// back too, whatever its plugin would keep. For the thread that answers.
+// Set when a limit may have become smaller. Until the process fits the limit, memory that its
+// program frees goes back too, even if its plugin would keep it. Only the answering thread uses
+// this.
 bool may_be_above = false;
 
 int64_t fit_limit() noexcept {
@@ -96,7 +98,7 @@ std::string answer_to(Wish wish, std::string_view rest) {
     }
 }
 
-// A tool of another version gets the answer of this one, which tells its version.
+// A tool of another version gets an answer of this version, which names the version.
 void answer_request(int socket, const void *message, long size) noexcept {
     const Request &request = *static_cast<const Request *>(message);
     const auto bytes = static_cast<size_t>(std::max(size, 0L));
@@ -127,12 +129,12 @@ void answer_request(int socket, const void *message, long size) noexcept {
 
 constinit sockets::Listener listener;
 
-// Whether the user wants it, and the process has no more rights than the user.
+// Whether the user wants the server, and the process has no more rights than the user.
 bool is_wanted() noexcept {
     return observe::setting("EMM_TOP") != "off" && !observe::elevated();
 }
 
-// Registered after the plugin's own handlers, it runs before them.
+// Registered after the plugin's own handlers, so it runs before them.
 void end_with_process() {
     if (!observe::is_forked_child()) {
         collector().end(exit_timeout);
@@ -140,7 +142,7 @@ void end_with_process() {
     }
 }
 
-// Under a fresh name. False: the socket cannot be had.
+// Opens the socket under a fresh name. False: that failed.
 bool open_socket() noexcept {
     uint64_t random = 0;
     if (getrandom(&random, sizeof random, 0) != sizeof random) {

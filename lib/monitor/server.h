@@ -4,8 +4,8 @@
 
 namespace emm::monitor {
 
-// A context is served by `plugin`: from the first one on, the process can be asked. Whatever stands
-// in the way is logged and no failure.
+// Announces that `plugin` serves a context. From the first one on, the process can be asked.
+// Obstacles are logged, and are no failure.
 void announce(const loader::Plugin &plugin) noexcept;
 
 } // namespace emm::monitor

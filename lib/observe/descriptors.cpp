@@ -14,13 +14,13 @@ namespace {
 
 constexpr time_t fork_waits = 2; // seconds
 
-// A bit for each number that the kernel gives, unless fs.nr_open was raised. Pages that nothing was
-// written to take no memory.
+// A bit for each descriptor that the kernel gives, unless fs.nr_open was raised. Untouched pages
+// take no memory.
 constexpr int most = 1 << 20;
 constinit std::atomic<uint64_t> owned[most / 64];
-constinit std::atomic<size_t> words{0}; // that have ever had a bit
+constinit std::atomic<size_t> words{0}; // words that have ever had a bit
 
-// One thread may hold it more than once, and fork within.
+// A thread may hold the mutex more than once, and fork meanwhile.
 pthread_mutex_t mutex = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 
 // Whether this thread's fork holds the mutex.
@@ -84,7 +84,8 @@ void hold_descriptors() noexcept {
         return;
     }
     timespec until = {};
-    clock_gettime(CLOCK_REALTIME, &until); // the thread sanitizer knows no lock with another clock
+    clock_gettime(CLOCK_REALTIME, &until); // the thread sanitizer only knows timed locks by this
+                                           // clock
     until.tv_sec += fork_waits;
     held_for_fork = pthread_mutex_timedlock(&mutex, &until) == 0;
 }
@@ -97,8 +98,8 @@ void release_descriptors() noexcept {
 }
 
 void leave_descriptors_to_parent(bool closing) noexcept {
-    release_descriptors();                          // as far as sanitizers can tell
-    mutex = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP; // whose thread may not be here
+    release_descriptors();                          // for sanitizers
+    mutex = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP; // because its owner may not exist here
     for (size_t word = 0; closing && word < words.load(); ++word) {
         for (uint64_t left = owned[word].exchange(0); left != 0; left &= left - 1) {
             close(static_cast<int>(word * 64) + std::countr_zero(left));

@@ -32,7 +32,7 @@ void warn_once(const char *name, const std::string &text) {
     log(EMM_LOG_WARN, name + text);
 }
 
-// Now, not when memory has run out and the page is lost.
+// Checks the folder now, because later memory has run out and the page would be lost.
 void check_page_folder() {
     const std::string folder(page_folder(setting("EMM_OOM_REPORT")));
     if (!folder.empty() && access((folder + "/").c_str(), W_OK | X_OK) != 0) {
@@ -87,7 +87,7 @@ void check_settings() noexcept {
             }
         }
     } catch (const std::bad_alloc &) {
-        return; // each tells by itself as it is read
+        return; // each reader warns by itself
     }
 }
 

@@ -21,12 +21,12 @@ constexpr emm_error error_of(emm_status code, const char *text) {
 
 constexpr emm_error no_error = error_of(EMM_OK, "no error");
 
-// emm_error points into the texts beside it, so a record is filled in place and never moved.
+// emm_error points to the texts beside it, so a record is filled in place and never moved.
 struct Record {
     Record() noexcept { show(no_error); }
 
-    // The text is copied: a program may have taken its address before the call that fails, as an
-    // argument beside that call.
+    // The text is copied, because the program may hold its address: as an argument of the call that
+    // fails now.
     void show(const emm_error &error) noexcept {
         const size_t length = strnlen(error.text, longest_text);
         std::memcpy(text, error.text, length);
@@ -43,7 +43,7 @@ struct Record {
     bool by_plugin = false;
 };
 
-// Without a record there is the code, and its own sentence.
+// Without memory for a record, a thread has the code and the code's own sentence.
 struct OfThread {
     Record *record = nullptr;
     emm_error bare = no_error;
@@ -59,20 +59,20 @@ void end_thread(void *record) {
     delete static_cast<Record *>(record);
 }
 
-// Not by a thread-local object's destructor: without memory to register one, the C library ends the
-// process.
+// A thread-local object's destructor would not do: without memory to register it, the C library
+// ends the process.
 bool end_with_thread(Record *record) noexcept {
     static pthread_key_t key;
     static const bool made = pthread_key_create(&key, &end_thread) == 0;
     return made && pthread_setspecific(key, record) == 0;
 }
 
-// NULL: there is no memory for it, or the thread is ending.
+// NULL: there is no memory for a record, or the thread is ending.
 Record *own_record() noexcept {
     if (!of_thread.record && !of_thread.has_ended) {
         std::unique_ptr<Record> made(new (std::nothrow) Record);
         if (made) {
-            made->show(of_thread.bare); // what failed before there was memory for a record
+            made->show(of_thread.bare); // the last error from before there was memory for a record
         }
         of_thread.record = made && end_with_thread(made.get()) ? made.release() : nullptr;
     }
@@ -96,7 +96,7 @@ std::string to_json(const ErrorDetail &detail) {
         -1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
-// What emm_error promises of every text.
+// Enforces emm_error's promises about texts.
 void tidy(ErrorDetail &detail) {
     constexpr size_t most_tried = 64;
     if (detail.tried.size() > most_tried) {
@@ -167,7 +167,7 @@ emm_status fail(emm_status code, int32_t driver_result, const char *text) noexce
     try {
         copy = bounded(text);
     } catch (const std::bad_alloc &) {
-        // The code's own sentence does.
+        // The code's own sentence is used.
     }
     return fail(code, driver_result, std::move(copy));
 }

@@ -10,15 +10,15 @@
 
 namespace emm::observe {
 
-// A struct of emm.h: its size is there, all else is 0.
+// A struct of emm.h with its size set and all else 0.
 template <class Struct> constexpr Struct sized() noexcept {
     Struct made = {};
     made.struct_size = sizeof made;
     return made;
 }
 
-// What emm_last_error tells. The fields from `stage` on are for plugins that did not load; an empty
-// text means that the field does not apply.
+// The content of emm_last_error. The fields from `stage` on are for plugins that did not load; an
+// empty text means that the field does not apply.
 struct ErrorDetail {
     emm_status code = EMM_OK;
     int32_t driver_result = 0;
@@ -34,28 +34,28 @@ emm_status fail(emm_status code, int32_t driver_result, const char *text) noexce
 emm_status fail_formatted(emm_status code, int32_t driver_result, fmt::string_view text,
                           fmt::format_args values) noexcept;
 
-// A text with values in it, as in fmt::format. Without memory for it, the code's own sentence does.
-// A value that the caller makes first, such as a std::string, may still throw.
+// A text with values, as in fmt::format. Without memory for the text, the code's own sentence is
+// used. A value that the caller makes first, such as a std::string, may still throw.
 template <class... Values>
 emm_status fail(emm_status code, int32_t driver_result, fmt::format_string<Values...> text,
                 Values &&...values) noexcept {
     return fail_formatted(code, driver_result, text, fmt::make_format_args(values...));
 }
 
-// A value that makes no sense.
+// Refuses a value that makes no sense.
 emm_status refuse(std::string text) noexcept;
 template <class... Values>
 emm_status refuse(fmt::format_string<Values...> text, Values &&...values) noexcept {
     return fail_formatted(EMM_E_INVALID_VALUE, 0, text, fmt::make_format_args(values...));
 }
 
-// Ends the function around it with what `step` answers, if that is a failure.
+// If `step` fails, returns its status from the surrounding function.
 #define EMM_TRY(step)                                                                              \
     if (const emm_status emm_answer = (step); emm_answer < EMM_OK) [[unlikely]] {                  \
         return emm_answer;                                                                         \
     }
 
-// What `function` answers; where there is no memory for what it does, `sentence` says so.
+// Returns `function`'s answer. If it runs out of host memory, the error is `sentence`.
 template <class Function> emm_status with_memory(const char *sentence, Function function) noexcept {
     try {
         return function();
@@ -66,10 +66,10 @@ template <class Function> emm_status with_memory(const char *sentence, Function 
 
 const emm_error *last_error() noexcept;
 
-// What was recorded, to be amended and recorded again.
+// The recorded error, to be amended and recorded again.
 ErrorDetail last_detail();
 
-// Keeps the calling thread's last error for a scope in which others may come.
+// Preserves the calling thread's last error for a scope that may overwrite it.
 class Preserved {
 public:
     Preserved() noexcept;
@@ -82,19 +82,19 @@ private:
     ErrorDetail detail_;
 };
 
-// What emm_host.fail does: the same, marked as the plugin's word on the error it is about to
+// Implements emm_host.fail: the same, marked as the plugin's word on the error that it is about to
 // return.
 emm_status fail_by_plugin(emm_status code, int32_t driver_result, const char *text) noexcept;
 
-// The last error is to be taken for a plugin's word: it came from a service of the host.
+// Marks the last error, which a service of the host made, as a plugin's word.
 void make_plugin_word() noexcept;
 
 // Whether the last error is a plugin's description that no failing call has used yet; marks it as
 // used.
 bool take_plugin_word() noexcept;
 
-// A plugin has answered `code`: keeps its own description of that if it gave one, else says
-// "`what`: " and the code's text.
+// Describes the status `code` of a plugin: keeps the plugin's own description if there is one, else
+// says "`what`: " and the code's text.
 emm_status describe(emm_status code, const char *what) noexcept;
 
 } // namespace emm::observe

@@ -32,7 +32,8 @@ std::string kind_of(mode_t mode) {
     }
 }
 
-// The text for what open() answered: of a FIFO without a reader, and of a socket, "no such device".
+// Describes open()'s error: for a FIFO without a reader, and for a socket, open() says "no such
+// device".
 std::string why_not(const std::string &path) {
     const int error = errno;
     struct stat status;
@@ -101,7 +102,7 @@ File open_to_append(const std::string &path, std::string &ret_reason) {
     }
     file = checked_own(std::move(file), path, true, ret_reason);
     if (file) {
-        fcntl(file.number(), F_SETFL, O_APPEND); // a terminal may make a writer wait, as always
+        fcntl(file.number(), F_SETFL, O_APPEND); // for a terminal, writers may wait, as always
     }
     return file;
 }
@@ -165,7 +166,7 @@ namespace {
 
 constexpr int write_signals[] = {SIGXFSZ, SIGPIPE};
 
-// Takes back the signal of a write, which waits for its thread.
+// Removes the pending signal of a write by this thread.
 void forget(int signal) noexcept {
     sigset_t one;
     sigemptyset(&one);

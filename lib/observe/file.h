@@ -8,8 +8,8 @@
 
 namespace emm::observe {
 
-// An open file, closed at the end and in programs that are exec'ed. One that is `noted` (see
-// descriptors.h) is closed in forked children too.
+// An open file, closed by the destructor and by exec. If it is `noted` (see descriptors.h), forked
+// children close it too.
 class File {
 public:
     File() = default;
@@ -32,37 +32,37 @@ private:
 
 /*
  * Files whose names come from the environment or from another file. Opening one never waits, as a
- * FIFO would make it, and what is there must be what is expected. If there is no file, `ret_reason`
- * says why: "PATH is a FIFO; expected a regular file".
+ * FIFO would, and a file of an unexpected kind is refused. If there is no file, `ret_reason` says
+ * why: "PATH is a FIFO; expected a regular file".
  */
 File open_to_read(const std::string &path, std::string &ret_reason);
 
-// Made if it is not there, though its folder is not; text is appended. A regular file is this
-// user's, as in open_own; a character device will do: a terminal, /dev/null.
+// Opens for appending, and makes the file if it is missing, but not its folder. A regular file must
+// be this user's, as in open_own; a character device (a terminal, /dev/null) is accepted.
 File open_to_append(const std::string &path, std::string &ret_reason);
 
-// Whether a file is created, for those whom the umask allows or for its owner only.
+// Whether a missing file is made, with the umask's permissions or for its owner only.
 enum class Make { no, yes, by_owner_only };
 
-// A file that this user has made: other users may be able to put something of theirs in its place.
-// No symbolic link is followed. Forked children do not have it: they would prolong a lock on it.
-// With Make::no, no reason is given if nothing is there.
+// Opens a file that this user has made, because other users may be able to replace the file. No
+// symbolic link is followed. Forked children do not have it, because they would prolong a lock on
+// it. With Make::no, a missing file gives no reason.
 File open_own(const std::string &path, Make make, std::string &ret_reason);
 
-// Whether both are the same file; the second, whether it is still the one that has this name.
+// Whether both are the same file. The second function: whether the file still has this name.
 bool is_same(const File &one, const File &other);
 bool is_named(const File &file, const std::string &path);
 
-// Locks the whole file for its writer. The lock is this opening's: another one has to wait, in the
-// same process too. It ends with the opening, which a mapping would prolong. False: errno is EAGAIN
-// if another opening has it.
+// Locks the whole file for its writer. The lock belongs to this opening: another opening has to
+// wait, even in the same process. It ends when the opening and its mappings end. False: errno is
+// EAGAIN if another opening has the lock.
 bool lock_for_writing(const File &file);
 
 // "%p" is the process id.
 std::string with_process_id(std::string_view name);
 
-// While it lives, a write that would end the process fails instead: with EFBIG beyond RLIMIT_FSIZE,
-// with EPIPE where no process reads. For the calling thread; errno stays.
+// While it lives, writes that would end the process fail instead: with EFBIG beyond RLIMIT_FSIZE,
+// with EPIPE if no process reads. For the calling thread; errno is kept.
 class WriteSignalsBlocked {
 public:
     WriteSignalsBlocked() noexcept;

@@ -24,18 +24,18 @@
 namespace emm::observe {
 namespace {
 
-// A level that is none counts as the least urgent.
+// An unknown level counts as the least urgent.
 int32_t known(int32_t level) {
     return level >= EMM_LOG_ERROR && level <= EMM_LOG_DEBUG ? level : EMM_LOG_DEBUG;
 }
 
-// Both count in steps of one, in opposite directions.
+// Both number the levels in steps of one, in opposite directions.
 spdlog::level::level_enum spdlog_level(int32_t level) {
     static_assert(EMM_LOG_DEBUG - EMM_LOG_ERROR == spdlog::level::err - spdlog::level::debug);
     return static_cast<spdlog::level::level_enum>(spdlog::level::err + EMM_LOG_ERROR - level);
 }
 
-// Each line is one write, so that processes may share a file.
+// Each line is one write, so processes may share a file.
 class FileSink : public spdlog::sinks::base_sink<std::mutex> {
 public:
     explicit FileSink(File file) : file_(std::move(file)) {}
@@ -51,7 +51,7 @@ private:
     const File file_;
 };
 
-// The standard streams are what they are, be it a pipe or a socket, and are not opened again.
+// The standard streams are used as they are, even a pipe or a socket, and are not opened again.
 spdlog::sink_ptr open_sink(LogSetting &setting) {
     if (setting.file == "/dev/stdout") {
         return std::make_shared<spdlog::sinks::stdout_sink_mt>();
@@ -66,11 +66,11 @@ spdlog::sink_ptr open_sink(LogSetting &setting) {
     return std::make_shared<spdlog::sinks::stderr_sink_mt>();
 }
 
-// The application's callback. Its lock is held around each call, so that a callback that has been
-// removed is not called any more. A line that comes up within the callback is not given to it.
+// The application's callback. Its lock is held during each call, so a removed callback is never
+// called again. Lines that arise within the callback do not go to it.
 class Callback {
 public:
-    // Answers the callback before.
+    // Returns the previous callback.
     emm_log_callback_info set(const emm_log_callback_info &next) {
         const std::lock_guard lock(mutex_);
         return std::exchange(current_, next);
@@ -100,10 +100,11 @@ private:
     emm_log_callback_info current_ = {};
 };
 
-// Where lines go: EMM_LOG's place, or standard error, and the application's callback.
+// The destinations of lines: EMM_LOG's file or standard error, and the application's callback.
 class Log {
 public:
-    // Never destroyed: a plugin or a static destructor may log after everything else is gone.
+    // Never destroyed, because a plugin or a static destructor may log after everything else is
+    // gone.
     static Log &process() {
         static Log *const log = new Log;
         return *log;
@@ -120,7 +121,7 @@ public:
             callback_.call(level, line);
         }
     }
-    // Answers the callback before.
+    // Returns the previous callback.
     emm_log_callback_info set_callback(const emm_log_callback_info &next) {
         const std::lock_guard lock(mutex_);
         callback_level_ = next.callback ? std::optional(next.level) : std::nullopt;
@@ -129,7 +130,8 @@ public:
         apply_levels();
         return previous;
     }
-    // Whatever the level: to the place, or line by line to a callback that stands for it.
+    // Ignores the level. Writes to the file or standard error, or line by line to a callback that
+    // replaces standard error.
     void report(std::string_view text) {
         const std::lock_guard lock(mutex_);
         if (setting_.level || !callback_level_) {
@@ -140,7 +142,7 @@ public:
             }
         }
     }
-    // Answers the level before.
+    // Returns the previous level.
     int32_t set_level(int32_t level) {
         const std::lock_guard lock(mutex_);
         const int32_t previous = std::exchange(level_, level);
@@ -182,9 +184,9 @@ private:
 template <class Function> void with_log(Function function) noexcept {
     const ProcessCall call;
     if (!call.entered()) {
-        return; // the log's lock may be held for ever
+        return; // the child could wait for the log's lock for ever
     }
-    const WriteSignalsBlocked blocked; // a log never ends the program
+    const WriteSignalsBlocked blocked; // a log line never ends the program
     try {
         function(Log::process());
     } catch (...) {

@@ -7,8 +7,8 @@
 namespace emm::observe {
 namespace {
 
-// The page of `emm report` shows a recording, by scripts; the failure of a program that recorded
-// nothing is a few tables, which need none.
+// The page of `emm report` shows a recording, with scripts. The page of a failure without a
+// recording is a few tables, which need no script.
 constexpr std::string_view head = R"(<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -32,7 +32,7 @@ pre { overflow-x: auto; font-size: .85rem; }
 <body>
 )";
 
-// With what means something in HTML replaced.
+// Replaces the characters that have a meaning in HTML.
 std::string in_html(std::string_view name) {
     std::string text;
     for (const char letter : one_line(name)) {
@@ -56,7 +56,7 @@ std::string in_html(std::string_view name) {
     return text;
 }
 
-// A share of `all`, which is one bar in its row.
+// A part of `all`, drawn as one bar in its row.
 struct Part {
     std::string name;
     uint64_t bytes;
@@ -72,7 +72,7 @@ std::string row(const Part &part, uint64_t all) {
                        part.name.empty() ? "(unknown)" : in_html(part.name), in_html(part.more));
 }
 
-// Parts of 0 bytes are left out. `all` 0: what the parts come to.
+// Parts of 0 bytes are left out. `all` 0: the sum of the parts.
 std::string table(std::string_view title, const std::vector<Part> &parts, uint64_t all = 0) {
     std::string rows;
     uint64_t sum = 0;
@@ -93,7 +93,7 @@ std::string holders(std::string_view title, const std::vector<MemoryHolder> &all
     return table(title, parts);
 }
 
-// What this program is known to have of the device.
+// The known memory of this program on the device.
 std::vector<Part> own_parts(const MemoryReport &report) {
     std::vector<Part> parts;
     if (const auto &plugin = report.of_plugin) {
@@ -115,7 +115,7 @@ std::vector<Part> own_parts(const MemoryReport &report) {
     return parts;
 }
 
-// Contexts, modules and local memory are outside of it.
+// Contexts, modules and local memory do not count against the bound.
 std::string bound_table(const MemoryReport &report) {
     const MemoryReport::Driver &bound = *report.of_bound;
     std::vector<Part> parts = own_parts(report);
@@ -131,7 +131,7 @@ std::string bound_table(const MemoryReport &report) {
     return table("Where the bound's memory is", parts, bound.total);
 }
 
-// What other processes hold is in it where NVML tells.
+// If NVML tells, the table includes other processes.
 std::string device_table(const MemoryReport &report) {
     const auto &device = report.of_driver;
     std::vector<Part> parts = own_parts(report);

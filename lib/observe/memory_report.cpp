@@ -16,7 +16,8 @@ constexpr size_t most_processes = 10;
 constexpr size_t longest_name = 300; // bytes, in a line
 constexpr const char *from_sample = "estimated from one allocation in";
 
-// A name as a terminal may see it: a path, whose end says most, or calls, the innermost first.
+// A name that is safe on a terminal. Of a path, the end says most; of calls, the innermost, which
+// come first.
 std::string shown(const std::string &name) {
     return name.empty() ? "(unknown)" : one_line(name, longest_name);
 }
@@ -29,7 +30,7 @@ uint64_t bytes_of_all(const std::vector<MemoryHolder> &holders) {
     return sum;
 }
 
-// What the program is known to have taken from the driver itself.
+// Bytes that the program is known to have taken from the driver itself.
 uint64_t of_driver_itself(const MemoryReport &report) {
     return report.tracked ? bytes_of_all(report.tracked->of_driver) : 0;
 }
@@ -68,13 +69,14 @@ bool is_limited(const MemoryReport &report) {
            report.of_manager->total < report.of_driver->total;
 }
 
-// Without its limit the plugin would have more: all that the driver has free, and what it caches.
+// Whether the plugin would have more without its limit: all that the driver has free, and its own
+// cache.
 bool is_held_by_limit(const MemoryReport &report) {
     const uint64_t cached = report.of_plugin ? report.of_plugin->cached_bytes : 0;
     return is_limited(report) && report.of_manager->free < report.of_driver->free + cached;
 }
 
-// No plugin has a free block where it has nothing cached, whether it tells or not.
+// If a plugin caches nothing, its largest free block is 0, even if it does not say so.
 bool is_largest_told(const MemoryReport::Plugin &plugin) {
     return plugin.largest_free_block != 0 || plugin.cached_bytes == 0;
 }
@@ -239,7 +241,7 @@ Json tracked_json(const MemoryReport &report) {
 
 // --- hints -------------------------------------------------------------------------------------
 
-// Which plugin puts pieces together, where this one does not; "" where it does.
+// The plugin that would put pieces together; "" if the present one does.
 std::string piecing_plugin(const MemoryReport &report) {
     if (report.plugin != "pool") {
         return "a plugin that maps pages, as pool does unless growth=segment, puts pieces together";
@@ -252,7 +254,8 @@ std::string piecing_plugin(const MemoryReport &report) {
     return "";
 }
 
-// What is cached is no use alone, nor is what the driver has free: so they are pieces.
+// If neither the cached memory nor the driver's free memory suffices alone, but both do, memory is
+// in pieces.
 void hint_at_pieces(const MemoryReport &report, uint64_t free, std::vector<std::string> &hints) {
     const MemoryReport::Plugin &plugin = *report.of_plugin;
     const uint64_t asked = report.request->bytes;
@@ -294,7 +297,7 @@ void hint_at_plugin(const MemoryReport &report, std::vector<std::string> &hints)
     }
 }
 
-// Of memory that no plugin can lend to others.
+// Hints about memory that no plugin can give to other users.
 void hint_at_driver_memory(const MemoryReport &report, std::vector<std::string> &hints) {
     for (const MemoryHolder &holder : report.tracked->of_driver) {
         if (holder.name.find("xla_cuda_plugin") != std::string::npos) {

@@ -13,7 +13,7 @@ namespace {
 
 std::atomic<bool> registered{false};
 
-// No lock can be trusted here, nor the guard of a static.
+// In a child no lock can be trusted, and no guard of a static.
 void enter_child() {
     const uint32_t state = state_of_child(process_state.load());
     const bool forked = (state & process_forked) != 0;
@@ -24,14 +24,14 @@ void enter_child() {
     }
 }
 
-// Before anything that the handlers look after is there.
+// Runs before anything that the handlers look after exists.
 [[gnu::constructor]] void register_at_load() {
     register_fork_handlers();
 }
 
 } // namespace
 
-// Registered twice, by two threads at once, they do no harm.
+// If two threads register at once, the handlers run twice, which does no harm.
 bool register_fork_handlers() noexcept {
     if (!registered.load(std::memory_order_acquire) &&
         pthread_atfork(&hold_descriptors, &release_descriptors, &enter_child) == 0) {

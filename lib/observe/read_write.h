@@ -1,4 +1,4 @@
-// Reads and writes of which the system may do a part, or be interrupted in.
+// Complete reads and writes, also if the system does them in parts or is interrupted.
 #pragma once
 
 #include <cerrno>
@@ -22,7 +22,7 @@ inline bool write_all(int descriptor, std::string_view bytes) noexcept {
     return true;
 }
 
-// How many of `size` bytes there are from `offset` on, as far as they can be read.
+// Reads up to `size` bytes from `offset` on, and returns how many could be read.
 inline size_t read_at(int descriptor, uint64_t offset, void *into, size_t size) noexcept {
     size_t done = 0;
     ssize_t got = 1;
@@ -34,8 +34,8 @@ inline size_t read_at(int descriptor, uint64_t offset, void *into, size_t size) 
     return done;
 }
 
-// A whole file, as far as it can be read. Not with a std::ifstream, which programs that are exec'ed
-// would inherit.
+// A whole file, as far as it can be read. A std::ifstream would not do, because programs started by
+// exec would inherit it.
 inline std::string text_of_file(const std::string &path) {
     std::string text;
     char part[16384];

@@ -18,7 +18,7 @@ constexpr size_t plugin_columns = columns - 1 - function_columns - of.size();
 
 struct RunningRecord {
     std::atomic<uint64_t> first{
-        0}; // `running_mark`, or 0: no function runs, whatever the words say
+        0}; // `running_mark`, or 0: no function runs, and the words mean nothing
     std::array<std::atomic<uint64_t>, std::tuple_size_v<RunningText>> words{};
 
     void show(const RunningText &text) noexcept {

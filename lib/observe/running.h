@@ -1,5 +1,5 @@
-// Which function of a plugin each thread is inside of, as text in static memory. A core file holds
-// it, and shows it without debug information:
+// The plugin function that each thread is inside of, as text in static memory. A core file holds
+// the text, readable without debug information:
 //
 //     strings core | grep "emm runs"
 //     emm runs memfree                 of /opt/x/libx.so
@@ -14,15 +14,15 @@
 
 namespace emm::observe {
 
-// What follows "emm runs": a string of fixed columns, and its end. Without those words, so that one
-// which is kept for later calls is not taken for a call under way.
+// The text that follows "emm runs": a string of fixed columns, and its end. It lacks those words,
+// so that a text kept for later calls is not mistaken for a call under way.
 using RunningText = std::array<uint64_t, 14>;
 
-// The text of a record; of a long path its end.
+// The text of a record; of a long path only the end.
 RunningText running_text(std::string_view function, std::string_view plugin) noexcept;
 
-// The calling thread's record has this text, which lives at least as long, for a scope. Threads
-// beyond the 64th share records, which then may show parts of two texts.
+// For a scope, the calling thread's record has this text, which must live as long. Threads beyond
+// the 64th share records, which then may show parts of two texts.
 class Running {
 public:
     explicit Running(const RunningText &text) noexcept;
@@ -31,7 +31,7 @@ public:
     Running &operator=(const Running &) = delete;
 
 private:
-    const RunningText *const before_; // of a function that this one was called from; NULL: none
+    const RunningText *const before_; // text of the outer call's function; NULL: none
 };
 
 } // namespace emm::observe

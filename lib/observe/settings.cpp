@@ -19,7 +19,7 @@ bool is_any(std::string_view) {
 struct VariableRow {
     const char *name;
     const char *expected = "";
-    const char *otherwise = ""; // what holds in the place of another value
+    const char *otherwise = ""; // the value used in place of a wrong one
     bool (*takes)(std::string_view) = is_any;
     bool reader_warns = false;
 };
@@ -53,7 +53,7 @@ bool is_tracked(std::string_view value) {
     return parse_track_options(value, options);
 }
 
-// A level, with a file behind it or alone.
+// A level, alone or followed by a file.
 bool is_log(std::string_view value) {
     const size_t colon = value.find(':');
     const std::string_view word = value.substr(0, colon);

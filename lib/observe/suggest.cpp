@@ -10,8 +10,7 @@
 namespace emm::observe {
 namespace {
 
-// Optimal string alignment: insertions, deletions, replacements, and neighbours that changed
-// places.
+// Optimal string alignment: counts insertions, deletions, replacements, and swaps of neighbours.
 size_t distance(std::string_view a, std::string_view b) {
     std::vector<size_t> last(b.size() + 1), row(b.size() + 1), next(b.size() + 1);
     std::iota(row.begin(), row.end(), size_t{0});
@@ -41,7 +40,7 @@ std::string lower(std::string_view text) {
 } // namespace
 
 const std::string *closest(std::string_view text, const std::vector<std::string> &words) {
-    constexpr size_t longest = 64; // of a name that may be misspelt; the distance is quadratic
+    constexpr size_t longest = 64; // of a name that may be misspelt; the cost is quadratic
     if (text.size() > longest) {
         return nullptr;
     }

@@ -6,7 +6,7 @@
 
 namespace emm::observe {
 
-// The word that `text` was probably meant to be, in whatever case; NULL if none is close.
+// The word that `text` was probably meant to be, in upper or lower case; NULL if none is close.
 const std::string *closest(std::string_view text, const std::vector<std::string> &words);
 
 // "did you mean 'WORD'?" with that word; "" if none is close.

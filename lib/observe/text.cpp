@@ -24,7 +24,7 @@ void append(std::string &line, std::string_view text, const Character &character
     }
 }
 
-// Characters from the beginning as long as they fit in `most` bytes.
+// As many whole characters from the beginning as fit in `most` bytes.
 std::string head_of(std::string_view text, size_t most) {
     std::string line;
     while (!text.empty()) {
@@ -40,7 +40,7 @@ std::string head_of(std::string_view text, size_t most) {
     return line;
 }
 
-// At most the last `most` bytes of `text` as a line: no character is cut.
+// At most the last `most` bytes of `text`, as a line; no character is cut.
 std::string tail_of(std::string_view text, size_t most) {
     text.remove_prefix(text.size() - std::min(text.size(), most));
     while (!text.empty() && continues(text.front())) {
@@ -50,7 +50,7 @@ std::string tail_of(std::string_view text, size_t most) {
     if (line.size() <= most) {
         return line;
     }
-    // Replacements are longer than what they replace, up to three times.
+    // Replacements are up to three times as long as the characters they replace.
     line.erase(0, line.size() - most);
     const size_t begin = std::find_if_not(line.begin(), line.end(), continues) - line.begin();
     return line.substr(begin);
@@ -90,7 +90,8 @@ void make_one_line(std::string &text) {
 }
 
 std::string_view bounded(const char *text) noexcept {
-    constexpr size_t enough = 16 * longest_text; // one_line keeps the end of what it shortens
+    constexpr size_t enough = 16 * longest_text; // one_line keeps the end of a text that it
+                                                 // shortens
     return text ? std::string_view(text, strnlen(text, enough)) : std::string_view();
 }
 

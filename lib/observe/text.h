@@ -7,28 +7,28 @@
 #include <string_view>
 #include <vector>
 
-// Texts that come from elsewhere (plugins, exceptions, the dynamic linker, file names, options) and
-// leave emm in errors, in the log and as descriptions of plugins.
+// Texts from elsewhere (plugins, exceptions, the dynamic linker, file names, options) that leave
+// emm in errors, in the log and as descriptions of plugins.
 namespace emm::observe {
 
-// No text that leaves emm is longer, in bytes.
+// The longest text that leaves emm, in bytes.
 inline constexpr size_t longest_text = 4096;
 
 // `text` as UTF-8 on one line, of at most `most` bytes (40 or more). Line ends and tabs become
-// spaces, other control characters and those that turn the direction of writing '?', bytes that are
-// no UTF-8 U+FFFD; what is too long loses its middle to " [...] ".
+// spaces. Other control characters, and those that turn the direction of writing, become '?'. Bytes
+// that are not UTF-8 become U+FFFD. In a text that is too long, " [...] " replaces the middle.
 std::string one_line(std::string_view text, size_t most = longest_text);
 
-// Whether no character of UTF-8 text would be changed by one_line, however long it is.
+// Whether one_line would change no character of the UTF-8 text, whatever its length.
 bool is_plain(std::string_view text) noexcept;
 
 // Whether one_line would change nothing.
 bool is_one_line(std::string_view text) noexcept;
 
-// The same in place; takes no memory where nothing changes.
+// The same in place; takes no memory if nothing changes.
 void make_one_line(std::string &text);
 
-// "a:b" at its separators: one part more than there are of these.
+// Splits "a:b" at its separators, into one part more than there are separators.
 inline std::vector<std::string> split(std::string_view text, char separator) {
     std::vector<std::string> parts;
     for (size_t begin = 0; begin <= text.size();) {
@@ -39,13 +39,13 @@ inline std::vector<std::string> split(std::string_view text, char separator) {
     return parts;
 }
 
-// A text of a plugin's, of which no more is read than is of use.
+// A plugin's text, read only as far as it is used.
 std::string_view bounded(const char *text) noexcept;
 
 // exception.what(), which may be NULL; no longer than bounded() reads.
 std::string_view what_of(const std::exception &exception) noexcept;
 
-// The same of the exception in flight, whatever it is. Only within a handler.
+// The same for the exception in flight, of any type. Only within a handler.
 std::string_view what_is_thrown() noexcept;
 
 // "12 B", "1.50 MiB".

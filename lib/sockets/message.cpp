@@ -39,7 +39,7 @@ bool send_message(int socket, const void *message, size_t size, const int *descr
 
 void Descriptors::add(const void *bytes, size_t size) noexcept {
     const auto more = static_cast<uint32_t>(size / sizeof(int));
-    std::memcpy(all_ + count_, bytes, more * sizeof(int)); // the kernel was given room for no more
+    std::memcpy(all_ + count_, bytes, more * sizeof(int)); // the kernel had room for no more
     for (uint32_t i = 0; i < more; ++i) {
         observe::own(all_[count_++]);
     }
@@ -78,7 +78,7 @@ long receive_message(int socket, void *message, size_t size,
     return got;
 }
 
-// Taking it does not wait, because a fork waits for that.
+// Receiving itself does not wait, because a fork waits for it.
 long receive_within(int socket, void *message, size_t size, Descriptors &ret_descriptors,
                     int64_t &left) noexcept {
     long got = -1;

@@ -1,4 +1,4 @@
-// Messages of one piece, with descriptors, over a connected socket (SOCK_SEQPACKET).
+// Single messages, with descriptors, over a connected socket (SOCK_SEQPACKET).
 #pragma once
 
 #include <cstddef>
@@ -7,14 +7,14 @@
 
 namespace emm::sockets {
 
-// SCM_RIGHTS carries 253; these are what both processes are short of for a moment.
+// SCM_RIGHTS carries 253; this bounds the descriptors that both processes need for a moment.
 inline constexpr uint32_t most_descriptors = 64;
 
-// One message that does not wait. The descriptors stay the caller's.
+// Sends one message without waiting. The descriptors stay the caller's.
 bool send_message(int socket, const void *message, size_t size, const int *descriptors,
                   uint32_t count) noexcept;
 
-// What comes with a message. Whatever the message is, what is not taken is closed.
+// The descriptors that come with a message. In every case, those that are not taken are closed.
 class Descriptors {
 public:
     Descriptors() = default;
@@ -33,12 +33,12 @@ private:
     uint32_t count_ = 0;
 };
 
-// The size of the message that has come, 0 at the other side's end or for an empty one, or -1 with
-// errno; it does not wait for one. There may be fewer descriptors than were sent, if this process
-// has no room for more. They are noted as the process's own (observe/descriptors.h).
+// Receives without waiting. Returns the size of the message; 0 at the other side's end or for an
+// empty message; -1 with errno. If this process has no room for more descriptors, fewer arrive than
+// were sent. They are noted as the process's own (observe/descriptors.h).
 long receive_message(int socket, void *message, size_t size, Descriptors &ret_descriptors) noexcept;
 
-// The same, and waits for up to `left` nanoseconds, from which it subtracts what it took.
+// The same, but waits for up to `left` nanoseconds, and subtracts the time taken.
 long receive_within(int socket, void *message, size_t size, Descriptors &ret_descriptors,
                     int64_t &left) noexcept;
 

@@ -21,7 +21,8 @@ namespace emm::sockets {
 void Server::run() noexcept {
     while (step()) {
     }
-    count_ = 0; // who has closed the one may have closed these, and have files in their place
+    count_ = 0; // the program that closed the listener may also have closed these, and reused their
+                // numbers
 }
 
 bool Server::step() noexcept {
@@ -56,7 +57,7 @@ bool Server::step() noexcept {
     return true;
 }
 
-// Milliseconds to when the oldest will have been silent for too long, or there is more to be done.
+// Milliseconds until the oldest peer's silence is too long, or before_wait_'s time is up.
 int Server::timeout() const noexcept {
     const int64_t most = before_wait_ ? before_wait_() : -1;
     if (count_ == 0 && most < 0) {
@@ -79,9 +80,9 @@ void Server::welcome(int listening) noexcept {
         }
     } else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
         if (count_ > 0) {
-            hang_up(0); // what it takes may be what is short
+            hang_up(0); // its descriptor may be the one that is missing
         }
-        usleep(10'000); // it may be had again in a moment, and what waits stays meanwhile
+        usleep(10'000); // a descriptor may be free again in a moment; peers that wait stay
     }
 }
 
@@ -119,7 +120,7 @@ bool start_thread(const char *name, std::function<void()> body) noexcept {
             pthread_setname_np(pthread_self(), name);
             body();
         }).detach();
-    } catch (const std::exception &error) { // of the system, or std::bad_alloc
+    } catch (const std::exception &error) { // std::system_error or std::bad_alloc
         observe::log(EMM_LOG_DEBUG, "no thread {}: {}", name, error.what());
         started = false;
     }

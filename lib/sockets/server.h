@@ -7,26 +7,26 @@
 
 namespace emm::sockets {
 
-// Answers those that connect to a listening socket, on the one thread that runs it.
+// Answers peers that connect to a listening socket, on the one thread that runs it.
 //
-// It never waits for a peer. A connection is good for one request, which a peer sends as soon as it
-// has connected: so most are answered and closed when they are accepted, and none has a place that
-// another could take from it between two requests. Only a silent peer keeps a place, for `silence`
-// nanoseconds at most, or until a newer silent one needs it; another user's is closed at once.
+// The server never waits for a peer. A connection is good for one request, which a peer sends as
+// soon as it has connected. So most connections are answered and closed when they are accepted.
+// Only a silent peer keeps a place, for `silence` nanoseconds at most, or until a newer silent peer
+// needs the place. Another user's connection is closed at once.
 class Server {
 public:
-    static constexpr size_t longest_request = 256; // bytes; of a longer one the end is cut off
-    // `size`: bytes of the request, 0 or less if the peer has left without one.
+    static constexpr size_t longest_request = 256; // bytes; a longer request is cut off
+    // `size`: bytes of the request; 0 or less if the peer has left without a request.
     using Answer = void (*)(int socket, const void *request, long size) noexcept;
 
-    // Called before it waits: for how many nanoseconds at most; -1: for ever.
+    // Called before the server waits. Returns the longest wait in nanoseconds; -1: for ever.
     using BeforeWait = int64_t (*)() noexcept;
 
     constexpr Server(Listener &listener, int64_t silence, Answer answer,
                      BeforeWait before_wait = nullptr)
         : listener_(listener), silence_(silence), answer_(answer), before_wait_(before_wait) {}
 
-    // Until the socket that listens is gone, or this process may have no descriptors.
+    // Runs until the listening socket is gone, or this process may have no descriptors.
     void run() noexcept;
 
 private:
@@ -39,20 +39,20 @@ private:
     bool step() noexcept;
     int timeout() const noexcept;
     void welcome(int listening) noexcept;
-    bool hear(int socket) noexcept; // false: the peer has said nothing yet
+    bool hear(int socket) noexcept; // false: the peer has sent nothing yet
     void keep(int socket) noexcept;
     void hang_up(size_t index) noexcept;
 
     Listener &listener_;
     const int64_t silence_;
     const Answer answer_;
-    const BeforeWait before_wait_; // NULL: nothing is to be done then
+    const BeforeWait before_wait_; // NULL: nothing to do before a wait
     size_t count_ = 0;
     Silent silent_[most_silent] = {}; // the oldest first
 };
 
-// Starts a thread that stays, blocks all signals and is joined by none. False: there is none to be
-// had, which is logged.
+// Starts a detached thread that blocks all signals. False: no thread could be started; this is
+// logged.
 bool start_thread(const char *name, std::function<void()> body) noexcept;
 
 } // namespace emm::sockets

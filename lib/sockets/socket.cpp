@@ -66,7 +66,7 @@ int connect_within(int socket, const Address &address, int64_t &left) noexcept {
     return error;
 }
 
-// By the fork handlers that observe has for descriptors, a fork waits while a socket is made.
+// observe's fork handlers for descriptors make a fork wait while a socket is being made.
 void Listener::leave_to_parent() {
     for (Listener *each = observe::is_forked_child() ? last_opened.load() : nullptr; each;
          each = each->next_) {

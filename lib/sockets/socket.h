@@ -1,10 +1,10 @@
 // Sockets by which processes of one user find each other.
 //
-// Their names are abstract: the kernel takes them away with the process, however it ends, and they
-// need no folder that both sides can write to, nor a process id that both know. They are those of a
-// network namespace. Any user can see an abstract name and connect to it, so both sides ask the
-// kernel for the other's user (user.h). Any user can also bind one: so a name has a random number,
-// which nothing that others can read tells before it is bound.
+// Their names are abstract: the kernel removes them with the process, however that ends. They need
+// no folder that both sides can write to, and no process id that both know. A name is valid within
+// its network namespace. Any user can see an abstract name and connect to it, so both sides ask the
+// kernel for the other's user (user.h). Any user can also bind a name first. So each name contains
+// a random number, which others cannot read before the name is bound.
 #pragma once
 
 #include <atomic>
@@ -24,24 +24,24 @@ struct Address {
     const sockaddr *get() const { return reinterpret_cast<const sockaddr *>(&address); }
 };
 
-// Of an abstract name, of which 107 bytes at most count.
+// The address of an abstract name, of which at most 107 bytes count.
 Address address_of(std::string_view name) noexcept;
 
-// Connects a blocking socket. A queue that is full says nothing of whose it is: it waits up to
-// `left` nanoseconds for a place in it, and subtracts what it took. 0, or an errno.
+// Connects a blocking socket. A full queue may be any user's: this waits up to `left` nanoseconds
+// for a place in it, and subtracts the time taken. Returns 0, or an errno.
 int connect_within(int socket, const Address &address, int64_t &left) noexcept;
 
-// A socket that listens, of this process alone: a child of fork closes it.
+// A listening socket of this process alone: a forked child closes it.
 //
-// A program may close every descriptor that it knows nothing of, and give its number to a file of
-// its own. So the number is never used before the kernel has said that it still stands for this
+// A program may close descriptors that it does not know, and reuse the number for a file of its
+// own. So before each use of the number, the kernel is asked whether it still stands for this
 // socket. A listener is never destroyed.
 class Listener {
 public:
-    // 0, or an errno.
+    // Returns 0, or an errno.
     int open(std::string_view name, int backlog) noexcept;
 
-    // The socket's number; -1: there is none, or it has been closed.
+    // The socket's number; -1: it was not opened, or has been closed.
     int number() const noexcept;
 
     void close() noexcept;
@@ -51,7 +51,7 @@ private:
 
     Address address_; // written before the number is
     std::atomic<int> number_{-1};
-    Listener *next_ = nullptr; // in the list of all that were opened
+    Listener *next_ = nullptr; // in the list of all opened listeners
     bool listed_ = false;
 };
 

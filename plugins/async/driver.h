@@ -4,7 +4,7 @@
 
 namespace emm::async {
 
-// What a pool of the driver's own needs on top of the common entries.
+// The entries of the driver's own pools, on top of the common ones.
 struct Driver : common::StreamDriver {
     explicit Driver(const emm_host &host) : common::StreamDriver(host) { expect_complete(); }
 

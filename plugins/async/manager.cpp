@@ -50,14 +50,14 @@ emm_status Manager::defer_cleanup(uint32_t enter) {
     try {
         apply_threshold();
     } catch (...) {
-        sections_ -= enter; // it has not begun; an end has come all the same
+        sections_ -= enter; // if it has not begun, its end has come all the same
         throw;
     }
     return EMM_OK;
 }
 
-// Sections begin and end on many threads at once, and no lock is held over a driver call: a
-// thread that finds the state changed meanwhile repeats it.
+// Many threads begin and end sections at once, and no lock is held over a driver call. So a thread
+// that finds the state changed meanwhile repeats the call.
 void Manager::apply_threshold() {
     const RelaxedCapture relaxed(driver_);
     bool deferring;

@@ -8,7 +8,7 @@ namespace emm::async {
 struct Options {
     uint64_t max_bytes = 0; // 0: no limit
     uint64_t release_threshold = UINT64_MAX;
-    bool ipc = false; // the pool can be shared
+    bool ipc = false; // other processes can open the pool
 };
 
 class Manager : public common::SourceManager<Pool> {

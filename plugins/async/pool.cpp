@@ -44,9 +44,10 @@ Pool::Pool(const Driver &driver, int32_t device, uint64_t max_bytes, bool sharea
     }
 }
 
-// Before that the driver refuses to name allocations in the pool. The descriptor is not needed:
-// the host has another one made for each importer. CUDA makes it without close-on-exec: what
-// another thread starts in this moment keeps it, and with it the pool's memory, until it ends.
+// The driver refuses to name allocations in the pool before the pool has been exported. The
+// descriptor is not needed: the host has another one made for each importer. CUDA makes it without
+// close-on-exec, so a program started at this moment keeps it, and the pool's memory, until the
+// program ends.
 void Pool::export_once() {
     int descriptor = -1;
     const CUresult result = driver_.cuMemPoolExportToShareableHandle(

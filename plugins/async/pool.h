@@ -5,13 +5,13 @@
 
 namespace emm::async {
 
-// A memory pool of the driver. It belongs to the device: what is in it outlives the context. Its
-// functions, down to asking for an attribute, invalidate captures unless the mode is relaxed.
+// A memory pool of the driver. It belongs to the device, so its memory outlives the context. Its
+// functions, even queries of attributes, invalidate captures unless the capture mode is relaxed.
 class Pool {
 public:
     using Entries = Driver;
 
-    // `max_bytes` 0: no limit. `shareable`: other processes can open it, by file descriptor.
+    // `max_bytes` 0: no limit. `shareable`: other processes can open the pool, by file descriptor.
     Pool(const Driver &driver, int32_t device, uint64_t max_bytes, bool shareable);
     ~Pool() {
         const common::RelaxedCapture relaxed(driver_);
@@ -29,16 +29,16 @@ public:
     }
     static constexpr const char *freeing = "cuMemFreeAsync";
     static constexpr bool keeps_freed = true;
-    // The pool and its addresses stay ours. Nothing uses them any more, and cuMemFree, which needs
-    // no context, does not wait for them.
+    // After the context's end, the pool and its addresses stay ours, and nothing uses them.
+    // cuMemFree needs no context, and does not wait for memory of a pool.
     void free_after_context(CUdeviceptr ptr, size_t) const noexcept { driver_.cuMemFree(ptr); }
-    // A request that failed may have made the pool grow: that memory goes back.
+    // A failed request may have made the pool grow: gives that memory back.
     void return_unused() const noexcept { driver_.cuMemPoolTrimTo(pool_, 0); }
 
     // Free memory beyond this goes back to the driver whenever a stream is waited for.
     void set_release_threshold(uint64_t bytes) const;
     void set_access(int32_t peer_device, uint32_t flags) const;
-    // How much went, of what was cached beyond `keep_bytes`.
+    // Returns how much of the cached memory beyond `keep_bytes` went back.
     uint64_t trim(uint64_t keep_bytes) const {
         return common::trim_pool(driver_, pool_, keep_bytes);
     }

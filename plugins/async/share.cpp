@@ -1,5 +1,5 @@
-// Memory that other processes have open: the pool goes to them by file descriptor, which emm
-// serves, and each allocation by a name in it.
+// Memory that other processes have open. They get the pool by a file descriptor, which emm serves,
+// and each allocation by a name in the pool.
 #include "async/manager.h"
 
 namespace emm::async {
@@ -15,8 +15,8 @@ void check_size(const emm_block_info &info, emm_deviceptr ptr, size_t size) {
     }
 }
 
-// cuMemPoolImportPointer ends the importing process with a larger one: driver 580, 4 GiB go well,
-// 6 GiB do not, in programs without emm too.
+// For larger allocations cuMemPoolImportPointer ends the importing process: with driver 580, 4 GiB
+// go well and 6 GiB do not, in programs without emm too.
 void check_importable(const emm_block_info &info) {
     constexpr uint64_t largest = uint64_t(4) << 30;
     if (info.size > largest) {

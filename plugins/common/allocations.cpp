@@ -133,8 +133,8 @@ uint64_t LiveAllocations::live_bytes() const noexcept {
     return stats_.live_bytes;
 }
 
-// The driver gives an address out again only when it is free: an entry that is still there belongs
-// to memory that was freed past emm.
+// The driver gives an address out again only when it is free. So an old entry is of memory that was
+// freed without emm.
 void LiveAllocations::insert_locked(Entry entry) noexcept {
     const Entry stale = live_.extract(entry.key());
     if (!stale.empty()) {

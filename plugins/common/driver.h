@@ -5,10 +5,10 @@
 
 namespace emm::common {
 
-// Throws PluginError with a text as snprintf writes it.
+// Throws PluginError with a text formatted as by snprintf.
 [[noreturn, gnu::format(printf, 2, 3)]] void refuse(emm_status status, const char *format, ...);
 
-// The driver's entries in use here. It may be the simulated one: no CUDA library is linked.
+// The driver's entries used here. The driver may be the simulated one: no CUDA library is linked.
 struct Driver : cuda::Entries {
     explicit Driver(const emm_host &host); // throws if one is missing
 
@@ -27,17 +27,18 @@ struct Driver : cuda::Entries {
     emm_cuStreamGetCtx_12050 get_stream_context = // NULL before CUDA 12.5
         optional<emm_cuStreamGetCtx_12050>("cuStreamGetCtx", 12050);
 
-    // The context is still the one that a manager was made for: ids never come back, handles do.
+    // Whether the context is still the one that a manager was made for: ids are never reused,
+    // handles are.
     bool is_alive(CUcontext context, uint64_t id) const noexcept;
 
-    // Throws if `stream` is known to belong to another context: its work is in no order with that
-    // of this one, and no wait here covers it.
+    // Throws if `stream` is known to belong to another context: no order exists between its work
+    // and this context's, and no wait here covers it.
     void expect_own(CUcontext context, emm_stream stream) const;
 
-    // Throws if the driver lacks an entry without which there is no point in going on.
+    // Throws if the driver lacks a required entry.
     void expect_complete() const;
 
-    // Throws "`what` failed: NAME (n)" with the status that fits.
+    // Throws "`what` failed: NAME (n)" with the matching status.
     [[noreturn]] void fail(CUresult result, const char *what) const;
     void check(CUresult result, const char *what) const {
         if (result != CUDA_SUCCESS) {
@@ -46,7 +47,7 @@ struct Driver : cuda::Entries {
     }
 };
 
-// What private streams, and waiting for a context, need on top.
+// The entries for private streams and for waiting for a context, on top.
 struct StreamDriver : Driver {
     explicit StreamDriver(const emm_host &host) : Driver(host) { expect_complete(); }
 

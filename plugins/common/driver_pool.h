@@ -11,14 +11,14 @@ uint64_t pool_figure(const Driver &driver, CUmemoryPool pool, CUmemPool_attribut
     return value;
 }
 
-// Its peak of reserved bytes begins anew: what it has reserved now.
+// Resets the pool's peak of reserved bytes to the present figure.
 template <class Driver> void reset_pool_peak(const Driver &driver, CUmemoryPool pool) {
-    cuuint64_t none = 0; // the driver takes no other value
+    cuuint64_t none = 0; // the driver accepts no other value
     driver.check(driver.cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, &none),
                  "cuMemPoolSetAttribute");
 }
 
-// Has one of the driver's pools return what is cached beyond `keep_bytes`, and says how much went.
+// Makes a pool of the driver return memory cached beyond `keep_bytes`. Returns how much went back.
 template <class Driver>
 uint64_t trim_pool(const Driver &driver, CUmemoryPool pool, uint64_t keep_bytes) {
     const uint64_t before = pool_figure(driver, pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);

@@ -9,18 +9,18 @@
 
 namespace emm::common {
 
-// Allocations that other processes have open. A free waits here until the
-// allocation's last export ends: an importer has to let go before the exporter does.
+// Allocations that other processes have open. A free waits here until the allocation's last export
+// ends, because importers must close before the exporter frees.
 class Exports {
 public:
     using Entry = LiveAllocations::Entry;
 
     void note(emm_deviceptr base, const emm_ipc_handle &handle);
-    // What had been freed meanwhile, if that was its last export.
+    // Ends one export. After the last one, returns the allocation if it was freed meanwhile.
     Entry end(const emm_ipc_handle &handle);
-    // True if the allocation is exported; `entry` is then kept until it is not.
+    // If the allocation is exported, keeps `entry` until the last export ends, and returns true.
     bool hold_back(Entry &entry);
-    // Of a reset: one after another, and with the last the exports are over.
+    // For a reset: takes one held-back entry after another. The last call ends all exports.
     Entry take_held_back() noexcept;
 
 private:
@@ -30,7 +30,7 @@ private:
     };
 
     std::mutex mutex_;
-    std::map<emm_deviceptr, Shared> shared_; // by where the allocation begins
+    std::map<emm_deviceptr, Shared> shared_; // by the allocation's address
     std::atomic<bool> any_{false};
 };
 

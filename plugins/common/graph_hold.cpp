@@ -15,7 +15,8 @@ Capture capture_of(const Driver &driver, emm_stream stream) {
     if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) {
         return {true, nullptr};
     }
-    // Not knowing is no answer: what is taken to be outside a capture would become part of it.
+    // An error must not count as "no capture": work put on the stream would become part of the
+    // graph.
     driver.check(result, "cuStreamGetCaptureInfo");
     if (status == CU_STREAM_CAPTURE_STATUS_NONE) {
         return {};
@@ -31,7 +32,7 @@ struct GraphHold::State {
     Entries held, released;
     std::atomic<bool> has_released{false};
 
-    // A place under a key of its own, still empty.
+    // Makes an empty entry under a key of its own.
     uint64_t reserve() {
         std::lock_guard lock(mutex);
         held[++last_key];
@@ -44,7 +45,7 @@ struct GraphHold::State {
     }
 };
 
-// What the user object carries.
+// The data of the user object.
 struct GraphHold::Token {
     std::shared_ptr<State> state;
     uint64_t key;
@@ -59,7 +60,7 @@ void GraphHold::hold(const Driver &driver, CUgraph graph, LiveAllocations::Entry
     driver.check(driver.cuUserObjectCreate(&object, token.get(), &graph_is_gone, 1,
                                            CU_USER_OBJECT_NO_DESTRUCTOR_SYNC),
                  "cuUserObjectCreate");
-    token.release(); // the object's from here on
+    token.release(); // the user object owns it from here on
     const CUresult result =
         driver.cuGraphRetainUserObject(graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE);
     if (result != CUDA_SUCCESS) {

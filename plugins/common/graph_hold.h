@@ -8,32 +8,33 @@
 
 namespace emm::common {
 
-// What can be put on a stream right now.
+// Whether work can be put on a stream right now.
 struct Capture {
-    bool active = false;     // nothing that is to happen now: it captures, or is the legacy stream
-                             // while a stream that synchronizes with that one captures
-    CUgraph graph = nullptr; // what it captures into; NULL for the legacy stream, and when the
-                             // capture has been invalidated
+    bool active = false;     // work cannot run now: the stream captures, or it is the legacy stream
+                             // while a stream that synchronizes with it captures
+    CUgraph graph = nullptr; // the graph being captured; NULL for the legacy stream, and after the
+                             // capture was invalidated
 };
 Capture capture_of(const Driver &driver, emm_stream stream);
 
-// Keeps memory that was freed on a capturing stream: every launch of the graph will use it again,
-// so it has to stay until the graph and all that was made from it are gone. The graph owns a user
-// object, whose end says so. It may come on any thread, where no driver call is allowed, and after
-// the manager: it only moves the entry to where the manager finds it.
+// Keeps memory that was freed on a capturing stream. Every launch of the graph uses the memory
+// again, so the memory stays until the graph and everything made from it are gone. The graph owns a
+// user object, whose destructor tells. The destructor may run on any thread, where no driver call
+// is allowed, and after the manager has ended. So it only moves the entry to where the manager
+// finds it.
 class GraphHold {
 public:
     GraphHold();
 
-    // Holds `entry` until `graph` is gone, and leaves it empty; if the graph is gone already, or
-    // on a failure, which throws, `entry` is as it was.
+    // Holds `entry` until `graph` is gone, and leaves `entry` empty. If the graph is gone already,
+    // or on a failure, which throws, `entry` is unchanged.
     void hold(const Driver &driver, CUgraph graph, LiveAllocations::Entry &entry);
 
-    // True if there may be something to take; cheap.
+    // Whether there may be something to take; cheap.
     bool has_released() const noexcept;
     // One entry whose graph is gone; empty if there is none.
     LiveAllocations::Entry take_released() noexcept;
-    // Everything, for a reset: graphs or not.
+    // Takes any entry, for a reset, whether its graph is gone or not.
     LiveAllocations::Entry take_any() noexcept;
 
 private:

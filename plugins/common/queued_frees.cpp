@@ -31,7 +31,7 @@ CUresult QueuedFrees::State::give_back(LiveAllocations::Entry entry) {
     return result;
 }
 
-// Of memory that went with its context.
+// For memory that ended with its context.
 void QueuedFrees::State::forget(size_t size) noexcept {
     taken_bytes -= size;
     allocations.returned(size);
@@ -85,7 +85,7 @@ emm_status QueuedFrees::queue(Pending pending, bool is_whole) {
     const size_t size = pending->entry.mapped();
     const emm_status status = host_.defer(context_, &PendingFree::run, pending.get(), size);
     if (status >= EMM_OK) {
-        pending.release(); // the queue's from here on, and perhaps gone already
+        pending.release(); // the queue owns it from here on, and may have run it
         return EMM_OK;
     }
     if (is_whole) {
@@ -105,7 +105,7 @@ void QueuedFrees::queue_what_can_go() {
     }
 }
 
-// No caller will free it another time: if the queue has no room, it goes at once.
+// No caller will free this memory again, so if the queue has no room, it is freed at once.
 void QueuedFrees::queue_or_free(LiveAllocations::Entry entry) {
     if (entry.empty()) {
         return;
@@ -122,7 +122,7 @@ void QueuedFrees::queue_or_free(LiveAllocations::Entry entry) {
     }
 }
 
-// cuMemFree in a thread whose capture mode is global would invalidate captures of other streams.
+// In a thread whose capture mode is global, cuMemFree would invalidate captures of other streams.
 emm_status QueuedFrees::PendingFree::run(void *argument, uint32_t what) {
     const std::unique_ptr<PendingFree> self(static_cast<PendingFree *>(argument));
     if (what != EMM_DEFERRED_RUN) {
@@ -143,8 +143,8 @@ emm_status QueuedFrees::reset() {
     return EMM_OK;
 }
 
-// Pending frees are not ours any more: emm has run them before it comes here. An address of a
-// context that died may be another allocation's by now.
+// Pending frees are no longer ours: emm has run them before. If the context died, its addresses may
+// belong to other allocations by now.
 void QueuedFrees::drop_all() noexcept {
     const bool alive = state_->driver.is_alive(cuda_context_, context_id_);
     const auto drop = [&](LiveAllocations::Entry entry) {
@@ -170,7 +170,7 @@ emm_status QueuedFrees::query(emm_deviceptr ptr, emm_block_info *ret_info) {
     return EMM_OK;
 }
 
-// cuMemFree waits for every stream: there is nothing to remember.
+// cuMemFree waits for every stream, so no use needs to be remembered.
 emm_status QueuedFrees::record_use(emm_deviceptr ptr, size_t, emm_stream) {
     state_->allocations.at(ptr, name_, device_); // throws
     return EMM_OK;

@@ -11,19 +11,19 @@
 
 namespace emm::common {
 
-// What plugins share whose memory cuMemFree takes back, through emm's queue of pending
-// deallocations: all but the allocation itself.
+// Shared by plugins whose memory cuMemFree takes back, through emm's queue of pending
+// deallocations: everything but the allocation itself.
 //
 //   1. A free has two halves. memfree takes the allocation out of the live ones at once, so that a
 //      second free of the same address is refused; the driver gets it back when the queue is
 //      flushed, from any thread, with any or no current context, or never if the context died.
-//   2. What is shared with a pending free (State) belongs to both: a flush on another thread may
-//      still be at work when the manager goes.
+//   2. The State is shared with pending frees, and belongs to both: a flush on another thread may
+//      still be at work when the manager ends.
 //   3. An allocation's record is made before the memory, so that nothing can fail in between.
 //
-// cuMemFree waits for all work that could still use the memory, so `stream` matters only while it
-// captures (see graph_hold.h), and if it is another context's, for which cuMemFree need not wait:
-// such a free is refused.
+// cuMemFree waits for all work that could still use the memory. So `stream` matters only while it
+// captures (see graph_hold.h), and if it is another context's. cuMemFree need not wait for such a
+// stream, so the free is refused.
 class QueuedFrees {
 public:
     emm_status memfree(emm_deviceptr ptr, size_t size, emm_stream stream);
@@ -51,20 +51,20 @@ protected:
         const Driver driver;
         LiveAllocations allocations;
         const uint64_t most_bytes;
-        std::atomic<uint64_t> taken_bytes{0}; // less what the driver is getting back
+        std::atomic<uint64_t> taken_bytes{0}; // less the bytes that the driver is getting back
     };
 
-    // What goes through the queue of pending deallocations.
+    // One entry of the queue of pending deallocations.
     struct PendingFree {
         std::shared_ptr<State> state;
         LiveAllocations::Entry entry;
-        bool beside_capture = false; // nothing could be put on its stream
+        bool beside_capture = false; // while a capture forbids work on the stream
 
         static emm_status run(void *argument, uint32_t what);
     };
     using Pending = std::unique_ptr<PendingFree>;
 
-    // `call(&ptr)` is the driver's `entry`.
+    // `call(&ptr)` calls the driver's `entry`.
     template <class Call>
     emm_status allocate(size_t size, const char *entry, Call call, emm_deviceptr *ret_ptr) {
         queue_what_can_go();
@@ -87,10 +87,11 @@ protected:
         return EMM_OK;
     }
 
-    // The two halves of memfree. NULL: a graph keeps the memory, and the free is done.
+    // The two halves of memfree. If `take` returns NULL, a graph keeps the memory, and the free is
+    // done.
     Pending take(emm_deviceptr ptr, size_t size, emm_stream stream);
-    // If the queue has no room, the allocation is still the caller's; without its contents
-    // (`is_whole` false) that would be wrong, and it goes to the driver at once.
+    // If the queue has no room, the allocation is still the caller's. But if its contents are gone
+    // (`is_whole` false), it goes to the driver at once.
     emm_status queue(Pending pending, bool is_whole = true);
 
     const char *const name_;

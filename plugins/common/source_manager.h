@@ -107,7 +107,8 @@ protected:
         : Base(name, host, info), most_bytes_(this->device_memory().second),
           source_(driver_, std::forward<Arguments>(arguments)...) {}
 
-    // Rather than take away what may be in use, leave it to the driver and the end of the process.
+    // If the context's work cannot be waited for, the memory is left to the driver and the end of
+    // the process.
     void end() noexcept {
         const RelaxedCapture relaxed(driver_);
         const bool alive = is_alive();
@@ -117,8 +118,8 @@ protected:
     }
 
     // Frees memory whose capture or graph has ended. A free that must wait again, or fails, is
-    // postponed once more. Only for calls that may record an event on the context: it would
-    // invalidate a capture that is not announced.
+    // postponed again. Only calls that may record an event on the context may call this: the event
+    // would invalidate an unannounced capture.
     void release_postponed() noexcept {
         if (holds_frees()) {
             return;
@@ -137,8 +138,8 @@ protected:
         }
     }
 
-    // Frees what a deferred section has put off. It waits for the device, and invalidates no
-    // capture.
+    // Frees memory that a deferred section has put off. This waits for the device, and invalidates
+    // no capture.
     void release_after_section() noexcept {
         if (holds_frees() || !has_postponed_ || !is_alive()) {
             return;
@@ -181,7 +182,8 @@ private:
         return result;
     }
 
-    // A pool of the driver would first take all of the device's memory, and keep it.
+    // For a request that cannot fit, a pool of the driver would first take all of the device's
+    // memory, and keep it.
     void refuse_what_never_fits(size_t size) const {
         const uint64_t live = std::min<uint64_t>(most_bytes_, allocations_.live_bytes());
         if (size > most_bytes_ - live) {
@@ -214,8 +216,8 @@ private:
         return CUDA_SUCCESS;
     }
 
-    // The graph comes first: its launches use the memory after all other uses are over. On a
-    // failure, which throws, `entry` is as it was; else it is empty.
+    // The graph comes first, because its launches use the memory after all other uses. On a
+    // failure, which throws, `entry` is unchanged; else it is empty.
     void release(Entry &entry, emm_stream stream, bool used_elsewhere) {
         const Capture capture = capture_of(driver_, stream);
         if (capture.graph) {
@@ -262,8 +264,8 @@ private:
         entry = {};
     }
 
-    // What may still be in use by work that the program has not waited for is freed behind that
-    // work. One way may fail, and the other one too.
+    // Puts the coming frees behind all work that may still use the memory. Tries a second way if
+    // the first fails.
     CUresult order_frees() noexcept {
         CUresult result = wait_beside_captures();
         for (int tries = 0; tries < 2 && result != CUDA_SUCCESS; ++tries) {
@@ -272,9 +274,9 @@ private:
         return result;
     }
 
-    // Waiting for the context, or for an event on it, would invalidate captures, and which streams
-    // have work is not known here. cuMemFree waits for all of them, and invalidates nothing in
-    // relaxed mode.
+    // Waiting for the context, or for an event on it, would invalidate captures, and the streams
+    // with work are not known here. cuMemFree waits for all streams, and in relaxed mode
+    // invalidates nothing.
     CUresult wait_beside_captures() noexcept {
         CUdeviceptr fence = 0;
         const CUresult result = driver_.cuMemAlloc(&fence, 1);
@@ -311,7 +313,7 @@ private:
         if (!alive || freed_at_once(entry)) {
             allocations_.returned(entry.mapped());
         } else {
-            this->postpone(entry); // to be tried again
+            this->postpone(entry); // for a later try
         }
     }
 

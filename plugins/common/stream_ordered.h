@@ -11,7 +11,7 @@
 
 namespace emm::common {
 
-// What a size option says; `otherwise` if it is not given. The host has checked it.
+// The value of a size option; `otherwise` if it is not given. The host has checked it.
 inline uint64_t size_option(const emm_option *options, const char *const *texts, const char *name,
                             uint64_t otherwise) {
     const char *const text = emm_option_text(options, texts, name);
@@ -21,7 +21,7 @@ inline uint64_t size_option(const emm_option *options, const char *const *texts,
     return otherwise;
 }
 
-// The option `max`; `without` if it is not given. Throws if it allows nothing.
+// The option `max`; `without` if it is not given. Throws if the option allows nothing.
 inline uint64_t max_option(const char *plugin, const emm_option *options, const char *const *texts,
                            uint64_t without) {
     const uint64_t max_bytes = size_option(options, texts, "max", UINT64_MAX);
@@ -37,7 +37,7 @@ inline emm_status limited_total(size_t device_bytes, uint64_t max_bytes, size_t 
     return EMM_OK;
 }
 
-// What plugins share whose memory is allocated and freed on streams: the live allocations, their
+// Shared by plugins whose memory is allocated and freed on streams: the live allocations, their
 // uses on other streams, and frees that wait for the end of captures. `Entries` are the driver's.
 template <class Entries> class StreamOrdered {
 public:
@@ -79,9 +79,9 @@ protected:
         return allocations_.at(ptr, name_, device_);
     }
 
-    // Takes the allocation at `ptr` out of the live ones, forgets what record_use has told of it,
-    // before another thread can have the address, and has `release` free it: with whether it was
-    // used elsewhere. If that throws, all is as it was.
+    // Takes the allocation at `ptr` out of the live ones. Before another thread can have the
+    // address, forgets its uses on other streams (record_use). Then `release` frees it, and is told
+    // whether there were such uses. If `release` throws, nothing has changed.
     template <class Release> void take_back(emm_deviceptr ptr, size_t size, Release release) {
         Entry entry = allocations_.take(ptr, size);
         if (entry.empty()) {
@@ -122,8 +122,8 @@ protected:
         return std::exchange(postponed_, {});
     }
 
-    // What comes on `returns_` next runs behind all work of the context. False: a capture is
-    // announced, which that would invalidate. Throws if the driver fails.
+    // Orders later work on `returns_` behind all work of the context. False: a capture is
+    // announced, and would be invalidated. Throws if the driver fails.
     bool wait_for_everything() {
         const CUresult result = wait_.unless_capturing(returns_);
         if (result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) {
@@ -135,7 +135,8 @@ protected:
         return true;
     }
 
-    // get_memory_info: what is reserved and not used is free too; at most `max_bytes`, unless 0.
+    // get_memory_info: reserved memory that is not used counts as free too; at most `max_bytes`,
+    // unless 0.
     emm_status tell_memory(uint64_t reserved, uint64_t used, uint64_t max_bytes, size_t *ret_free,
                            size_t *ret_total) const {
         auto [free, total] = device_memory();
@@ -149,7 +150,7 @@ protected:
         return EMM_OK;
     }
 
-    // Free and total memory of the device, as the driver tells.
+    // Free and total memory of the device, as the driver reports.
     std::pair<size_t, size_t> device_memory() const {
         const RelaxedCapture relaxed(driver_);
         size_t free = 0, total = 0;

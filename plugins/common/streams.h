@@ -7,16 +7,17 @@
 
 namespace emm::common {
 
-// Makes a stream wait for all work of a context. The event for that would invalidate captures: one
-// that is announced is known, and none is announced meanwhile; one that is not announced makes the
-// driver refuse. Before CUDA 12.5 the calling thread waits, and with it an announcement.
+// Makes a stream wait for all work of a context. The event for that would invalidate captures.
+// While one is announced, no event is recorded, and none can be announced meanwhile. If an
+// unannounced one exists, the driver refuses. Before CUDA 12.5 the calling thread waits, and
+// announcements wait with it.
 class ContextWait {
 public:
     ContextWait(const StreamDriver &driver, CUcontext context)
         : driver_(driver), context_(context) {}
 
-    // What comes on `waiting` next runs after all work that the context holds now.
-    // CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, and nothing is done, while a capture is announced.
+    // Orders later work on `waiting` behind all work that the context holds now. While a capture is
+    // announced, does nothing and returns CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED.
     CUresult unless_capturing(CUstream waiting);
 
     void capture_begins();
@@ -28,15 +29,15 @@ private:
 
     const StreamDriver &driver_;
     const CUcontext context_;
-    std::mutex announcing_;             // a capture, or a context event while there is none
+    std::mutex announcing_;             // held to announce a capture, or to record a context event
     std::atomic<uint32_t> captures_{0}; // announced and not ended
 };
 
-// A stream of the plugin's own, which no work of the legacy stream waits for.
+// A stream of the plugin's own, independent of the legacy stream.
 class PrivateStream {
 public:
     PrivateStream(const StreamDriver &driver, CUcontext context, uint64_t context_id);
-    // A stream dies with its context.
+    // The stream of a dead context is gone already.
     ~PrivateStream();
     PrivateStream(const PrivateStream &) = delete;
     PrivateStream &operator=(const PrivateStream &) = delete;

@@ -1,15 +1,14 @@
-// sanitize: a layer that tells NVIDIA's compute-sanitizer what is allocated, by NVTX's memory
-// interface, so that memcheck finds accesses past a block and after its free in any plugin's
-// memory:
+// sanitize: a layer that reports allocations to NVIDIA's compute-sanitizer, by NVTX's memory
+// interface. So memcheck finds accesses past a block and after its free in any plugin's memory:
 //
 //     heap     an allocation of cuMemAlloc's, from the first block in it on; compute-sanitizer 13.0
 //              refuses one of mapped memory or of a memory pool, and counts that as an error
 //     region   a block, or the part of it that lies in one heap
 //
-// A block that is freed is one no more when the work that may use it is over: a free waits for its
-// stream, or for the context. Beside a capture it cannot, and what a graph keeps is used at each
-// launch: such a region stays until its addresses are handed out again. The tool forgets the heaps
-// that the driver gets back by itself.
+// A freed block's region ends when the work that may use the block is over: a free waits for its
+// stream, or for the context. Beside a capture it cannot wait, and a graph's memory is used at each
+// launch: such a region stays until its addresses are handed out again. If the driver gets a heap
+// back, the tool forgets the heap by itself.
 //
 // Without a tool the table has no slots, and costs nothing.
 #include "common/driver.h"
@@ -39,7 +38,7 @@ struct SanitizeDriver : StreamDriver {
     EMM_CUDA_REQUIRED(cuPointerGetAttributes);
 };
 
-// The driver's allocation or mapping around an address. The driver uses no id twice.
+// The driver's allocation or mapping around an address. The driver never reuses an id.
 struct Range {
     CUdeviceptr begin = 0;
     size_t size = 0; // 0: nothing
@@ -52,13 +51,13 @@ struct Range {
 
 struct Heap {
     Range range;
-    nvtxMemHeapHandle_t handle; // NULL: the tool has refused it
+    nvtxMemHeapHandle_t handle; // NULL: the tool has refused the heap
 };
 
 struct Block {
     size_t size = 0;
     bool used_elsewhere = false; // record_use
-    bool is_told = false;        // else the driver or the memory for that has failed
+    bool is_told = false;        // false: the driver failed, or there was no memory for the report
 };
 
 class Manager {
@@ -101,9 +100,9 @@ private:
     const nvtxDomainHandle_t domain_; // NULL under compute-sanitizer, which needs none
     const PrivateStream waits_;
     ContextWait wait_;
-    std::mutex mutex_; // around the rest, and what the tool is told
+    std::mutex mutex_; // guards the members below and the calls of the tool
     std::map<CUdeviceptr, Heap> heaps_;
-    Blocks live_, freed_; // freed_: told still
+    Blocks live_, freed_; // freed_: still reported to the tool
     unsigned long long told_ = 0;
     bool has_warned_ = false;
 };
@@ -120,7 +119,7 @@ Manager::~Manager() {
 }
 
 emm_status Manager::memalloc(size_t size, emm_stream stream, emm_deviceptr *ret_ptr) {
-    Blocks made; // before the memory
+    Blocks made; // made before the memory
     made[0].size = size;
     const emm_status status = EMM_BELOW(this, memalloc, size, stream, ret_ptr);
     if (status < EMM_OK) {
@@ -141,7 +140,7 @@ emm_status Manager::memfree(emm_deviceptr ptr, size_t size, emm_stream stream) {
             block = live_.extract(found);
         }
     }
-    if (block.empty()) { // it is refused there
+    if (block.empty()) { // such a free is refused below
         return EMM_BELOW(this, memfree, ptr, size, stream);
     }
     const Block its = block.mapped();
@@ -165,7 +164,7 @@ emm_status Manager::memfree(emm_deviceptr ptr, size_t size, emm_stream stream) {
     return status;
 }
 
-// Waits for it, except beside a capture.
+// Waits for the work, except beside a capture.
 bool Manager::is_work_over(emm_stream stream, bool everywhere) noexcept {
     const RelaxedCapture relaxed(driver_);
     try {
@@ -182,7 +181,7 @@ bool Manager::is_work_over(emm_stream stream, bool everywhere) noexcept {
     return driver_.cuStreamSynchronize(stream) == CUDA_SUCCESS;
 }
 
-// Nothing, where the driver has nothing.
+// An empty range if the driver has no allocation there.
 CUresult Manager::look_up(emm_deviceptr ptr, Range &ret) const noexcept {
     Range range;
     unsigned char has_legacy_ipc[8] = {}; // only memory of cuMemAlloc has; the first byte tells
@@ -197,7 +196,7 @@ CUresult Manager::look_up(emm_deviceptr ptr, Range &ret) const noexcept {
     return result == CUDA_ERROR_INVALID_VALUE ? CUDA_SUCCESS : result;
 }
 
-// What overlaps it was freed in a capture, and is over now.
+// A recorded block that overlaps the new one was freed in a capture, and has ended.
 void Manager::add_block(Blocks::node_type block) noexcept {
     const emm_deviceptr ptr = block.key(), end = ptr + block.mapped().size;
     const std::lock_guard lock(mutex_);
@@ -212,7 +211,7 @@ void Manager::add_block(Blocks::node_type block) noexcept {
     live_.insert(std::move(block));
 }
 
-// False: the tool is told nothing of a block there.
+// False: the tool learns of no block there.
 bool Manager::add_heaps(emm_deviceptr ptr, size_t size) noexcept {
     for (emm_deviceptr at = ptr; at < ptr + size;) {
         Range range;
@@ -244,7 +243,7 @@ void Manager::withdraw_regions(emm_deviceptr ptr, const Block &block) noexcept {
               [this](const Heap &, emm_deviceptr begin, emm_deviceptr) { withdraw_region(begin); });
 }
 
-// The parts of a block in heaps; those that the driver has back took theirs along.
+// Visits the parts of a block in heaps. If the driver has a heap back, its parts are gone too.
 template <class Visit>
 void Manager::each_part(emm_deviceptr ptr, const Block &block, Visit visit) noexcept {
     const emm_deviceptr last = block.is_told ? ptr + block.size : ptr;
@@ -289,8 +288,8 @@ void Manager::tell_region(const Heap &heap, emm_deviceptr ptr, size_t size) noex
     nvtxMemRegionsName(domain_, &names);
 }
 
-// If the tool does not know the heap yet, the blocks that live in it are told too: those whose
-// memory was given back and came again, in a pause.
+// If the tool does not know the heap yet, the live blocks in it are reported too. Their memory went
+// back to the driver and came again, in a pause.
 void Manager::add_heap(const Range &range) {
     const auto known = heaps_.find(range.begin);
     if (known != heaps_.end() && known->second.range == range) {
@@ -389,7 +388,7 @@ emm_status Manager::reset() {
     return EMM_OK;
 }
 
-// While the memory is there still.
+// Called while the memory still exists.
 void Manager::forget_everything() noexcept {
     forget_lost_heaps();
     const std::lock_guard lock(mutex_);
@@ -408,7 +407,7 @@ void Manager::forget_everything() noexcept {
     heaps_.clear();
 }
 
-// Without a tool.
+// The table without a tool.
 struct Nothing {
     Nothing(const emm_host &, const emm_context_info &, const char *const *) {}
 };

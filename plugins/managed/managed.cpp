@@ -2,11 +2,11 @@
 // between the device and the host as they are used.
 //
 //   - Pages go to the device as they are allocated (cuMemPrefetchAsync), on the request's stream;
-//     for any stream, and where the stream captures, on a stream of the plugin's own. Uses
-//     meanwhile are allowed.
-//   - What is freed waits in emm's queue (common/queued_frees.h). Meanwhile the driver need not
-//     save what it held (cuMemDiscardBatchAsync, CUDA 13): where the prefetch and all uses are over
-//     in the order of the free's stream.
+//     for any stream, and if the stream captures, on a stream of the plugin's own. The memory may
+//     be used meanwhile.
+//   - Freed memory waits in emm's queue (common/queued_frees.h). Meanwhile the driver need not save
+//     its contents (cuMemDiscardBatchAsync, CUDA 13), if the prefetch and all uses are over in the
+//     order of the free's stream.
 //
 // Both only save time, so neither fails a request.
 #include "common/queued_frees.h"
@@ -27,7 +27,7 @@ struct Driver : StreamDriver {
     EMM_CUDA_REQUIRED(cuCtxGetDevice);
     EMM_CUDA_REQUIRED(cuDeviceGetAttribute);
     EMM_CUDA_REQUIRED(cuStreamGetId);
-    // Other signatures, or none, in some releases of cuda.h.
+    // Some releases of cuda.h lack these functions or declare them differently.
     using Prefetch = CUresult(CUDAAPI *)(CUdeviceptr, size_t, CUdevice, CUstream);
     using Discard = CUresult(CUDAAPI *)(CUdeviceptr *, size_t *, size_t, unsigned long long,
                                         CUstream);
@@ -54,7 +54,8 @@ public:
     static const emm_option options[];
 
 private:
-    using Streams = std::map<emm_deviceptr, unsigned long long>; // ids: handles come back
+    // By id, because handles are reused.
+    using Streams = std::map<emm_deviceptr, unsigned long long>;
 
     Manager(const emm_host &host, const emm_context_info &info, const Driver &driver,
             const char *const *option_texts)
@@ -73,7 +74,8 @@ private:
     const CUdevice cuda_device_;
     const PrivateStream prefetches_;
     std::mutex mutex_;
-    Streams in_order_on_; // all uses, the prefetch too; none: not, or not known
+    Streams in_order_on_; // the stream that orders all uses, including the prefetch; empty: none,
+                          // or unknown
 };
 
 const emm_option Manager::options[] = {
@@ -99,7 +101,7 @@ uint64_t Manager::most_bytes(const Driver &driver, const char *const *option_tex
     return max_option("managed", options, option_texts, 2 * uint64_t(device_memory(driver).second));
 }
 
-// Without concurrent access no managed memory exceeds the device, and none moves.
+// Without concurrent access, managed memory cannot exceed the device, and does not move.
 CUdevice Manager::find_device(const Driver &driver) {
     CUdevice device = 0;
     int concurrent = 0;
@@ -159,8 +161,8 @@ emm_status Manager::memfree(emm_deviceptr ptr, size_t size, emm_stream stream) {
     }
 }
 
-// A discard may meet neither the prefetch nor a use. A thread's own stream has the same name on
-// each, and on the legacy stream CUDA discards nothing. The stream does not capture.
+// A discard must not overlap the prefetch or a use. The per-thread stream has the same handle in
+// each thread, and on the legacy stream CUDA discards nothing. The stream does not capture.
 bool Manager::may_discard(emm_stream stream, unsigned long long &ret_id) const {
     return driver_.discard && stream != EMM_STREAM_LEGACY && stream != EMM_STREAM_OF(1) &&
            stream != EMM_STREAM_PER_THREAD && stream != EMM_STREAM_UNORDERED &&
@@ -186,12 +188,13 @@ Manager::Streams::node_type Manager::forget_stream(emm_deviceptr base) noexcept 
     return in_order_on_.extract(base);
 }
 
-// Programs that size themselves by these figures stay on the device; others allocate beyond them.
+// Reports the device's figures, so that programs which size themselves by them stay on the device;
+// others allocate beyond them.
 emm_status Manager::get_memory_info(size_t *ret_free, size_t *ret_total) {
     const uint64_t taken = state_->taken_bytes;
     const auto [free, total] = device_memory(driver_);
     *ret_total = std::min<uint64_t>(total, state_->most_bytes);
-    // The driver may count pages of ours that lie on the device as used.
+    // The driver may count our pages on the device as used.
     *ret_free =
         std::min<uint64_t>(*ret_total - std::min<uint64_t>(*ret_total, taken), free + taken);
     return EMM_OK;
@@ -202,7 +205,7 @@ emm_status Manager::get_device_total(const emm_host &, int32_t, size_t device_by
     return limited_total(device_bytes, max_option("managed", options, option_texts, 0), ret_total);
 }
 
-// No handle of CUDA's names managed memory.
+// CUDA has no handle for managed memory.
 emm_status Manager::get_ipc_handle(emm_deviceptr ptr, size_t, emm_ipc_handle *) {
     QueuedFrees::record_use(ptr, 0, nullptr); // throws
     refuse(EMM_E_NOT_SUPPORTED, "managed: CUDA shares no managed memory with other processes; "

@@ -1,8 +1,8 @@
 // The C++ runtime inside a plugin has thread-local storage of its own, for exceptions. One
-// initial-exec variable beside it has the dynamic linker set that aside with each thread: else a
-// thread's first exception takes memory for it, and without any the C library ends the process. Not
-// in plugins that link libraries with much thread-local storage (rmm): there is little room for it,
-// and they would not load.
+// initial-exec variable beside it makes the dynamic linker reserve that storage with each thread.
+// Otherwise a thread's first exception takes memory for it; if there is none, the C library ends
+// the process. Plugins that link libraries with much thread-local storage (rmm) leave this out: the
+// room is small, and they would not load.
 namespace {
 
 [[gnu::tls_model("initial-exec")]] constinit thread_local volatile bool is_set_aside = false;

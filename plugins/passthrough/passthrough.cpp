@@ -4,9 +4,9 @@
 //   1. One class, one object for each CUDA context. emm::make_plugin turns its members into the
 //      table's slots, and exceptions into statuses. Slots that it leaves out (pinned, registered
 //      and managed memory, memory info, IPC) are emm's own, over the driver.
-//   2. The driver through host.driver(): no CUDA library is linked.
+//   2. The driver comes from host.driver(): no CUDA library is linked.
 //
-// cuMemAlloc's memory may be used anywhere at once. common/queued_frees.h says how it goes back.
+// Memory of cuMemAlloc may be used anywhere at once. common/queued_frees.h says how it goes back.
 #include "common/queued_frees.h"
 
 namespace emm::passthrough {

@@ -19,7 +19,8 @@ void expect_given(const char *option, const char *text, const char *what) {
     }
 }
 
-// A constructor that throws would leave the dynamic linker's lock taken: here it ends the process.
+// A constructor that throws would leave the dynamic linker's lock taken, so here it ends the
+// process.
 void *load(const char *path) noexcept {
     return dlopen(path, RTLD_NOW | RTLD_LOCAL);
 }
@@ -31,7 +32,8 @@ std::string reason(const char *path) {
     return text.compare(0, prefix.size(), prefix) == 0 ? text.substr(prefix.size()) : text;
 }
 
-// A library finds emm's driver by that name, if the driver bears it: the simulated one does.
+// A library finds emm's driver under this name only if the driver has the name; the simulated one
+// does.
 const char *hint_at(const std::string &why) {
     return why.find("libcuda.so.1") == std::string::npos
                ? ""
@@ -61,8 +63,8 @@ Function find(void *handle, const char *path, const char *option, const char *na
     return reinterpret_cast<Function>(symbol);
 }
 
-// Calls `init` unless an earlier call has returned. A call in progress is waited for, but for one
-// of this thread's.
+// Calls `init` unless an earlier call has returned. Waits for a call in progress, except this
+// thread's own.
 template <class Call> void call_once(void *init, Call call) {
     static auto *const mutex = new std::recursive_mutex;
     static auto *const called = new std::set<void *>;
@@ -84,7 +86,7 @@ void check(const Names &names) {
     expect_given("lib", names.library, "the absolute path of a library");
     expect_given("alloc", names.alloc, "the name of its function that allocates");
     expect_given("free", names.free, "the name of its function that frees");
-    // dlopen would put something else for $LIB or $ORIGIN.
+    // dlopen would replace $LIB or $ORIGIN.
     if (names.library[0] != '/' || std::strchr(names.library, '$')) {
         common::refuse(EMM_E_PLUGIN_SPEC,
                        "pluggable: option lib: expected an absolute path without '$', found '%s'",
@@ -131,7 +133,7 @@ void *Library::allocate(size_t size, int device, CUstream stream) const {
     return call(names_.alloc, [&]() -> void * {
         try {
             return alloc_(static_cast<ssize_t>(size), device, stream);
-        } catch (const std::bad_alloc &) { // as RMM says that there is no memory left
+        } catch (const std::bad_alloc &) { // RMM reports exhausted memory so
             return nullptr;
         }
     });

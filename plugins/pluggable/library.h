@@ -7,22 +7,22 @@ namespace emm::pluggable {
 // The names that the options give.
 struct Names {
     const char *library, *alloc, *free;
-    const char *empty, *init; // NULL: none
+    const char *empty, *init; // NULL: not given
 };
 
-// Throws what is missing of what a library cannot do without.
+// Throws if a required name is missing.
 void check(const Names &names);
 
-// PyTorch's pair of functions in a library, and what goes with it. The library is loaded once in a
-// process and never unloaded. An exception that leaves a function becomes a PluginError that names
-// both.
+// A library with PyTorch's pair of functions, and optional further ones. The library is loaded once
+// in a process and never unloaded. If an exception leaves a function, it becomes a PluginError that
+// names the library and the function.
 class Library {
 public:
-    // Throws if the library, or a function in it, is not there.
+    // Throws if the library, or a function in it, is missing.
     explicit Library(const Names &names);
 
-    // Comes before the other calls. `init` is called once in a process, and again after it has
-    // thrown: this throws, too. Returns after `init` has.
+    // Comes before the other calls. `init` is called once in a process; if it throws, this throws
+    // too, and the next call tries again. Returns after `init` has returned.
     void initialize(int device_count) const;
 
     // NULL: the library has no memory left.

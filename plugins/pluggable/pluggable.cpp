@@ -1,15 +1,13 @@
 // pluggable: a library that exports PyTorch's pair of functions
-// (torch.cuda.CUDAPluggableAllocator), by emm's rules. common/source_manager.h
-// does the part that the pair does not know: memory for any stream, frees with no stream, captures,
-// late frees, resets.
+// (torch.cuda.CUDAPluggableAllocator), by emm's rules. common/source_manager.h does the part that
+// the pair lacks: memory for any stream, frees with no stream, captures, late frees, resets.
 //
-//   - The pair gets the request's own stream, or one of the manager's. A free gets its own stream:
-//     that of the allocation may have been destroyed by then.
-//   - The library may give memory straight back to the driver: in a deferred section it gets no
+//   - The pair gets the request's own stream, or one of the manager's. A free gets its own stream,
+//     because the allocation's stream may have been destroyed by then.
+//   - The library may give memory straight back to the driver, so in a deferred section it gets no
 //     frees.
-//   - It calls the driver by itself. emm checks the memory that it returns: it is of emm's driver,
-//   on
-//     the manager's device. It is not called for a context that has died.
+//   - The library calls the driver by itself. emm checks the memory that it returns: it must be of
+//     emm's driver, on the manager's device. If a context has died, the library is not called.
 #include "common/source_manager.h"
 #include "pluggable/library.h"
 
@@ -49,7 +47,8 @@ public:
     CUresult free(CUdeviceptr ptr, size_t size, CUstream stream);
     static constexpr const char *freeing = "a free";
     static constexpr bool keeps_freed = false;
-    // Memory of the driver's pools belongs to the device, and stays. The driver has the rest back.
+    // Memory of the driver's pools belongs to the device, and stays. All other memory ended with
+    // the context.
     void free_after_context(CUdeviceptr ptr, size_t size) noexcept;
     void return_unused() noexcept {}
     size_t trim(size_t keep_bytes);
@@ -71,9 +70,9 @@ private:
     const uint64_t context_id_;
     const int32_t device_;
     const Library library_;
-    std::atomic<bool> all_pooled_{true}; // all that was ever allocated is of the driver's pools
+    std::atomic<bool> all_pooled_{true}; // every allocation so far came from the driver's pools
     std::atomic<uint64_t> handed_out_{0};
-    std::atomic<uint64_t> most_{0}; // that was handed out since the library was emptied
+    std::atomic<uint64_t> most_{0}; // handed out since the library was last emptied
 };
 
 CUresult Source::allocate(size_t size, CUstream stream, CUdeviceptr *ret_ptr) {
@@ -110,7 +109,8 @@ CUresult Source::ask(CUdeviceptr ptr, Origin &ret) const {
     return driver_.cuPointerGetAttributes(2, attributes, answers, ptr);
 }
 
-// NULL: none. An unknown address may also be one that the library has kept of a dead context.
+// NULL: no problem. An unknown address may also be one that the library has kept from a dead
+// context.
 const char *Source::problem_of(CUdeviceptr ptr, const Origin &origin) const {
     if (origin.device == CU_DEVICE_INVALID) {
         return "returned an address that emm's driver does not know: EMM_DRIVER and the "
@@ -155,13 +155,13 @@ size_t Source::free_bytes() const {
     return free;
 }
 
-// The library does not tell. It is taken to keep all that it was ever asked for.
+// The library does not tell its cache, so it counts as keeping everything ever asked for.
 uint64_t Source::cached() const {
     const uint64_t handed_out = handed_out_;
     return library_.can_empty() ? std::max<uint64_t>(most_, handed_out) - handed_out : 0;
 }
 
-// All or nothing: the library has no function for less.
+// All or nothing, because the library cannot empty a part.
 size_t Source::trim(size_t keep_bytes) {
     if (cached() <= keep_bytes) {
         return 0;
@@ -177,7 +177,7 @@ void Source::empty() noexcept {
         if (driver_.is_alive(context_, context_id_)) {
             library_.empty();
         }
-    } catch (...) { // there is no caller to tell
+    } catch (...) { // no caller could be told
     }
 }
 
@@ -224,18 +224,18 @@ Names Manager::read_names(const char *const *option_texts) {
     return {text("lib"), text("alloc"), text("free"), text("empty"), text("init")};
 }
 
-// The library must find the driver that emm uses. Without a driver its functions are looked up
-// later, once there is one.
+// The library must find the driver that emm uses. If there is no driver yet, its functions are
+// looked up later.
 emm_status Manager::check_options(const emm_host &host, const char *const *option_texts) {
     const Names names = read_names(option_texts);
     check(names); // throws
     if (host.driver("cuInit", 12000)) {
-        static_cast<void>(Library(names)); // likewise
+        static_cast<void>(Library(names)); // the same
     }
     return EMM_OK;
 }
 
-// The library could not say that it was a stream of another context.
+// The library could not tell that the stream belongs to another context.
 emm_status Manager::memfree(emm_deviceptr ptr, size_t size, emm_stream stream) {
     driver_.expect_own(cuda_context_, stream);
     return SourceManager::memfree(ptr, size, stream);

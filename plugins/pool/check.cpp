@@ -1,5 +1,5 @@
-// The invariants, verified. A build with -DEMM_POOL_CHECK looks at them after calls, and a broken
-// one becomes the call's error.
+// Checks of the invariants. A build with -DEMM_POOL_CHECK runs them after calls, and a broken
+// invariant becomes the call's error.
 #include "manager.h"
 
 #include <stdexcept>

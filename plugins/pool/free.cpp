@@ -13,7 +13,7 @@ bool is_pinned(Place place) {
 
 } // namespace
 
-// The allocation that begins there, if it is one.
+// The allocation that begins at `ptr`, if any.
 Place Manager::lent_at(emm_deviceptr ptr) const {
     const Place place = memory_.heap.starting_at(ptr);
     return place && place.requested() != 0 ? place : Place{};
@@ -52,8 +52,8 @@ emm_status Manager::memfree(emm_deviceptr ptr, size_t size, emm_stream stream) {
     return free_place(ptr, size, stream, nullptr);
 }
 
-// A block that the magazine never holds goes to the heap. False: it is none, or there is
-// anything unusual about it.
+// Frees a block of a size that the magazine never holds to the heap. False: not a plain block; use
+// the slow path.
 bool Manager::free_block(Magazine &magazine, emm_deviceptr ptr, size_t size) {
     const SlowCall call(served_.driver, caches_);
     Lock lock(served_.mutex);
@@ -76,8 +76,8 @@ bool Manager::free_block(Magazine &magazine, emm_deviceptr ptr, size_t size) {
     return true;
 }
 
-// What the thread's magazine does not take back: pinned memory of these flags, or device memory if
-// they are NULL.
+// A free that the thread's magazine does not take: of pinned memory with these flags, or of device
+// memory if they are NULL.
 emm_status Manager::free_place(emm_deviceptr ptr, size_t size, emm_stream stream,
                                const uint32_t *host_flags) {
     const bool unordered = stream == EMM_STREAM_UNORDERED;
@@ -103,7 +103,7 @@ emm_status Manager::free_place(emm_deviceptr ptr, size_t size, emm_stream stream
             return status;
         }
     }
-    place = find(); // unless another thread was quicker
+    place = find(); // unless another thread was faster
     if (!place) {
         lock.unlock();
         return refuse_free(ptr, host_flags);
@@ -114,7 +114,7 @@ emm_status Manager::free_place(emm_deviceptr ptr, size_t size, emm_stream stream
                        : known   ? *known
                                  : pool_to_free_on(caller, without_stream);
     pool.hold();
-    // An unordered free goes to the magazine that unordered allocations come from.
+    // An unordered free goes to the magazine from which unordered allocations come.
     StreamPool &source = unordered ? order_.common() : pool;
     if (host_flags && known && !place.uses()) {
         pinned_.hand_over(stream, source);
@@ -133,7 +133,7 @@ emm_status Manager::free_place(emm_deviceptr ptr, size_t size, emm_stream stream
     return EMM_OK;
 }
 
-// Puts what is freed into a magazine, after making room if it is full.
+// Puts freed memory into a magazine, after making room if the magazine is full.
 bool Manager::stow(Magazine &magazine, Place place) {
     caches_.take_over(magazine);
     if (place.slot) {
@@ -144,9 +144,9 @@ bool Manager::stow(Magazine &magazine, Place place) {
     return magazine.give_any(memory_.heap, place.begin(), 0);
 }
 
-// A free is unordered if its stream's own order cannot be had: all work of the context covers that,
-// but not what a graph does when it is launched. So where a stream captures, or may, the free is
-// refused. Once the device is lost, nothing is handed out again.
+// If its stream's own order is not available, a free is unordered. All work of the context covers
+// such a free, but not a graph's work at each launch. So if a stream captures, or may capture, the
+// free is refused. Once the device is lost, nothing is handed out again.
 emm_status Manager::identify_to_free(emm_stream stream, Caller &ret_caller) {
     emm_status status = served_.serves() ? order_.identify(stream, ret_caller) : EMM_OK;
     if (ret_caller.capturing) {
@@ -175,8 +175,8 @@ StreamPool &Manager::pool_to_free_on(Caller &caller, StreamPool &unordered) {
     return unordered;
 }
 
-// Into the free pool, unless it has to wait for further uses: then a stream that should get an
-// event now, or NULL.
+// Frees memory into the free pool. If the memory must wait for further uses, returns a stream that
+// should get an event now, or NULL.
 StreamPool *Manager::release(Place place, StreamPool &pool) {
     if (is_pinned(place)) {
         return pinned_.free(place, pool);
@@ -228,8 +228,8 @@ void Manager::complete(StreamPool &pool, uint64_t tag) {
 // --- after a call
 // ---------------------------------------------------------------------------------
 
-// Work that a call leaves behind for once in a while; the lock may be let go of. What the call was
-// for is done, so a lack of host memory only puts this off.
+// Occasional work after a call; the lock may be let go of. The call itself is done, so a lack of
+// host memory only puts the work off.
 void Manager::upkeep(Lock &lock, StreamPool &pool, const Caller *caller) {
     try {
         look_after(lock, pool, caller);
@@ -245,7 +245,7 @@ void Manager::look_after(Lock &lock, StreamPool &pool, const Caller *caller) {
     if (&pool == &order_.cross_context()) {
         return cross_context_.look_after(lock);
     }
-    // Pinned memory is wanted back sooner: it costs more to get.
+    // Pinned memory should come back sooner, because it costs more to get.
     const bool unordered = &pool == &order_.unordered();
     const bool seldom = unordered && !pinned_.any_waits_for_context();
     order_.look_after(lock, pool, caller, seldom ? holdings_.allowance(0) : Allowance{},

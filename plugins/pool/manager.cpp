@@ -49,7 +49,7 @@ Manager::~Manager() {
     }
     backing_->begin_end();
     reset();
-    backing_->give_back({}); // once more, what the driver has refused
+    backing_->give_back({}); // tries again what the driver has refused
 }
 
 emm_status Manager::reset() {
@@ -73,8 +73,7 @@ emm_status Manager::reset() {
     return EMM_OK;
 }
 
-// Every allocation, and all that was remembered about freed memory. Registered streams stay
-// registered.
+// Forgets every allocation, and all state of freed memory. Registered streams stay registered.
 void Manager::forget_everything() {
     caches_.forget_quarantine();
     order_.each_pool([this](StreamPool &pool) {
@@ -113,7 +112,7 @@ emm_status Manager::trim(size_t keep_bytes, size_t *ret_released) {
     return EMM_OK;
 }
 
-// Device memory, wherever it is kept.
+// Covers device memory, wherever it is kept.
 size_t Manager::release_idle(Lock &lock, std::optional<uint64_t> keep_bytes) {
     const PauseState::Use use(lock, pause_);
     order_.collect_graphs();

@@ -1,8 +1,8 @@
-// The pool of one context. Its member functions named after slots fill the plugin's table.
+// The pool of one context. Member functions named after slots fill the plugin's table.
 //
-//   request.cpp  memalloc: what serves a request, from the thread's magazine to the last stage
+//   request.cpp  memalloc: serves a request, from the thread's magazine to the last stage
 //   free.cpp     memfree: into which free pool
-//   notices.cpp  what the program says about its streams, and further uses
+//   notices.cpp  notices from the program about its streams, and further uses
 //   report.cpp   query, statistics, memory info
 //   host.cpp     memhostalloc and memhostfree: pinned host memory
 //   check.cpp    the invariants
@@ -10,9 +10,9 @@
 //   set_option.cpp  options that change
 //   manager.cpp  create, reset, destroy, trim, exports, peers
 //
-// One lock protects everything here but the magazines. No driver call is made while it is held:
-// functions that take a Lock & may let go of it for one; their callers look at everything anew
-// afterwards.
+// One lock protects everything here except the magazines. No driver call is made while it is held.
+// Functions that take a Lock & may let go of it for a driver call; their callers look at everything
+// anew afterwards.
 #pragma once
 
 #include "backing/backing.h"
@@ -40,7 +40,8 @@ public:
     Manager(const Manager &) = delete;
     Manager &operator=(const Manager &) = delete;
 
-    // What nearly every call is: memory from the thread's magazine, or 0; back to it, or false.
+    // Nearly every call is one of these: takes memory from the thread's magazine, or returns 0;
+    // gives memory back to it, or returns false.
     uint64_t take_from_magazine(size_t size, emm_stream stream) const;
     bool give_to_magazine(emm_deviceptr ptr, size_t size, emm_stream stream) const;
 
@@ -70,7 +71,7 @@ public:
     static emm_status check_options(const emm_host &host, const char *const *texts);
 
 private:
-    class Request; // for memory that no magazine has: request.h
+    class Request; // a request that no magazine can serve: request.h
 
     void drop_spares();
     void drop_spares(StreamPool &pool) override { memory_.slabs.drop_spares(pool); }
@@ -116,19 +117,20 @@ private:
 
     // --- manager.cpp
     void take_initial();
-    // Without `keep_bytes`: what the options let lie idle.
+    // Without `keep_bytes`: the idle memory that the options allow is kept.
     size_t release_idle(Lock &lock, std::optional<uint64_t> keep_bytes = {});
     void forget_everything();
 
-    Options options_; // set_option changes some, with the lock held; the rest needs none
+    Options options_; // set_option changes some, with the lock held; reading the others needs no
+                      // lock
     ServedContext served_;
     const emm_host &host_ = served_.host;
 
     StreamOrder order_{served_, *this};
     CrossContext cross_context_{served_, order_};
 
-    // What every call reads, beside nothing that calls write.
-    alignas(128) const uint64_t identity_; // no other manager of the process has had it
+    // Every call reads these members. No member that calls write is near.
+    alignas(128) const uint64_t identity_; // never used by another manager of the process
     std::atomic<uint64_t> serving_;        // the same; 0 once nothing is reused any more
     DeviceMemory memory_{order_.common(), order_.clock()};
 
@@ -137,7 +139,7 @@ private:
     ThreadCaches caches_{order_, memory_, pinned_, identity_, serving_, limit_of_caches(0)};
     PinnedBound pinned_bound_{options_.host_max};
     const HostNode host_node_{served_, options_.nearest_host_node};
-    HostCopy copy_{served_, pinned_bound_, host_node_}; // of what is paused
+    HostCopy copy_{served_, pinned_bound_, host_node_}; // the content of a paused pool
     PinnedMemory pinned_{pinned_bound_, host_node_, order_,  cross_context_,
                          caches_,       moves_,     serving_};
     const std::unique_ptr<Backing> backing_ =

@@ -1,11 +1,11 @@
-// What the program says about its streams, and on which it uses an allocation besides its own.
+// Notices from the program: about its streams, and about further streams that use an allocation.
 #include "manager.h"
 
 #include "slow_call.h"
 
 namespace emm::pool {
 
-// No lock is held. Where the stream captures, its capture has been entered.
+// No lock is held. If the stream captures, its capture has been entered.
 emm_status Manager::identify(emm_stream stream, Caller &ret_caller) {
     const emm_status status = order_.identify(stream, ret_caller);
     if (status == EMM_OK && ret_caller.invalidated) {
@@ -49,7 +49,8 @@ emm_status Manager::record_use(emm_deviceptr ptr, size_t, emm_stream stream) {
     }
     Lock lock(served_.mutex);
     Place place = lent_at(ptr);
-    place = place ? place : pinned_.lent_at(ptr); // mapped, it has one name for both sides
+    place = place ? place : pinned_.lent_at(ptr); // mapped pinned memory has one address for both
+                                                  // sides
     if (!place) {
         lock.unlock();
         return emm_failf(&host_, EMM_E_NOT_OWNED, 0,

@@ -48,8 +48,8 @@ emm_status Manager::pause(uint32_t flags, size_t *ret_released) {
     return served_.failed(result, "a driver call of a pause");
 }
 
-// Threads keep nothing, and all that was freed is complete, before the backing begins. Of what
-// forbids a pause no export begins after that, but a section may: the backing looks once more.
+// Before the backing begins, threads keep nothing, and all freed memory is complete. From then on
+// no export can begin, but a deferred section can: the backing checks that again.
 CUresult Manager::pause_backing(Lock &lock, uint32_t flags, size_t *ret_released) {
     PauseState::Change change(lock, pause_);
     const ThreadCaches::Search whole_blocks(lock, caches_);
@@ -78,7 +78,7 @@ CUresult Manager::pause_backing(Lock &lock, uint32_t flags, size_t *ret_released
     return result;
 }
 
-// A failure leaves of the copy what there was.
+// After a failure, the copy is as it was before.
 CUresult Manager::copy_and_pause(Lock &lock, bool keeps) {
     const size_t chunks = copy_.chunks();
     CUresult result = no_memory_of_pool;

@@ -5,8 +5,8 @@ namespace {
 
 using emm::pool::Manager;
 
-// Made when it is asked for: where the C library has failed to load this file once, for want of
-// memory, and succeeds later, it runs no constructors.
+// Made at the first use. If the C library fails to load this file for want of memory, and succeeds
+// later, it runs no constructors.
 const emm_plugin &guarded() {
     static const emm_plugin made = emm::make_plugin<Manager>(
         "pool", EMM_VERSION, "Caches device memory and hands it out again in stream order",
@@ -16,7 +16,7 @@ const emm_plugin &guarded() {
     return made;
 }
 
-// Not inlined: what makes the table needs a frame.
+// Not inlined, because making the table needs a frame.
 [[gnu::noinline]] emm_status allocate_guarded(emm_manager *self, size_t size, emm_stream stream,
                                               emm_deviceptr *ret_ptr) {
     return guarded().memalloc(self, size, stream, ret_ptr);
@@ -31,8 +31,8 @@ const Manager &manager_of(emm_manager *self) {
     return reinterpret_cast<emm::adaptor::Held<Manager> *>(self)->manager;
 }
 
-// What nearly every call is cannot throw, and needs no frame for what might: all else is left to
-// the guarded slots, by a jump.
+// Nearly every call ends here: it cannot throw, and needs no frame for code that might. All other
+// calls jump to the guarded slots.
 emm_status memalloc(emm_manager *self, size_t size, emm_stream stream, emm_deviceptr *ret_ptr) {
     const uint64_t address = manager_of(self).take_from_magazine(size, stream);
     if (address == 0) [[unlikely]] {

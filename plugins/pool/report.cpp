@@ -1,12 +1,12 @@
-// What the pool says about itself.
+// The pool's figures about itself.
 //
 //   live      handed out, as asked for
 //   pending   freed, and of no use to an ordinary request yet: unordered frees whose context event
 //             is not complete, memory of graphs, memory waiting for its further uses
-//   cached    everything else: what one stream or all may have at once, and what rounding and half
-//             empty slabs cost
-//   largest   one piece of what is cached; slots, and remnants of up to 1 MiB, do not count
-//   reserved  what the driver has given for device memory: live (rounded) + pending + cached,
+//   cached    everything else: memory that one stream or all may have at once, and the cost of
+//             rounding and half empty slabs
+//   largest   one piece of the cached memory; slots, and remnants of up to 1 MiB, do not count
+//   reserved  device memory that the driver has given: live (rounded) + pending + cached,
 //             unless the pool is paused
 //   spilled   of that, host memory
 #include "manager.h"
@@ -29,7 +29,7 @@ emm_status Manager::get_stats(emm_stats *ret_stats) {
         stats.cached_bytes = holdings_.cached();
         stats.reserved_bytes = holdings_.held();
         stats.peak_reserved_bytes = holdings_.peak_reserved();
-        // Magazines that give and magazines that take back add up to more than was ever live.
+        // Peaks of several magazines may add up to more than was ever live.
         stats.peak_live_bytes = std::min(stats.peak_live_bytes, stats.peak_reserved_bytes);
         stats.failures = memory_.counts.failures();
         stats.pending_bytes = holdings_.pending();
@@ -41,7 +41,7 @@ emm_status Manager::get_stats(emm_stats *ret_stats) {
             stats.largest_free_block = std::max(stats.largest_free_block, Heap::largest_own(pool));
         });
         if (pause_.is_paused()) {
-            stats.cached_bytes = 0; // it holds nothing that a request could have
+            stats.cached_bytes = 0; // a paused pool has no memory for requests
         }
         stats.largest_free_block = std::min(stats.largest_free_block, stats.cached_bytes);
         check();
@@ -74,9 +74,9 @@ emm_status Manager::get_memory_info(size_t *ret_free, size_t *ret_total) {
     const Lock lock(served_.mutex);
     const uint64_t reserved = holdings_.of_device(), paused = holdings_.paused();
     const uint64_t room = options_.max > reserved ? options_.max - reserved : 0;
-    const uint64_t left = free > paused ? free - paused : 0; // by a resume
+    const uint64_t left = free > paused ? free - paused : 0; // free after a resume
     *ret_total = std::min<uint64_t>(total, options_.max);
-    // What was free before the lock may be cached by now, and is not counted twice.
+    // Memory that was free before the lock may be cached by now, and is not counted twice.
     const uint64_t cached = pause_.is_paused() ? 0 : holdings_.cached_of_device();
     *ret_free = std::min<uint64_t>(std::min(left, room) + cached, *ret_total);
     return EMM_OK;

@@ -12,8 +12,8 @@ bool fits_a_slot(const StreamPool &pool, uint64_t size) {
 
 } // namespace
 
-// What other threads freed on the stream lies in its depot. An unregistered stream is identified
-// first, by the driver.
+// Slots that other threads freed on the stream lie in its depot. An unregistered stream is
+// identified first, by the driver.
 emm_status Manager::memalloc(size_t size, emm_stream stream, emm_deviceptr *ret_ptr) {
     Magazine *magazine = Thread::magazine_for(serving_.load(std::memory_order_relaxed), stream);
     const bool registered = magazine && !magazine->lock.closed_for_good();
@@ -72,8 +72,8 @@ emm_status Manager::Request::serve(emm_deviceptr *ret_ptr) {
     return EMM_OK;
 }
 
-// No amount of reclaiming could serve it: nothing is asked for, and nothing moves. What the driver
-// gives are whole pages or segments.
+// If no amount of reclaiming could serve the request, nothing is asked for, and nothing moves. The
+// driver gives whole pages or segments.
 bool Manager::Request::is_impossible() const {
     const uint64_t obtainable =
         manager_.holdings_.largest_request() / segment_granule * segment_granule;
@@ -83,7 +83,7 @@ bool Manager::Request::is_impossible() const {
 
 // --- what is free --------------------------------------------------------------------------------
 
-// While the thread's magazine is not closed, its free pool is what the stream means.
+// While the thread's magazine is open, its free pool is that of the stream.
 inline emm_deviceptr Manager::Request::take_for_known_stream() {
     const auto missed = [this] { return magazine_ && !magazine_->lock.closed_for_good(); };
     if (missed() && manager_.caches_.hand_over_blocks(*magazine_)) {
@@ -112,8 +112,9 @@ emm_status Manager::Request::identify() {
     return manager_.identify(stream_, caller_);
 }
 
-// Of a stream that was not known before; or blocks that threads freed with no stream. Those come to
-// be complete in the block depot, not in the heap, where a search for them would join and cut them.
+// For a stream that was not known before; or for blocks that threads freed with no stream. Those
+// become complete in the block depot, not in the heap, where a search for them would join and cut
+// them.
 emm_deviceptr Manager::Request::take_for_identified_stream() {
     ThreadCaches &caches = manager_.caches_;
     const bool was_known = pool_;
@@ -144,8 +145,8 @@ emm_deviceptr Manager::Request::take_for_identified_stream() {
     return address;
 }
 
-// Needs no driver call; the magazine, which may be NULL, gets more of the same while the lock is
-// held anyway.
+// Needs no driver call. While the lock is held anyway, the magazine, which may be NULL, gets more
+// of the same.
 emm_deviceptr Manager::Request::take_free(Magazine *magazine) {
     ThreadCaches &caches = manager_.caches_;
     const bool is_small = size_ <= slab_limit;
@@ -154,7 +155,7 @@ emm_deviceptr Manager::Request::take_free(Magazine *magazine) {
         if (is_small) {
             caches.refill(*magazine, class_of(size_));
         }
-        const bool missed = magazine == magazine_ && !is_small; // and has no such block since
+        const bool missed = magazine == magazine_ && !is_small; // and has had no such block since
         const emm_deviceptr address = missed ? 0 : magazine->take(size_);
         if (address) {
             return address;
@@ -235,7 +236,8 @@ emm_deviceptr Manager::Request::search() {
     return address;
 }
 
-// A slab is worth more than one slot, so memory too short for a slab may still do for the slot.
+// A slab needs more memory than one slot, so memory too short for a slab may still suffice for the
+// slot.
 Place Manager::Request::find_place() {
     const bool is_small = fits_a_slot(*pool_, size_);
     if (is_small) {
@@ -255,7 +257,7 @@ Place Manager::Request::find_place() {
     return {nullptr, is_small && is_exhausted() ? take_any_slot() : nullptr};
 }
 
-// What is complete of other streams' slabs, and slots of larger classes.
+// Takes complete slots of other streams' slabs, and slots of larger classes.
 Slot *Manager::Request::take_any_slot() {
     Slabs &slabs = manager_.memory_.slabs;
     manager_.order_.each_pool([&](StreamPool &pool) {
@@ -270,21 +272,21 @@ Slot *Manager::Request::take_any_slot() {
     return slot;
 }
 
-// Each stage costs more than the one before it, and looks once at what it has made free.
+// Each stage costs more than the one before, and looks once at the memory that it has freed.
 //
-// Waiting comes before growth, as in cuMemAllocAsync and RMM: a pool that grows first ends with
-// the sum of all streams' peaks, for good. Memory known to be complete comes before both, so a
-// stream waits only if everything that is free is really in use.
+// Waiting comes before growth, as in cuMemAllocAsync and RMM: a pool that grows first ends with the
+// sum of all streams' peaks, for good. Memory known to be complete comes before both, so a stream
+// waits only if all free memory is really in use.
 Block *Manager::Request::find_block() {
     static constexpr Block *(Request::*stages[])() = {
-        &Request::empty_own_magazines, // the only one that needs no driver call
-        &Request::grow_unasked,        // where that is cheaper than to ask
-        &Request::query_best_fit,      // whether the block that fits best is complete by now
-        &Request::query_all_streams,   // what is complete by now
-        &Request::wait_for_stream,     // on the device, for the stream that freed a block
-        &Request::empty_all_magazines, // and query again
-        &Request::grow,                // by idle memory elsewhere, or ask the driver for more
-        &Request::reclaim, // all that is idle makes room; then spill; then wait on the CPU
+        &Request::empty_own_magazines, // the only stage without a driver call
+        &Request::grow_unasked,        // if growth is cheaper than a question
+        &Request::query_best_fit,      // asks whether the best fitting block is complete
+        &Request::query_all_streams,   // asks for all complete memory
+        &Request::wait_for_stream,     // waits on the device, for the stream that freed a block
+        &Request::empty_all_magazines, // and asks again
+        &Request::grow,                // uses idle memory elsewhere, or asks the driver for more
+        &Request::reclaim, // all idle memory makes room; then spills; then waits on the CPU
     };
     result_ = CUDA_SUCCESS;
     Block *block = nullptr;
@@ -340,7 +342,7 @@ Block *Manager::Request::wait_for_stream() {
     Heap &heap = manager_.memory_.heap;
     StreamOrder &order = manager_.order_;
     heap.reserve_record();
-    Block *block = find_offered(false); // nearly always has an event
+    Block *block = find_offered(false); // there nearly always is an event
     if (block && !StreamOrder::has_event_for(owner_of(*block), block->tag)) {
         block = find_offered(true);
     }
@@ -360,8 +362,8 @@ Block *Manager::Request::wait_for_stream() {
     return waits ? taken : nullptr;
 }
 
-// The tightest free block of another stream that the request could have after waiting for it; or of
-// those with an event to wait for.
+// The tightest free block of another stream that the request could have after waiting for that
+// stream. With `with_event`, only blocks with an event to wait for.
 Block *Manager::Request::find_offered(bool with_event) const {
     const StreamOrder &order = manager_.order_;
     const Zone zone = zone_for(manager_.options_, bytes_);
@@ -392,13 +394,13 @@ Block *Manager::Request::empty_all_magazines() {
     return block ? block : query_all_streams();
 }
 
-// Once the driver has refused. As often as other threads' memory comes back meanwhile, but not for
+// Used once the driver has refused. Repeated while other threads' memory comes back, but not for
 // ever.
 Block *Manager::Request::reclaim() {
     StreamOrder &order = manager_.order_;
     ThreadCaches &caches = manager_.caches_;
     Block *block = nullptr;
-    bool others = false; // have given memory back since
+    bool others = false; // other threads have given memory back since
     for (int round = 0; is_exhausted() && round < most_reclaims && !block; round++) {
         const bool may_wait = !caller_.capturing && !order.has_announced_captures();
         const Moves::Watch watch(manager_.moves_);
@@ -424,7 +426,7 @@ Block *Manager::Request::reclaim() {
     return block;
 }
 
-// Zones keep memory together; when there is no other, that does not matter any more.
+// Zones keep memory together. If there is no other memory, zones do not matter any more.
 Block *Manager::Request::take_from_any_zone() {
     Heap &heap = manager_.memory_.heap;
     const Zone zone = zone_for(manager_.options_, bytes_);

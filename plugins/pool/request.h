@@ -1,8 +1,8 @@
-// A request for device memory that the calling thread's magazine could not serve: who asks for how
-// much, and how the search for it goes.
+// A request for device memory that the calling thread's magazine could not serve: its caller and
+// size, and the state of the search.
 //
-// It has the pool's lock from the first look at free memory to its end. Only the stages let go of
-// the lock, each for its driver calls; the next look sees everything anew.
+// The request holds the pool's lock from its first look at free memory to its end. Only the stages
+// let go of the lock, for their driver calls; the next look sees everything anew.
 #pragma once
 
 #include "manager.h"
@@ -14,8 +14,8 @@ namespace emm::pool {
 
 class Manager::Request {
 public:
-    // No lock is held. `magazine`: the calling thread's for the stream, which has no such memory;
-    // or NULL.
+    // No lock is held. `magazine`: the calling thread's magazine for the stream, which has no such
+    // memory; or NULL.
     Request(Manager &manager, size_t size, emm_stream stream, Magazine *magazine);
     emm_status serve(emm_deviceptr *ret_ptr);
 
@@ -38,7 +38,7 @@ private:
     Slot *take_any_slot();
     bool enter_context();
 
-    // The stages of it.
+    // The stages of find_block.
     Block *empty_own_magazines();
     Block *grow_unasked() { return grows_unasked() ? grow() : nullptr; }
     Block *query_best_fit();
@@ -61,16 +61,16 @@ private:
     Manager &manager_;
     const size_t size_;
     const emm_stream stream_;
-    Magazine *magazine_;         // until its miss is noted
-    Caller caller_;              // once the stream is identified
+    Magazine *magazine_;         // NULL once its miss is noted
+    Caller caller_;              // set once the stream is identified
     StreamPool *pool_ = nullptr; // the stream's
-    uint64_t bytes_ = 0;         // of the block that is looked for
+    uint64_t bytes_ = 0;         // of the block to find
     CUresult result_ = CUDA_SUCCESS;
     bool lacks_host_memory_ = false;
 
     const SlowCall call_;
-    std::optional<const Current> current_; // from the first stage that may need it
-    Lock lock_;                            // given up first
+    std::optional<const Current> current_; // set by the first stage that may need it
+    Lock lock_;                            // let go of first
 };
 
 } // namespace emm::pool

@@ -8,17 +8,19 @@
 
 namespace emm::pool {
 
-// Threads keep no blocks where idle memory is to go back: beyond a threshold, or until the device
-// memory that is held fits a lower max.
+// If idle memory must go back, threads keep no blocks: beyond a threshold, or until the held device
+// memory fits a lower max.
 uint64_t Manager::limit_of_caches(uint64_t of_device) const {
     return options_.release_threshold == UINT64_MAX && of_device <= options_.max
                ? std::min(options_.max, served_.device_bytes)
                : 0;
 }
 
-// What is idle and has no place any more goes back at once; what is freed later, as it is freed.
+// Idle memory beyond the new values goes back at once; later frees give theirs back as they are
+// freed.
 emm_status Manager::set_option(const char *key, const char *text) {
-    Options changed = options_.with(key, text); // one call at a time: nothing else writes them
+    Options changed = options_.with(key, text); // one call at a time, so nothing else writes the
+                                                // options
     {
         const SlowCall call(served_.driver, caches_);
         Lock lock(served_.mutex);

@@ -1,5 +1,5 @@
-// A call that may ask the driver something: one section of relaxed capture mode. What the program
-// is to be told of it in a log, which may run the program's code, waits for its end.
+// A call that may ask the driver something: one section of relaxed capture mode. Log lines for the
+// program wait for its end, because a log may run the program's code.
 #pragma once
 
 #include "cache/thread_caches.h"

@@ -4,8 +4,8 @@
 
 namespace emm::over_rmm {
 
-// What telling streams and memory apart, and trimming a pool of the driver, needs on top of the
-// common entries.
+// The entries for telling streams and memory apart, and for trimming a pool of the driver, on top
+// of the common ones.
 struct Driver : common::StreamDriver {
     explicit Driver(const emm_host &host) : common::StreamDriver(host) { expect_complete(); }
 

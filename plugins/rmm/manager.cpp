@@ -1,6 +1,6 @@
 // rmm: RMM's memory resources as a plugin.
 //
-// RMM knows memory that is allocated and freed on streams. What goes beyond that is done here:
+// RMM knows memory that is allocated and freed on streams. The plugin itself does the rest:
 //
 //   - Memory for any stream (EMM_STREAM_UNORDERED) is allocated on a private stream, `supply`, and
 //     waited for.
@@ -29,7 +29,7 @@ using common::RelaxedCapture;
 
 namespace {
 
-// What RMM throws, as emm's statuses.
+// Translates exceptions of RMM to emm's statuses.
 template <class Function> auto translated(Function function) -> decltype(function()) {
     try {
         return function();
@@ -61,7 +61,7 @@ emm_status Manager::memalloc(size_t size, emm_stream stream, emm_deviceptr *ret_
     return EMM_OK;
 }
 
-// RMM rounds sizes up, and those near 2^64 to nothing.
+// RMM rounds sizes up, and sizes near 2^64 to 0.
 void *Manager::allocate(size_t size, emm_stream stream) {
     if (size > device_bytes_) {
         common::refuse(EMM_E_OUT_OF_MEMORY, "%zu bytes are more than the device has", size);
@@ -101,9 +101,10 @@ emm_status Manager::memfree(emm_deviceptr ptr, size_t size, emm_stream stream) {
     return EMM_OK;
 }
 
-// An arena knows a stream by its handle. A handle comes back for a new stream, whose work is in no
-// order with what the former stream had freed: the new one waits for all work of the context. While
-// captures are announced, which that would invalidate, the call is served without a stream.
+// An arena knows a stream by its handle. If a new stream gets an old handle, no order exists
+// between its work and the former stream's frees. So the new stream waits for all work of the
+// context. While captures are announced, which that would invalidate, the call is served without a
+// stream.
 emm_stream Manager::told_apart(emm_stream stream) {
     const bool is_default = stream == EMM_STREAM_LEGACY || stream == CU_STREAM_LEGACY ||
                             stream == EMM_STREAM_PER_THREAD;
@@ -128,7 +129,7 @@ emm_stream Manager::told_apart(emm_stream stream) {
     return stream;
 }
 
-// After the end of the driver or the context its memory is gone.
+// After the end of the driver or the context, its memory is gone.
 void Manager::give_back(Entry &entry, emm_stream stream) noexcept {
     if (driver_.is_alive(cuda_context_, context_id_)) {
         resource_->memory.deallocate(::cuda::stream_ref(stream),

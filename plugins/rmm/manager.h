@@ -48,7 +48,7 @@ private:
     std::unique_ptr<Resource> resource_;
 
     std::mutex ids_mutex_;
-    std::map<emm_stream, unsigned long long> stream_ids_; // of the streams that an arena has seen
+    std::map<emm_stream, unsigned long long> stream_ids_; // of streams that an arena has seen
 };
 
 } // namespace emm::over_rmm

@@ -1,4 +1,4 @@
-// Making and dropping, options, and what there is to tell.
+// Making and dropping managers, options, and reports.
 #include "common/driver_pool.h"
 #include "rmm/manager.h"
 
@@ -24,10 +24,10 @@ const emm_option Manager::options[] = {
 
 namespace {
 
-// The least that RMM makes an arena of, its superblock.
+// The smallest arena that RMM makes: one superblock.
 constexpr uint64_t least_arena = 1 << 20;
 
-// RMM takes multiples of 256 alone.
+// RMM accepts multiples of 256 only.
 uint64_t round_down(uint64_t bytes) {
     return bytes / alignment * alignment;
 }
@@ -43,7 +43,7 @@ Options::Kind kind_of(const char *word) {
     throw PluginError(EMM_E_PLUGIN_SPEC, 0, text.c_str());
 }
 
-// What RMM would refuse, or take for another value.
+// Refuses values that RMM would refuse, or take for another value.
 void check_limits(const Options &options, const char *const *option_texts) {
     const bool is_arena = options.kind == Options::Kind::arena;
     const char *const max = emm_option_text(Manager::options, option_texts, "max");
@@ -74,9 +74,9 @@ Options read_options(const char *const *option_texts) {
     return options;
 }
 
-// RMM ignores errors of the CUDA runtime, so a runtime that does not work would order nothing. Each
-// library has its own one inside; they find the same driver. That driver is emm's if it has emm's
-// context current on this thread.
+// RMM ignores errors of the CUDA runtime, so a broken runtime would order nothing. Each library has
+// its own runtime inside, and all find the same driver. If that runtime sees emm's context as
+// current on this thread, the driver is emm's.
 void expect_runtime(CUcontext context) {
     void *entry = nullptr;
     cudaDriverEntryPointQueryResult found = {};
@@ -118,9 +118,9 @@ Manager::Manager(const emm_host &host, const emm_context_info &info,
     }
 }
 
-// A pool of the driver ends with the last allocation in it, and belongs to the device: it outlives
-// its context. cuMemFree does not wait for the uses of its memory, but for all work if the memory
-// is not from a pool, and invalidates no capture.
+// A pool of the driver ends with its last allocation. The pool belongs to the device, so it
+// outlives its context. cuMemFree does not wait for uses of a pool's memory. For other memory it
+// waits for all work, and invalidates no capture.
 void Manager::empty_pool(bool alive) noexcept {
     CUdeviceptr fence = 0;
     if (alive && (driver_.cuMemAlloc(&fence, 1) != CUDA_SUCCESS ||
@@ -135,8 +135,8 @@ void Manager::empty_pool(bool alive) noexcept {
     }
 }
 
-// RMM waits for its events here, and emm's driver, as it takes memory back, for all streams. What
-// belonged to a context that has died is not touched any more: RMM would.
+// Here RMM waits for its events, and emm's driver waits for all streams as it takes memory back.
+// Objects of a dead context are not touched, although RMM would.
 Manager::~Manager() {
     const RelaxedCapture relaxed(driver_);
     const bool alive = driver_.is_alive(cuda_context_, context_id_);
@@ -159,7 +159,7 @@ emm_status Manager::defer_cleanup(uint32_t enter) {
     return EMM_OK;
 }
 
-// RMM tells nothing of what a pool of the driver has taken. The driver does.
+// RMM does not report the memory that a pool of the driver has taken. The driver does.
 Manager::Reserved Manager::reserved() const {
     const CUmemoryPool pool = resource_->pool;
     if (!pool) {
@@ -170,7 +170,7 @@ Manager::Reserved Manager::reserved() const {
             common::pool_figure(driver_, pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH)};
 }
 
-// The resources that RMM builds itself give nothing back before their end.
+// The resources that RMM builds itself give nothing back before they end.
 emm_status Manager::trim(size_t keep_bytes, size_t *ret_released) {
     if (!resource_->pool || sections_ != 0) {
         *ret_released = 0;

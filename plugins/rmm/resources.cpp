@@ -44,7 +44,7 @@ void *DriverMemory::allocate_sync(size_t bytes, size_t) {
     return reinterpret_cast<void *>(ptr);
 }
 
-// A context that dies takes its memory along.
+// If the context has died, its memory is gone.
 void DriverMemory::deallocate_sync(void *ptr, size_t bytes, size_t) noexcept {
     const auto address = reinterpret_cast<CUdeviceptr>(ptr);
     if (taken_->driver.cuMemFree(address) != CUDA_SUCCESS) {

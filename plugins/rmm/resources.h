@@ -9,7 +9,7 @@
 namespace emm::over_rmm {
 
 using AnyResource = ::cuda::mr::any_resource<::cuda::mr::device_accessible>;
-constexpr size_t alignment = 256; // of all that RMM allocates
+constexpr size_t alignment = 256; // of every allocation of RMM
 
 struct Options {
     enum class Kind { pool, arena, binning, async };
@@ -18,13 +18,13 @@ struct Options {
     uint64_t max_bytes = 0; // 0: no limit
 };
 
-// What is taken from the driver, for as long as RMM's resources live.
+// Memory taken from the driver, for as long as RMM's resources live.
 struct Taken {
     const common::Driver &driver;
     std::atomic<uint64_t> bytes{0}, peak_bytes{0};
 };
 
-// cuMemAlloc by emm's driver, as the resource below those of RMM.
+// cuMemAlloc of emm's driver, as the resource below those of RMM.
 class DriverMemory {
 public:
     explicit DriverMemory(Taken &taken) : taken_(&taken) {}
@@ -41,14 +41,14 @@ private:
     Taken *taken_;
 };
 
-// A resource of RMM, and the driver's pool that one of the kind async takes its memory from.
+// A resource of RMM. For the kind async: also the driver's pool that it takes memory from.
 struct Resource {
     AnyResource memory;
     CUmemoryPool pool = nullptr;
 };
 
-// RMM's resources, as the options say: async, or another one over the driver's memory. Throws what
-// RMM throws.
+// RMM's resources for the options: async, or another one over the driver's memory. Passes RMM's
+// exceptions on.
 Resource make_resource(const Options &options, Taken &taken);
 
 } // namespace emm::over_rmm

@@ -1,7 +1,7 @@
-// A memory manager for emm in C++. It gives out cuMemAlloc's memory, with sizes rounded up as the
-// option `granule` says, and knows what is live, so that it can refuse a wrong free, describe an
-// address and give everything up in the end. emm/plugin.h is the contract. emm::make_plugin makes
-// the table: members named after a slot fill it, and an exception becomes a status.
+// A memory manager for emm in C++. It gives out memory of cuMemAlloc, with sizes rounded up by the
+// option `granule`. It knows its live blocks, so it can refuse a wrong free, describe an address,
+// and give everything up in the end. emm/plugin.h is the contract. emm::make_plugin makes the
+// table: members named after a slot fill the slot, and an exception becomes a status.
 #include <emm/plugin.hpp>
 
 #include <map>
@@ -12,7 +12,7 @@
 
 namespace {
 
-// CUresult is an int; with these, cuda.h is not needed.
+// CUresult is an int; with these types, cuda.h is not needed.
 using MemAlloc = int (*)(emm_deviceptr *ret_ptr, size_t size);
 using MemFree = int (*)(emm_deviceptr ptr);
 using ExchangeMode = int (*)(int *mode);
@@ -33,7 +33,8 @@ public:
     Relaxed &operator=(const Relaxed &) = delete;
 
 private:
-    // Made once more if it fails: an unwanted mode would stay with the thread.
+    // If the exchange fails, it is tried once more, because an unwanted mode would stay with the
+    // thread.
     int change() {
         const int result = exchange_(&mode_);
         return result == success ? result : exchange_(&mode_);
@@ -48,7 +49,7 @@ constexpr emm_option options[] = {
     {"granule", "512|64KiB|2MiB", "sizes are rounded up to a multiple", EMM_OPTION_CHOICE, 0},
     {nullptr, nullptr, nullptr, 0, 0}};
 
-// From an address to its size; a node of it is one allocation.
+// Sizes by address; a node is one allocation.
 using Blocks = std::map<emm_deviceptr, size_t>;
 
 // A pending free: it may run on another thread while the manager is being destroyed.
@@ -63,7 +64,7 @@ struct Release {
     }
     emm_status free(uint32_t what) const {
         const Relaxed relaxed(exchange);
-        // After EMM_DEFERRED_DROP the address is not ours any more.
+        // With EMM_DEFERRED_DROP the address is not ours any more.
         const int result = what == EMM_DEFERRED_RUN ? mem_free(block.key()) : success;
         return result == success || result == deinitialized ? EMM_OK : EMM_E_DRIVER;
     }
@@ -131,7 +132,7 @@ public:
 private:
     size_t round_up(size_t size) const { return (size + granule_ - 1) / granule_ * granule_; }
 
-    // Takes the block at `ptr` out of what is live.
+    // Takes the block at `ptr` out of the live ones.
     Blocks::node_type take(emm_deviceptr ptr, size_t size) {
         char text[96];
         const std::lock_guard<std::mutex> lock(mutex_);
@@ -147,9 +148,9 @@ private:
         return live_.extract(found);
     }
 
-    // A graph uses its memory whenever it is launched, long after the free that was captured: only
-    // a plugin that holds the memory until the graph is gone, as passthrough does, can serve a
-    // stream that captures. (The legacy stream counts while one that waits for it does.)
+    // A graph uses its memory at every launch, long after the free that was captured. Only a plugin
+    // that holds the memory until the graph is gone, as passthrough does, can serve a stream that
+    // captures. (The legacy stream counts as capturing while a stream that waits for it captures.)
     void refuse_capture(emm_stream stream) const {
         int status = 0;
         const int result =
@@ -158,26 +159,27 @@ private:
             throw emm::PluginError(EMM_E_CAPTURING, 0,
                                    "the stream captures, which template-cpp cannot serve");
         }
-        if (result != success && result != deinitialized) { // not knowing is no answer
+        // An error must not count as "no capture".
+        if (result != success && result != deinitialized) {
             throw emm::PluginError(EMM_E_DRIVER, result, "cuStreamIsCapturing failed");
         }
     }
 
-    // emm's queue of pending deallocations frees it when it is flushed, if the context still lives.
-    // Without host memory for that it is freed at once.
+    // If the context still lives, emm's queue of pending deallocations frees the block when it is
+    // flushed. Without host memory for an entry, the block is freed at once.
     emm_status give_back(Blocks::node_type block) {
         const size_t size = block.mapped();
         Release release{mem_free_, exchange_, std::move(block)};
         std::unique_ptr<Release> queued(new (std::nothrow) Release(std::move(release)));
         if (queued && host_.defer(context_, &Release::run, queued.get(), size) == EMM_OK) {
-            queued.release(); // the queue's from here on
+            queued.release(); // the queue owns it from here on
             return EMM_OK;
         }
         const Release &kept = queued ? *queued : release;
         return kept.free(context_lives() ? EMM_DEFERRED_RUN : EMM_DEFERRED_DROP);
     }
 
-    // The addresses of a context that has died may be another one's.
+    // Addresses of a dead context may belong to another one.
     bool context_lives() const {
         unsigned long long id = 0;
         return get_id_(cuda_context_, &id) == success && id == context_id_;
@@ -194,7 +196,7 @@ private:
     ExchangeMode exchange_;
     IsCapturing is_capturing_;
     uint64_t granule_ = 512;
-    std::mutex mutex_; // around `live_`; never held in a driver call
+    std::mutex mutex_; // guards `live_`; never held over a driver call
     Blocks live_;
 };
 

@@ -21,7 +21,8 @@ void TrackedTable::Shard::move_up(size_t gap) noexcept {
     const size_t mask = capacity - 1;
     for (size_t next = (gap + 1) & mask; slots[next].address != 0; next = (next + 1) & mask) {
         const size_t home = home_of(mixed(slots[next].address));
-        if (((next - home) & mask) >= ((next - gap) & mask)) { // the gap is on its way from home
+        // The gap lies between the record's home and its slot.
+        if (((next - home) & mask) >= ((next - gap) & mask)) {
             slots[gap] = slots[next];
             slots[next].address = 0;
             gap = next;
@@ -34,7 +35,7 @@ void TrackedTable::forget(const emm_context *context) noexcept {
         const std::lock_guard lock(shard.lock);
         for (size_t slot = 0; slot < shard.capacity;) {
             if (shard.slots[slot].address != 0 && shard.slots[slot].context == context) {
-                shard.close_gap(slot); // what moves up here is looked at next
+                shard.close_gap(slot); // the record that moves up here is looked at next
             } else {
                 slot++;
             }

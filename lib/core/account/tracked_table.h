@@ -32,9 +32,9 @@ static_assert(sizeof(TrackedAllocation) == 64);
 // memory, or while a shard grows, and over no call that leaves libemm.
 class TrackedTable {
 public:
-    // Takes the place of a record that is known to be there: that was memory of a context that has
-    // died. `fill` sets all but the address where the record lies: a copy of what was just written
-    // would wait for it. Throws std::bad_alloc.
+    // A record with the same address is replaced: its memory was of a context that has died. `fill`
+    // sets all members but the address in place, because a copy of freshly written data would
+    // stall. Throws std::bad_alloc.
     template <class Fill> void insert(emm_deviceptr address, Fill fill) {
         const uint64_t hash = mixed(address);
         Shard &shard = shards_[hash % shard_count];
@@ -51,7 +51,8 @@ public:
         insert(record.address, [&record](TrackedAllocation &slot) { slot = record; });
     }
 
-    // The record of that address, which is removed; address 0: none, or one of another context.
+    // Removes and returns the address's record. Address 0: there is none, or another context has
+    // it.
     TrackedAllocation take(emm_deviceptr address, const emm_context *context) noexcept {
         const uint64_t hash = mixed(address);
         Shard &shard = shards_[hash % shard_count];
@@ -70,19 +71,19 @@ public:
 
     void forget(const emm_context *context) noexcept;
 
-    // Of one context, or of all (NULL).
+    // The records of one context, or of all (NULL).
     std::vector<TrackedAllocation> all(const emm_context *context) const;
 
 private:
-    // Open addressing, at most three quarters full; a gap is closed by moving up what follows. A
-    // slot with address 0 is free, whatever else it has.
+    // Open addressing, at most three quarters full; a gap is closed by moving up the records behind
+    // it. A slot with address 0 is free, whatever else it has.
     struct alignas(64) Shard {
         mutable SpinLock lock;
         size_t count = 0, capacity = 0; // capacity: 0 or a power of two
         std::unique_ptr<TrackedAllocation[]> slots;
 
         size_t home_of(uint64_t hash) const { return hash / shard_count & (capacity - 1); }
-        // Where it is, or would be.
+        // The slot of the address, or the one where it would go.
         size_t slot_of(emm_deviceptr address, uint64_t hash) const {
             size_t slot = home_of(hash);
             while (slots[slot].address != 0 && slots[slot].address != address) {
@@ -102,8 +103,8 @@ private:
     };
     static constexpr size_t shard_count = 64, first_capacity = 64;
 
-    // Addresses are multiples of large powers of two; all bits of the answer depend on all of
-    // theirs.
+    // Addresses are multiples of large powers of two, so every bit of the hash depends on all bits
+    // of the address.
     static uint64_t mixed(emm_deviceptr address) {
         const uint64_t product = address * 0x9e3779b97f4a7c15u;
         return product ^ product >> 32;

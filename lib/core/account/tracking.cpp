@@ -22,8 +22,8 @@ namespace {
 
 using observe::TrackDepth;
 
-// Libraries that were unloaded are looked for when so much time has passed, in ticks of the clock:
-// on any machine of today between 2 and 10 ms.
+// The interval between looks for unloaded libraries, in ticks of the clock: 2 to 10 ms on today's
+// machines.
 constexpr uint64_t ticks_between_looks = 10'000'000;
 
 struct Tracker {
@@ -33,7 +33,7 @@ struct Tracker {
     std::atomic<uint64_t> lost{0};
     std::atomic<uint64_t> next_look{0}; // ticks
 
-    std::mutex driver_memory_mutex; // for the two below
+    std::mutex driver_memory_mutex; // for the two members below
     std::unordered_map<uint64_t, DriverMemory> driver_memory;
     uint64_t last_id = 0;
 
@@ -44,7 +44,8 @@ struct Tracker {
 constexpr const char *not_tracked = "allocations are not tracked: EMM_TRACK=module or stack in the "
                                     "environment has them tracked";
 
-// Set once, before track_depth says so. Never destroyed: calls come to the very end.
+// Set once, before track_depth announces it. Never destroyed, because calls come until the very
+// end.
 constinit std::atomic<Tracker *> the_tracker{nullptr};
 
 Tracker &tracker() noexcept {
@@ -57,7 +58,7 @@ observe::TrackOptions wanted_options() {
     return options;
 }
 
-// NULL: nothing is to be tracked. Then no memory is needed.
+// NULL: tracking is off. Then no memory is needed.
 Tracker *make_tracker() noexcept {
     try {
         const observe::TrackOptions options = wanted_options();
@@ -72,8 +73,8 @@ Tracker *make_tracker() noexcept {
     }
 }
 
-// Trivial, as it is used by threads that are ending; initial-exec, because a look at it must not be
-// a function call.
+// Trivial, because ending threads use it; initial-exec, because a look at it must not be a function
+// call.
 struct OfThread {
     uint32_t number = 0;
     uint32_t random = 0;
@@ -85,7 +86,7 @@ void begin_thread() noexcept {
     of_thread.random = of_thread.number * 2654435761u | 1;
 }
 
-// One of `sample`, by chance: a program's own rhythm must not decide.
+// One of `sample`, by chance, so that a program's own rhythm does not decide.
 bool is_chosen(uint32_t sample) noexcept {
     uint32_t &random = of_thread.random; // xorshift32
     random ^= random << 13;
@@ -114,7 +115,7 @@ void look_for_unloads(Tracker &all, uint64_t now) noexcept {
     while (first < all && addresses[first] != reinterpret_cast<uintptr_t>(caller)) {
         first++;
     }
-    first = first == all ? 0 : first; // a caller that is not on the stack: nothing is left out
+    first = first == all ? 0 : first; // the caller is not on the stack: no frame is left out
     const size_t natives = std::min(all - first, observe::deepest_stack);
     uint64_t *const pythons = words + first + natives;
     const size_t python_count = observe::python_frames(
@@ -122,7 +123,7 @@ void look_for_unloads(Tracker &all, uint64_t now) noexcept {
     return observe::known_stack({words + first, natives, python_count});
 }
 
-// The line of Python and the tags alone; NULL: there are neither.
+// Only the line of Python and the tags; NULL if there are neither.
 const observe::Stack *line_here() noexcept {
     uint64_t word = 0;
     const size_t count = observe::python_line(word);
@@ -133,7 +134,7 @@ const observe::Stack *stack_here(TrackDepth depth, const void *caller) noexcept 
     return depth == TrackDepth::stack ? stack_behind(caller) : line_here();
 }
 
-// What a visitor gets. The texts live as long as the process.
+// The record that a visitor gets. Its texts live as long as the process.
 emm_allocation described(const TrackedAllocation &record, uint64_t now) {
     const Tracker &all = tracker();
     auto allocation = observe::sized<emm_allocation>();

@@ -9,11 +9,11 @@
 namespace emm::core {
 namespace {
 
-// The hook with its user data. Readers take no lock unless it is being replaced at that moment: the
-// version is odd meanwhile, and another one afterwards.
+// The hook with its user data. Readers take no lock unless the hook is being replaced at that
+// moment: the version is odd meanwhile, and a different one afterwards.
 class Hook {
 public:
-    std::mutex mutex; // over replacing it
+    std::mutex mutex; // held while the hook is replaced
 
     emm_event_hook_info read() noexcept {
         const uint64_t version = version_.load(std::memory_order_acquire);
@@ -25,7 +25,7 @@ public:
         return fields();
     }
 
-    // With the mutex held. Answers the hook before.
+    // The mutex is held. Returns the previous hook.
     emm_event_hook_info replace(const emm_event_hook_info &next) noexcept {
         const emm_event_hook_info previous = fields();
         version_.fetch_add(1, std::memory_order_relaxed);
@@ -37,7 +37,7 @@ public:
     }
 
 private:
-    // Loads that acquire: a thread that sees a new field sees a new version next.
+    // Loads that acquire: a thread that sees a new field also sees a new version next.
     emm_event_hook_info fields() const noexcept {
         return {hook_.load(std::memory_order_acquire), user_data_.load(std::memory_order_acquire)};
     }
@@ -49,7 +49,7 @@ private:
 
 constexpr auto &the_hook = observe::immortal<Hook>;
 
-// With the hook's mutex held.
+// The hook's mutex is held.
 void watch(emm_context &context) noexcept {
     const bool is_told = has_hook.load(std::memory_order_relaxed) || is_logging;
     const uint32_t wanted = (is_told ? state_watched : 0) | (is_tracking() ? state_tracked : 0);
@@ -57,7 +57,7 @@ void watch(emm_context &context) noexcept {
     context.state.fetch_and(wanted | ~(state_watched | state_tracked), std::memory_order_release);
 }
 
-// A row of the log that says whose number it is.
+// Logs a row that names the pool of this number.
 void log_pool(const emm_context &context) noexcept {
     observe::EventBuffer *const buffer = observe::event_buffer();
     if (!buffer) {
@@ -128,7 +128,7 @@ void watch_if_wanted(emm_context &context) {
         }
     }
     open_tracking();
-    // Its record is in the list by now: a thread that sets a hook later finds it there.
+    // The context is in the list by now: a thread that sets a hook later finds it there.
     std::lock_guard lock(the_hook().mutex);
     watch(context);
 }

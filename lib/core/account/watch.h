@@ -9,15 +9,15 @@
 
 #include <optional>
 
-// Who is told of each event: the log that EMM_EVENT_LOG names, the hook that the application has
-// set, and the records of live allocations (EMM_TRACK). While there is one of them, every context
-// has the flag state_watched, or state_tracked for those records, so that calls leave the fast
-// path. A context with state_tracked alone has a shorter path (core/memory/memory.h).
+// The receivers of each event: the log that EMM_EVENT_LOG names, the application's hook, and the
+// records of live allocations (EMM_TRACK). If there is a receiver, every context has the flag
+// state_watched (log, hook) or state_tracked (records), so that calls leave the fast path. A
+// context with state_tracked alone has a shorter path (core/memory/memory.h).
 namespace emm::core {
 
 emm_status set_event_hook(emm_event_hook hook, void *user_data, emm_event_hook_info *ret_previous);
 
-// A context begins to serve.
+// Called when a context begins to serve.
 void watch_if_wanted(emm_context &context);
 
 inline std::atomic<bool> is_logging{false}; // true before the first context is watched
@@ -32,7 +32,7 @@ inline emm_deviceptr address_of(const void *host) noexcept {
     return reinterpret_cast<uintptr_t>(host);
 }
 
-// One call of a watched context, from before it to after it.
+// One call of a watched context, from its beginning to its end.
 class WatchedCall {
 public:
     WatchedCall(emm_context &context, observe::EventType type, emm_deviceptr address, size_t size,
@@ -48,7 +48,7 @@ public:
         }
     }
 
-    // These answer `status`. What a failed call has left in its output does not count.
+    // These return `status`. If the call failed, its output is ignored.
     emm_status allocated(emm_status status, emm_deviceptr address) noexcept {
         address_ = status >= EMM_OK ? address : 0;
         if (is_tracking() && (address_ != 0 || buffer_)) {
@@ -58,7 +58,7 @@ public:
         return done(status);
     }
     emm_status done(emm_status status) noexcept {
-        if (buffer_ && !observe::is_forked_child()) { // the log is the parent's
+        if (buffer_ && !observe::is_forked_child()) { // the log belongs to the parent
             record(status);
         }
         if (type_ < observe::EventType::reset && has_hook.load(std::memory_order_relaxed)) {
@@ -106,22 +106,22 @@ private:
     }
     void tell_hook(emm_status status) const noexcept;
 
-    // What has begun to be recorded ends. A record of a live allocation needs no such care: there
-    // is no place where a thread is cancelled between the plugin's call and it.
+    // Holds cancellation back until the record is complete. A live allocation's record needs no
+    // such care: between the plugin's call and the record, no thread is cancelled.
     std::optional<Uncancelled> uncancelled_;
     emm_context &context_;
     const observe::EventType type_;
     emm_deviceptr address_;
     const size_t size_;
     const emm_stream stream_;
-    observe::EventBuffer *const buffer_; // NULL: nothing is recorded
+    observe::EventBuffer *const buffer_; // NULL: not recorded
     const void *const caller_;
     bool late_ = false;
     uint64_t outer_ = 0, start_ = 0;
-    const observe::Stack *stack_ = nullptr; // of an allocation that is tracked
+    const observe::Stack *stack_ = nullptr; // of a tracked allocation
 };
 
-// A call that is no allocation and no free.
+// A call that neither allocates nor frees.
 template <class Call>
 emm_status watched(emm_context &context, observe::EventType type, const void *caller, Call call) {
     if (!is_watched(context)) {

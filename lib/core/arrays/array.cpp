@@ -29,7 +29,7 @@ emm_status check_shape(const emm_array &array, const std::string &where) {
     return EMM_OK;
 }
 
-// The bytes of the elements themselves; false if there are more than a signed number can tell.
+// Computes the bytes of the elements themselves; false if a signed number cannot hold them.
 bool multiply(std::span<const int64_t> shape, Layout &layout) {
     if (std::find(shape.begin(), shape.end(), 0) != shape.end()) {
         return true;
@@ -45,7 +45,7 @@ bool multiply(std::span<const int64_t> shape, Layout &layout) {
     return !__builtin_mul_overflow(count, layout.type.size, &bytes);
 }
 
-// Those of an empty array may wrap: no element is reached by them.
+// The strides of an empty array may wrap, because they reach no element.
 void fill_c_strides(std::span<const int64_t> shape, Layout &layout) {
     auto stride = static_cast<int64_t>(layout.type.size);
     for (size_t i = shape.size(); i-- > 0;) {
@@ -54,7 +54,8 @@ void fill_c_strides(std::span<const int64_t> shape, Layout &layout) {
     }
 }
 
-// Whether the elements follow one another without a gap, the last dimension fastest or the first.
+// Whether the elements follow one another without a gap, with the last dimension fastest, or with
+// the first.
 bool is_contiguous(std::span<const int64_t> shape, const Layout &layout, bool last_fastest) {
     auto expected = static_cast<int64_t>(layout.type.size);
     for (size_t k = 0; k < shape.size(); ++k) {
@@ -67,7 +68,7 @@ bool is_contiguous(std::span<const int64_t> shape, const Layout &layout, bool la
     return true;
 }
 
-// How far the elements reach below and above the one whose indices are all 0.
+// Computes how far the elements reach below and above the element whose indices are all 0.
 bool reach(std::span<const int64_t> shape, Layout &layout) {
     int64_t low = 0, high = static_cast<int64_t>(layout.type.size), size = 0;
     for (size_t i = 0; i < shape.size(); ++i) {
@@ -121,7 +122,7 @@ namespace {
 
 constexpr uint64_t largest_element = INT32_MAX; // NumPy's limit
 constexpr unsigned deepest_descr = 16;
-constexpr uint32_t most_fields = 65536; // of a descr, one that is reached twice counting twice
+constexpr uint32_t most_fields = 65536; // of a descr; a field that is reached twice counts twice
 
 bool is_one_of(uint64_t size, std::initializer_list<uint64_t> sizes) {
     return std::find(sizes.begin(), sizes.end(), size) != sizes.end();
@@ -219,8 +220,8 @@ emm_status repeat(const emm_array_field &field, const std::string &where, uint64
     return EMM_OK;
 }
 
-// How deep in the descr a list of fields is, and how many fields may follow in all: lists that
-// share their parts describe more fields than there is memory or time.
+// The depth in nested lists of fields, and how many more fields may follow in all. The total is
+// bounded, because lists that share parts describe more fields than there is memory or time.
 struct Walk {
     unsigned depth = 0;
     uint32_t &left;
@@ -339,7 +340,7 @@ emm_status check_stream(const emm_array &array, const std::string &where) {
     return EMM_OK;
 }
 
-// Sizes are compared from the last one on; a size of 1 stands for any.
+// Compares sizes from the last dimension on; a size of 1 matches any.
 bool broadcasts_to(std::span<const int64_t> from, std::span<const int64_t> to) {
     if (from.size() > to.size()) {
         return false;
@@ -356,7 +357,7 @@ bool broadcasts_to(std::span<const int64_t> from, std::span<const int64_t> to) {
 emm_status check_mask(const emm_array &mask, const emm_array &array, const std::string &where) {
     Layout layout;
     EMM_TRY(check_head(mask, where));
-    if (mask.mask) { // and so no mask leads back to its array
+    if (mask.mask) { // so no chain of masks leads back to the array
         return refuse("{}: mask: expected NULL, found a mask of the mask", where);
     }
     EMM_TRY(validate(mask, where, layout));

@@ -14,14 +14,14 @@ struct ElementType {
     uint64_t size = 0; // bytes
 };
 
-// `where` begins the sentence that says why it does not parse.
+// `where` begins the sentence that says why the text does not parse.
 emm_status parse_typestr(const char *text, const std::string &where, ElementType &ret_type);
 
 // Checks that the parts of an element are well formed and have `size` bytes together.
 emm_status check_descr(const emm_array_field *fields, uint32_t count, uint64_t size,
                        const std::string &where);
 
-// What shape, strides and typestr make of an array, wherever its data is.
+// An array's shape, strides and typestr, checked and computed, wherever its data is.
 struct Layout {
     ElementType type;
     uint64_t count = 0;  // elements
@@ -39,10 +39,10 @@ inline std::span<const int64_t> shape_of(const emm_array &array) {
 // "(2, 3)"
 std::string text_of(std::span<const int64_t> shape);
 
-// `where` begins the sentence that says why there is no such array.
+// `where` begins the sentence that says why no such array can exist.
 emm_status measure(const emm_array &array, const std::string &where, Layout &ret_layout);
 
-// The rules of the CUDA Array Interface. `where` begins the sentence that says which is broken.
+// The rules of the CUDA Array Interface. `where` begins the sentence that names the broken rule.
 emm_status validate(const emm_array &array, const std::string &where, Layout &ret_layout);
 
 } // namespace emm::core

@@ -143,7 +143,7 @@ emm_status check_type(const emm_dlpack_type &type, const ElementType &element,
     return EMM_OK;
 }
 
-// The driver knows what memory is that others allocated.
+// For memory that others allocated, the driver knows the kind.
 emm_status device_of_external(const emm_memory_info &info, dlpack::Device &ret_device) {
     emm_context &context = *info.context;
     const driver::Current current(context.driver, context.cuda_context, context.id);
@@ -194,7 +194,7 @@ emm_status count_strides(const Layout &layout, uint32_t ndim, std::vector<int64_
     return EMM_OK;
 }
 
-// The host address is what consumers of pinned memory read.
+// Consumers of pinned memory read by its host address.
 void *data_of(const emm_memory_info &info, const dlpack::Device &device, uint64_t offset) {
     const bool on_host = device.type == dlpack::cuda_host || device.type == dlpack::cpu;
     const uint64_t start = on_host && info.host ? reinterpret_cast<uintptr_t>(info.host) : info.ptr;

@@ -6,7 +6,7 @@
 
 #include <vector>
 
-// Arrays from and to others: what is done with the driver and with a handle's memory.
+// The part of array exchange that needs the driver and a handle's memory.
 
 namespace emm::core {
 
@@ -27,16 +27,16 @@ struct Place {
     void *host = nullptr;    // of the same byte; NULL: the host cannot use it
 };
 
-// Finds the memory of another library's array, and orders what `stream` gets next behind the data.
+// Finds the memory of another library's array, and orders later work of `stream` behind the data.
 emm_status take_over(emm_context &context, const emm_array &array, const Layout &layout,
                      emm_stream stream, uint32_t flags, Place &ret_place);
 
-// Lays an array into the memory that `info` describes, as emm_array_export does, without its
-// stream. `host` says that the host's address will do.
+// Fills `array` for the memory that `info` describes, as emm_array_export does, without its stream.
+// `host`: the host's address suffices.
 emm_status lay_out(const emm_memory_info &info, uint64_t offset, bool host, emm_array &array,
                    Layout &ret_layout);
 
-// What emm_array_export does.
+// Implements emm_array_export.
 emm_status hand_over(const emm_memory_info &info, uint64_t offset, emm_stream stream,
                      emm_array &array);
 

@@ -16,7 +16,7 @@ bool is_forked(const emm_context &context) noexcept {
     return (context.state.load(std::memory_order_acquire) & state_forked) != 0;
 }
 
-// The memory that a handle is, or is a part of.
+// The handle itself, or the whole that it is a part of.
 const emm_memory &whole(const emm_memory &memory) noexcept {
     return memory.parent ? *memory.parent : memory;
 }
@@ -26,17 +26,17 @@ void order_by(emm_memory &memory, emm_stream stream) noexcept {
     memory.stream.store(stream, std::memory_order_release);
 }
 
-// Another thread's per-thread stream cannot be named here.
+// Another thread's per-thread stream has no name here, so it counts as unordered.
 emm_stream stream_of(const emm_memory &memory) noexcept {
     const emm_stream stream = memory.stream.load(std::memory_order_acquire);
     const bool is_mine = memory.stream_thread.load(std::memory_order_relaxed) == thread_number();
     return stream == EMM_STREAM_PER_THREAD && !is_mine ? EMM_STREAM_UNORDERED : stream;
 }
 
-// For an allocation that found its context being reset.
+// For an allocation whose context is being reset.
 [[gnu::noinline, gnu::cold]] emm_status wait_for_reset(emm_context &context) noexcept {
     if (this_thread.depth != 0) {
-        // The reset may be waiting for the call that this one is inside of.
+        // The reset may be waiting for the outer call.
         return observe::fail(EMM_E_BUSY, 0,
                              "the context is being reset, and the allocation was asked for from "
                              "within a call that may have to end first");
@@ -49,7 +49,7 @@ emm_stream stream_of(const emm_memory &memory) noexcept {
 
 using Owned = std::unique_ptr<emm_memory>;
 
-// The record comes first: once there is memory, nothing can fail.
+// The record is made first, so that nothing can fail once there is memory.
 Owned make_record(emm_context &context, uint32_t kind, Deallocator deallocator, size_t size,
                   uint32_t flags) noexcept {
     Owned memory(new (std::nothrow) emm_memory);
@@ -65,7 +65,7 @@ Owned make_record(emm_context &context, uint32_t kind, Deallocator deallocator, 
     return memory;
 }
 
-// Calls `allocate` in an epoch that serves, and hands the handle out if it succeeds.
+// Calls `allocate` in an epoch that serves, and returns the handle if the call succeeds.
 template <class Allocate>
 emm_status fill(Owned memory, emm_memory **ret_memory, Allocate allocate) {
     if (!memory) {
@@ -128,30 +128,30 @@ void finalize(const emm_memory &memory) noexcept {
     }
 }
 
-// The driver, or host memory, failed the free: another time it may succeed. An import sees to that
-// itself.
+// The free failed for want of driver or host memory, or by a driver error: a later try may succeed.
+// Imports have retries of their own.
 bool may_be_tried_again(const emm_memory &memory, emm_status status) noexcept {
     return memory.deallocator != Deallocator::close_import &&
            (status == EMM_E_DRIVER || status == EMM_E_OUT_OF_MEMORY ||
             status == EMM_E_OUT_OF_HOST_MEMORY);
 }
 
-// The free did nothing: it failed, or the plugin refuses the stream, which captures or belongs to
-// another context.
+// The free did nothing: it failed, or the plugin refuses the stream, because that captures or
+// belongs to another context.
 bool is_still_allocated(const emm_memory &memory, emm_status status) noexcept {
     return may_be_tried_again(memory, status) ||
            (memory.deallocator != Deallocator::close_import &&
             (status == EMM_E_CAPTURING || status == EMM_E_INVALID_VALUE));
 }
 
-// Gives one reference back; true: it was the last. If there is only one, no other thread can add
+// Gives one reference back; true if it was the last. If only one is left, no other thread can add
 // more.
 bool drop_reference(emm_memory &memory) noexcept {
     return memory.references.load(std::memory_order_acquire) == 1 ||
            memory.references.fetch_sub(1, std::memory_order_acq_rel) == 1;
 }
 
-// Whether the reset or retirement that made the handle inert has not given up its memory yet. A
+// Whether the handle is inert by a reset or retirement that has not yet given up its memory. A
 // context that died gives up nothing.
 bool waits_for_drop(const emm_memory &memory) noexcept {
     const emm_context &context = *memory.context;
@@ -159,8 +159,8 @@ bool waits_for_drop(const emm_memory &memory) noexcept {
            context.epoch.is_dropping(memory.epoch) && is_alive(context);
 }
 
-// Keeps one reference, for the next flush or the end of the reset. Takes no memory, which may be
-// what the free failed for.
+// Keeps one reference, for the next flush or the end of the reset. Allocates nothing, because the
+// free may have failed for want of memory.
 void put_off(emm_memory &memory) noexcept {
     emm_context &context = *memory.context;
     const uint64_t epoch = memory.epoch;
@@ -168,11 +168,11 @@ void put_off(emm_memory &memory) noexcept {
     while (!context.unfinished.compare_exchange_weak(memory.next, &memory)) {
     }
     if (context.epoch.has_dropped(epoch)) {
-        finalize_dropped(context); // it may have looked before
+        finalize_dropped(context); // the end of the reset may have looked before
     }
 }
 
-// Ends a reference of `unfinished`.
+// Ends a reference in `unfinished`.
 void end(emm_memory &memory) noexcept {
     finalize(memory);
     if (drop_reference(memory)) {
@@ -180,8 +180,8 @@ void end(emm_memory &memory) noexcept {
     }
 }
 
-// Once for each handle that is no view, which ends with it. The finalizer runs when nothing is left
-// to do, inside of no call, so that it may call anything.
+// Called once for each handle that is no view; a view ends with its parent. The finalizer runs
+// last, inside no call, so that it may call anything.
 emm_status give_up(Owned memory, const void *caller) {
     const emm_status status = give_back(*memory, caller);
     const bool again = may_be_tried_again(*memory, status);
@@ -195,8 +195,9 @@ emm_status give_up(Owned memory, const void *caller) {
     return status;
 }
 
-// There is no third try: what the plugin still has then goes with its next reset. But for a range
-// that its owner may free once the finalizer has run: each flush tries to unpin it.
+// There is no third try: the allocation ends with the plugin's next reset. A pinned range is the
+// exception, because its owner may free it once the finalizer has run: each flush tries to unpin
+// it.
 void retry(emm_memory *first, uint32_t what) noexcept {
     while (first) {
         emm_memory &memory = *first;

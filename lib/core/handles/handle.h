@@ -6,17 +6,17 @@
 
 namespace emm::core {
 
-// What another process exported and is open here: lib/sharing's.
+// An export of another process that is open here. lib/sharing implements it.
 class Import {
 public:
-    // One opening less; the last one closes what the exporter has.
+    // Ends one opening; the last end closes the exporter's memory here.
     virtual emm_status close() noexcept = 0;
 
 protected:
     ~Import() = default;
 };
 
-// How memory goes home.
+// How the memory is given back.
 enum class Deallocator : uint8_t {
     none,
     memfree,
@@ -28,7 +28,7 @@ enum class Deallocator : uint8_t {
 
 } // namespace emm::core
 
-// A counted reference. A view has its parent, which is never itself a view, and no way home.
+// A counted reference. A view has a parent, which is never itself a view, and no deallocator.
 struct emm_memory {
     std::atomic<uint32_t> references{1};
     std::atomic<bool> freed{false};
@@ -36,7 +36,7 @@ struct emm_memory {
     emm::core::Deallocator deallocator = emm::core::Deallocator::none;
     uint8_t kind = 0;
     uint32_t flags = 0;
-    std::atomic<uint32_t> stream_thread{0}; // whose EMM_STREAM_PER_THREAD it is
+    std::atomic<uint32_t> stream_thread{0}; // the thread whose EMM_STREAM_PER_THREAD `stream` is
     std::atomic<emm_stream> stream{EMM_STREAM_UNORDERED};
     emm_context *context = nullptr;
     uint64_t epoch = 0;
@@ -50,10 +50,10 @@ struct emm_memory {
     emm_memory *next = nullptr; // in the context's list of unfinished handles
 };
 
-// The calls of emm.h that take or make a handle, with arguments that have been checked.
+// The calls of emm.h that take or make a handle; arguments have been checked.
 namespace emm::core {
 
-// EMM_OK if the context serves, also after a reset that is going on, which is waited for.
+// EMM_OK if the context serves. Waits for the end of a reset under way.
 emm_status admit_or_wait(emm_context &context) noexcept;
 
 emm_status make_device(emm_context &context, size_t size, emm_stream stream,
@@ -66,13 +66,13 @@ emm_status make_managed(emm_context &context, size_t size, uint32_t flags, emm_m
                         EMM_CALLER) noexcept;
 emm_status make_external(emm_context &context, emm_deviceptr ptr, void *host, size_t size,
                          void *owner, emm_finalizer finalizer, emm_memory **ret_memory) noexcept;
-// A handle to what another process exported: `open` sets its address and its import.
+// A handle to an export of another process: `open` sets its address and its import.
 emm_status make_import(emm_context &context, const emm_ipc_handle &handle,
                        emm_status (*open)(emm_memory &made, const emm_ipc_handle &handle),
                        emm_memory **ret_memory);
 emm_status make_view(emm_memory &memory, size_t start, size_t stop, emm_memory **ret_view) noexcept;
 
-// Calls the finalizers that have waited for a reset or retirement to give up the handles' memory.
+// Calls the finalizers that waited for a reset or retirement to give up the handles' memory.
 void finalize_dropped(emm_context &context) noexcept;
 
 emm_status retain(emm_memory &memory) noexcept;

@@ -7,7 +7,7 @@
 namespace emm::core {
 namespace {
 
-// Counts one capture less; false if there was none.
+// Counts one capture less; false if the count was zero.
 bool leave_capture(emm_context &context) noexcept {
     std::atomic<uint32_t> &announced = context.group.captures;
     uint32_t captures = announced.load();
@@ -23,8 +23,8 @@ constexpr const char *announced_within =
     "the plugin announced a stream while emm was calling it about one, or about a manager of this "
     "CUDA context";
 
-// Tells the pools of a group that serve, those before `end`, of the end of a stream or a capture.
-// The first failure.
+// Tells the serving pools of a group, up to `end`, that a stream or a capture has ended. Returns
+// the first failure.
 emm_status tell_end(emm_context &group, emm_stream stream, uint32_t notice,
                     const emm_context *end = nullptr) noexcept {
     emm_status status = EMM_OK;
@@ -39,8 +39,8 @@ emm_status tell_end(emm_context &group, emm_stream stream, uint32_t notice,
     return status;
 }
 
-// Tells all pools of the CUDA context that serve, and notes it for managers that are made later.
-// Where one refuses, `undo` tells those before.
+// Tells all serving pools of the CUDA context, and notes the announcement for later managers. If a
+// pool refuses, the pools before it are told `undo`.
 emm_status announce(emm_context &context, const Announced::Notice &notice, uint32_t undo) noexcept {
     emm_context &group = context.group;
     const OwnerGuard guard(group.announcing);
@@ -101,7 +101,7 @@ emm_status retire_stream(emm_context &context, emm_stream stream) noexcept {
     EMM_TRY(admit(context));
     const OwnerGuard guard(context.group.announcing);
     EMM_TRY(guard.expect_owned(announced_within));
-    // Whatever the plugin says to that.
+    // The stream ends even if the plugin refuses.
     context.group.announced.remove({EMM_STREAM_REGISTERED, stream});
     return tell_end(context.group, stream, EMM_STREAM_RETIRING);
 }
@@ -181,7 +181,7 @@ emm_status set_peer_access(emm_context &context, int32_t peer_device, uint32_t f
     if (flags != EMM_ACCESS_NONE) {
         EMM_TRY(check_reach(context, peer_device));
     }
-    // Noted before anything has it, so that what is opened meanwhile has it too.
+    // Record access first, so that concurrent imports get it.
     const uint32_t before = context.announced.access(peer_device);
     context.announced.set_access(peer_device, flags);
     const emm_status status = EMM_CALL(context, set_access, peer_device, flags);

@@ -19,9 +19,9 @@
 namespace emm::core {
 namespace {
 
-// The plugin is at work on the manager itself, for a scope. The flag sends all calls for the
-// context to the slow path, which refuses them: the plugin must not call emm from there. What
-// another pool's user announces waits.
+// Marks, for a scope, that the plugin works on the manager itself. The flag sends all calls for the
+// context to the slow path, which refuses them: the plugin must not call emm from there.
+// Announcements by users of other pools wait.
 class Managing {
 public:
     explicit Managing(emm_context &context)
@@ -42,7 +42,8 @@ private:
     const emm_context *const outer_;
 };
 
-// The plugin or layer has just failed at `stage`; its own words go into the middle of ours.
+// Describes a failure of the plugin or layer at `stage`; its own words go into the middle of the
+// sentence.
 emm_status refused(const emm_context &context, const loader::Plugin &plugin, emm_status status,
                    const char *stage) {
     observe::ErrorDetail detail = observe::last_detail();
@@ -55,7 +56,7 @@ emm_status refused(const emm_context &context, const loader::Plugin &plugin, emm
     return observe::fail(std::move(detail));
 }
 
-// The plugin of a selection, at 0, and its layers upwards.
+// Members of a selection: the plugin at 0, then its layers upwards.
 size_t member_count(const loader::Selection &selection) {
     return selection.layers.size() + 1;
 }
@@ -106,7 +107,7 @@ emm_status call_create(emm_context &context, size_t position, emm_manager *&ret_
     }
 }
 
-// From now on the slots that it fills are called with it.
+// From now on, emm calls the slots that the plugin fills with this manager.
 void add_manager(emm_context &context, size_t position, emm_manager *manager) {
     const loader::Plugin &plugin = member(*context.selection, position);
     Managers &managers = context.managers;
@@ -121,7 +122,7 @@ void add_manager(emm_context &context, size_t position, emm_manager *manager) {
     }
 }
 
-// From the outermost layer down to the plugin.
+// Destroys from the outermost layer down to the plugin.
 void destroy_members(emm_context &context) noexcept {
     std::vector<emm_manager *> &made = context.managers.made;
     for (; !made.empty(); made.pop_back()) {
@@ -144,7 +145,7 @@ emm_status give_up(emm_context &context, const loader::Plugin &plugin, emm_statu
     return refused(context, plugin, status, stage);
 }
 
-// create and initialize of the plugin or of one layer, which finds what is below it ready.
+// Calls create and initialize of the plugin or of one layer. Everything below is ready by then.
 emm_status make_member(emm_context &context, size_t position) {
     const loader::Plugin &plugin = member(*context.selection, position);
     if (position > 0) {
@@ -163,8 +164,8 @@ emm_status make_member(emm_context &context, size_t position) {
     return status < EMM_OK ? give_up(context, plugin, status, "initialize") : EMM_OK;
 }
 
-// What holds for the context goes on over a reset of a plugin that has no slot for it: the new
-// manager is told what the one before was. A new pool is told of streams and captures.
+// A reset of a plugin without a `reset` slot makes a new manager. This replays options, peers and
+// sections to it. A new pool also learns of streams and captures.
 emm_status tell_what_holds(emm_context &context) {
     for (const auto &[key, text] : context.announced.options()) {
         EMM_TRY(EMM_CALL(context, set_option, key.c_str(), text ? text->c_str() : nullptr));
@@ -222,8 +223,7 @@ emm_status create_manager(emm_context &context, const loader::Selection &selecti
     return EMM_OK;
 }
 
-// Pending frees run first. The manager takes the program's live memory with it
-// (emm_context_retire).
+// Pending frees run first. The program's live memory ends with the manager (emm_context_retire).
 void destroy_manager(emm_context &context) noexcept {
     const driver::EndedContext ended(is_alive(context) ? nullptr : context.cuda_context);
     sharing->end(context);
@@ -246,8 +246,8 @@ bool begins_anew(const emm_context &context) noexcept {
 emm_status reset_manager(emm_context &context) {
     const loader::Selection &selection = *context.selection;
     if (begins_anew(context)) {
-        // If the plugin cannot make a new one, another reset, or asking for the context, tries
-        // again.
+        // If the plugin cannot make a new manager, the next reset or the next request for the
+        // context tries again.
         context.state.fetch_or(state_unserved, std::memory_order_acq_rel);
         destroy_manager(context);
         const OwnerGuard announcing(context.group.announcing); // until it is told with the others
@@ -270,8 +270,8 @@ emm_status reset_manager(emm_context &context) {
 
 namespace {
 
-// A plugin may call these from its own exit handlers, and at the end of its threads. One that
-// returns what a service answered has nothing to add: the service's sentence stays.
+// A plugin may call these from its own exit handlers, and at the end of its threads. If a plugin
+// returns a service's error, the service's sentence stays.
 template <class Service> emm_status serve_plugin(Service service) noexcept {
     if (observe::is_forked_child()) {
         return observe::refuse_forked_child();

@@ -34,7 +34,7 @@ emm_status pause_one(emm_context &pool, const emm_context &context, uint32_t fla
     EMM_TRY(admit_alive(pool));
     const Returns::Scope returning(pool.returns);
     if (may_return(pool)) {
-        flush(pool); // what is pending needs no copy
+        flush(pool); // pending frees need no copy
     }
     const emm_status status = EMM_CALL(pool, pause, flags, &ret_released);
     if (status == EMM_OK) {
@@ -51,7 +51,7 @@ uint64_t paused_bytes(emm_context &pool) noexcept {
     return get_stats(pool, &stats) >= EMM_OK ? stats.paused_bytes : 0;
 }
 
-// With its lock.
+// The pool's lock is held.
 emm_status resume_owned(emm_context &pool, const emm_context &context, uint32_t flags,
                         const void *caller) {
     EMM_TRY(admit_alive(pool));
@@ -74,7 +74,8 @@ emm_status resume_owned(emm_context &pool, const emm_context &context, uint32_t 
     return status;
 }
 
-// The operator's pause holds until the operator's resume, also one that begins meanwhile.
+// The operator's pause holds until the operator's resume, even if the pause begins during this
+// call.
 emm_status resume_one(emm_context &pool, const emm_context &context, uint32_t flags,
                       const void *caller) {
     for (;;) {
@@ -87,7 +88,8 @@ emm_status resume_one(emm_context &pool, const emm_context &context, uint32_t fl
     }
 }
 
-// After a failure, whose sentence goes on with the pools that stay paused.
+// After a failure, resumes the pools that were paused. The error's sentence also names those that
+// stay paused.
 void resume_those(const std::vector<emm_context *> &paused, const emm_context &context) {
     std::string stay;
     {
@@ -110,14 +112,14 @@ void resume_those(const std::vector<emm_context *> &paused, const emm_context &c
     }
 }
 
-// One that is not being served has nothing to pause, unless the caller means it alone.
+// A pool that is not being served has nothing to pause, unless the caller means that pool alone.
 bool is_meant(const emm_context &pool, const emm_context &context) noexcept {
     return &pool == &context || is_served(pool);
 }
 
 } // namespace
 
-// All pools or none: a program whose call has failed goes on using them.
+// Pauses all pools or none, because a program whose call has failed goes on using them.
 emm_status pause(emm_context &context, uint32_t flags, size_t *ret_released) {
     EMM_TRY(expect_outside("paused"));
     EMM_TRY(check_pause_flags(flags));
@@ -127,7 +129,7 @@ emm_status pause(emm_context &context, uint32_t flags, size_t *ret_released) {
     std::vector<emm_context *> paused;
     size_t count = 0;
     for_each_meant(context, [&](emm_context &) { count++; });
-    paused.reserve(count); // nothing may fail for want of memory once one of them is paused
+    paused.reserve(count); // once a pool is paused, no lack of memory may fail the call
     for_each_meant(context, [&](emm_context &pool) {
         if (status < EMM_OK || !is_meant(pool, context)) {
             return;

@@ -26,7 +26,8 @@ struct Registry {
 
 constexpr auto &registry = observe::immortal<Registry>;
 
-// The last context that this thread has asked for; the id tells whether the handle still means it.
+// The last context that this thread has asked for; the id tells whether the handle still means the
+// same context.
 struct Remembered {
     CUcontext cuda_context = nullptr;
     uint64_t id = 0;
@@ -34,7 +35,8 @@ struct Remembered {
 };
 [[gnu::tls_model("initial-exec")]] constinit thread_local Remembered remembered;
 
-// If `cuda_context` is a green context: its device's primary one. Asked for once in its life.
+// If `cuda_context` is a green context, finds its device's primary context. The driver is asked
+// once in a context's life.
 emm_status resolve_green(const driver::Driver &driver, CUcontext cuda_context, uint64_t id,
                          CUcontext *ret_context) {
     *ret_context = cuda_context;
@@ -47,8 +49,8 @@ emm_status resolve_green(const driver::Driver &driver, CUcontext cuda_context, u
     CUresult result = current.result();
     CUstreamCaptureStatus unused = CU_STREAM_CAPTURE_STATUS_NONE;
     result = result == CUDA_SUCCESS ? driver.cuStreamIsCapturing(nullptr, &unused) : result;
-    // A stream that synchronizes with NULL captures, which cuStreamGetCtx would invalidate. NULL of
-    // a green context has no such stream.
+    // cuStreamGetCtx would invalidate the capture of a stream that synchronizes with NULL. In a
+    // green context NULL has no such stream.
     if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) {
         return EMM_OK;
     }
@@ -66,7 +68,7 @@ emm_context *find(uint64_t id) {
     return found == registry().by_id.end() ? nullptr : found->second;
 }
 
-// Racing threads each make a record; the first one that is entered stays.
+// If threads race, each makes a record; the first record entered stays.
 emm_status enter(std::unique_ptr<emm_context> made, emm_context *&ret_context) {
     std::lock_guard lock(registry().mutex);
     const auto [place, is_new] = registry().by_id.try_emplace(made->id, made.get());
@@ -91,9 +93,10 @@ emm_status id_of(const driver::Driver &driver, CUcontext cuda_context, uint64_t 
 // The record for a context that is not known yet.
 emm_status make(const driver::Driver &driver, CUcontext cuda_context, uint64_t id,
                 emm_context *&ret_context) {
-    const driver::Driver *initialized = nullptr; // by the program; the bounds are read with it
+    const driver::Driver *initialized = nullptr; // initialized by the program; the bounds are read
+                                                 // with it
     EMM_TRY(driver::initialize(initialized));
-    retire_the_dead(); // the driver gives their addresses to this one
+    retire_the_dead(); // the driver may give a dead context's addresses to this one
     CUcontext owner = nullptr;
     EMM_TRY(resolve_green(driver, cuda_context, id, &owner));
     if (owner != cuda_context) {
@@ -139,7 +142,7 @@ emm_context *find_pool(const emm_context &group, std::string_view name) {
     return found;
 }
 
-// In the list of records, and not served yet.
+// Enters the pool in the list of records, not served yet.
 emm_context &enter_pool(emm_context &group, const char *name) {
     auto made = std::make_unique<emm_context>(group, name, deferred_limits());
     const std::lock_guard lock(registry().mutex);
@@ -147,7 +150,7 @@ emm_context &enter_pool(emm_context &group, const char *name) {
     return *made.release();
 }
 
-// The pool with the plugin's options `selection`, if it is not there yet.
+// Finds or makes the pool with the plugin's options `selection`.
 emm_status serve_pool(emm_context &group, const char *name, const loader::Selection &selection,
                       emm_context *&ret_context) {
     if (this_thread.managing) {
@@ -186,7 +189,8 @@ emm_status serve(emm_context &context) {
     if ((state & (state_unserved | state_managing)) == 0) {
         return admit(context);
     }
-    // Another thread may be making that one's manager, and its plugin be asking for this one.
+    // Another thread may be making that context's manager, and its plugin may be asking for this
+    // context.
     if (this_thread.managing) {
         return refuse_reentry(context);
     }
@@ -258,8 +262,8 @@ emm_status context_from(CUcontext cuda_context, emm_context *&ret_context) {
     return EMM_OK;
 }
 
-// What most calls find: the context that this thread has asked for before is current, and still
-// the one it was. The state comes first, because a fork's child must not touch the driver.
+// The common case: the context that this thread asked for last is still current and has not been
+// replaced. The state comes first, because a fork's child must not touch the driver.
 bool is_still_current(emm_context *&ret_context) noexcept {
     const Remembered &last = remembered;
     if (!last.context ||
@@ -308,7 +312,7 @@ emm_status context_for_device(int32_t device, emm_context *&ret_context) {
         driver->cuDevicePrimaryCtxRelease(handle);
         throw;
     }
-    // One reference for each record, however often it is asked for.
+    // Each record holds one reference, however often it is asked for.
     if (status != EMM_OK || ret_context->retained.exchange(1) != 0) {
         driver->cuDevicePrimaryCtxRelease(handle);
     }

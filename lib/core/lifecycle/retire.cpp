@@ -15,16 +15,16 @@
 namespace emm::core {
 namespace {
 
-// By the one thread that has passed the manager_lock and closed the epoch.
+// The calling thread has the manager_lock and has closed the epoch.
 void give_up(emm_context &context) noexcept {
-    destroy_manager(context); // what is left of it, if this is not the first time
+    destroy_manager(context); // the remains, if an earlier try failed
     if (context.retained.exchange(0) != 0) {
         context.driver.cuDevicePrimaryCtxRelease(context.device);
     }
     context.given_up.store(true, std::memory_order_release);
 }
 
-// Without waiting: the thread that looks may hold what another thread waits for.
+// Does not wait, because another thread may be waiting for the calling one.
 emm_status try_to_give_up(emm_context &context) noexcept {
     const OwnerGuard guard(context.manager_lock, std::try_to_lock);
     const OwnerGuard announcing(context.group.announcing, std::try_to_lock);
@@ -47,7 +47,7 @@ bool is_left_behind(const emm_context &context) noexcept {
 
 emm_status retire_one(emm_context &context, const void *caller);
 
-// The named pools come first: the manager_lock sees to it that no more are made.
+// Retires the named pools first: the manager_lock prevents new ones.
 emm_status retire_unwatched(emm_context &context, const void *caller) {
     EMM_TRY(expect_outside("retired"));
     keep_statistics(context);
@@ -62,7 +62,8 @@ emm_status retire_unwatched(emm_context &context, const void *caller) {
             retire_one(pool, caller);
         }
     });
-    // First, so that no release takes its memory for given up before it is.
+    // The epoch closes first, so that no release assumes too early that the memory has been given
+    // up.
     const Closed closed(context.epoch);
     context.state.fetch_or(state_retired, std::memory_order_acq_rel);
     give_up(context);
@@ -132,10 +133,11 @@ emm_status shut_down(const void *caller) {
 
 namespace {
 
-// With its lock.
+// The pool's lock is held.
 emm_status reset_owned(emm_context &context) {
     if (is_unserved(context)) {
-        return begin_serving(context); // an earlier reset could not; there is nothing to drop
+        return begin_serving(context); // an earlier reset made no manager, so there is nothing to
+                                       // drop
     }
     EMM_TRY(admit_alive(context));
     const Closed closed(context.epoch);
@@ -162,7 +164,7 @@ emm_status reset_one(emm_context &context, const void *caller) {
     return status;
 }
 
-// A pool that the program has, and that is not over.
+// A pool that the program has got, and that is neither retired, shut down nor without its device.
 bool is_to_be_reset(const emm_context &pool) noexcept {
     return pool.has_served && (pool.state.load(std::memory_order_acquire) & state_late) == 0;
 }

@@ -27,22 +27,22 @@
 namespace emm::core {
 namespace {
 
-// A way of choosing: the specs in order, and the plugin that has been reached. Immutable texts; the
-// choice_lock guards the rest while plugins are being called.
+// One way of choosing: the specs in order, and the plugin that has been reached. The texts are
+// immutable; the choice_lock guards the rest while plugins are being called.
 struct Choice {
     std::vector<loader::Spec> specs; // empty: linked in, and loaded already
     std::string selected_by;
     size_t next = 0; // the first spec that has not been tried
     const loader::Selection *reached = nullptr;
-    std::vector<const loader::Selection *> passed_over; // plugins may hold on to their texts
-    std::vector<std::string> refusals;                  // of the specs before
-    size_t warned = 0;                                  // about that many of them
+    std::vector<const loader::Selection *> passed_over; // plugins may keep pointers to their texts
+    std::vector<std::string> refusals;                  // of the specs before `next`
+    size_t warned = 0;                                  // number of refusals that the log has
 };
 
 constexpr auto &choice_lock = observe::immortal<OwnerLock>;
 
-Choice *the_choice = nullptr; // behind the choice_lock
-// Set once, by the first manager that was made; what serves is fixed from then on.
+Choice *the_choice = nullptr; // guarded by the choice_lock
+// Set once, by the first manager that was made; the choice is fixed from then on.
 std::atomic<const loader::Selection *> settled{nullptr};
 
 constexpr const char *reentered =
@@ -54,8 +54,8 @@ emm_status busy() {
                          settled.load()->plugin->name);
 }
 
-// EMM_PLUGIN as it was when emm first asked. What it is set to later chooses nothing, and outranks
-// no choice from code.
+// EMM_PLUGIN as it was when emm first asked. A later change of the variable chooses nothing, and
+// does not override a choice from code.
 const std::string &specs_at_start() {
     static const auto *const specs = new std::string(observe::environment("EMM_PLUGIN"));
     const std::string_view now = observe::environment("EMM_PLUGIN");
@@ -78,7 +78,7 @@ bool environment_outranks(const char *what) {
     return true;
 }
 
-// What is in force if the program has not chosen from code.
+// The choice in force if the program has not chosen from code.
 emm_status initial_choice(Choice *&ret_choice) {
     auto choice = std::make_unique<Choice>();
     const std::string &specs = specs_at_start();
@@ -88,7 +88,7 @@ emm_status initial_choice(Choice *&ret_choice) {
     return EMM_OK;
 }
 
-// The log names each plugin that was refused before the next one in the list was taken.
+// The log names each refused plugin before the next in the list is taken.
 void warn_of_refusals(Choice &choice) {
     for (; choice.warned < choice.refusals.size(); ++choice.warned) {
         observe::log(EMM_LOG_WARN, choice.refusals[choice.warned]);
@@ -115,7 +115,7 @@ emm_status advance(Choice &choice) {
     return status;
 }
 
-// The sentence for a list of which nothing served: every refusal, in order.
+// Describes the failure of the whole list: every refusal, in order.
 emm_status none_left(const Choice &choice, emm_status status) {
     if (choice.refusals.size() < 2) {
         return status;
@@ -127,15 +127,15 @@ emm_status none_left(const Choice &choice, emm_status status) {
     return observe::fail(std::move(detail));
 }
 
-// A folder has two links and one more for each folder in it, here for each thread.
+// A folder has two links and one more for each folder in it; here each thread is a folder.
 bool has_one_thread() {
     struct stat tasks = {};
     return stat("/proc/self/task", &tasks) == 0 && tasks.st_nlink == 3;
 }
 
-// Later registrations, by epochs, event logs and the pool, then return at once. While the process
-// has one thread, as most have when emm is first called, this takes a microsecond; once CUDA's
-// threads run it takes 10 to 25 ms, which then only who needs fences is to pay.
+// Later registrations, by epochs, event logs and the pool, then return at once. With one thread, as
+// in most processes when emm is first called, this takes a microsecond. Once CUDA's threads run, it
+// takes 10 to 25 ms, so then only users of fences pay for it.
 void register_fences_early() {
     if (has_one_thread()) {
         register_asymmetric_fence();
@@ -144,7 +144,7 @@ void register_fences_early() {
 
 emm_status reach(Choice *&ret_choice) {
     register_fences_early();
-    specs_at_start(); // warns if it has changed
+    specs_at_start(); // warns if the variable has changed
     if (!the_choice) {
         EMM_TRY(initial_choice(the_choice));
     }
@@ -152,7 +152,7 @@ emm_status reach(Choice *&ret_choice) {
     if (ret_choice->reached) {
         return EMM_OK;
     }
-    // Every call starts from the first: what was missing a moment ago may be there now.
+    // Every call starts from the first spec, because a missing plugin may be there now.
     ret_choice->next = 0;
     ret_choice->refusals.clear();
     ret_choice->warned = 0;
@@ -168,7 +168,7 @@ emm_status replace_choice(std::unique_ptr<Choice> choice) {
     if (status != EMM_OK) {
         return none_left(*choice, status);
     }
-    if (the_choice) { // its plugins may hold on to their texts as well
+    if (the_choice) { // plugins may keep pointers to its texts as well
         choice->passed_over.insert(choice->passed_over.end(), the_choice->passed_over.begin(),
                                    the_choice->passed_over.end());
         if (the_choice->reached) {
@@ -219,7 +219,7 @@ emm_status current_selection(const loader::Selection *&ret_selection) {
         ret_selection = selection;
         return EMM_OK;
     }
-    observe::check_settings(); // warns now, not first when one is used
+    observe::check_settings(); // warns now, not at the first use of a setting
     const OwnerGuard guard(choice_lock());
     EMM_TRY(guard.expect_owned(reentered));
     Choice *choice = nullptr;
@@ -238,7 +238,7 @@ emm_status probe(const char *spec, const loader::Selection *&ret_selection) {
     specs.front().is_described = true;
     selection->selected_by = "emm_probe_plugin";
     EMM_TRY(loader::load(specs.front(), host(), default_slots(), *selection));
-    // The caller keeps pointers into each selection, so all live as long as the process.
+    // The caller keeps pointers into each selection, so all of them live as long as the process.
     static auto *const told = new std::vector<std::unique_ptr<loader::Selection>>;
     told->push_back(std::move(selection));
     ret_selection = told->back().get();
@@ -265,7 +265,7 @@ emm_plugin_info describe(const loader::Plugin &plugin,
 
 constexpr const emm_plugin_info *no_layer = nullptr;
 
-// What emm_plugin_info points to. Made once for each selection, which lives as long.
+// The storage behind emm_plugin_info: made once for each selection, and as long-lived.
 class DescribedLayers {
 public:
     explicit DescribedLayers(const loader::Selection &selection) {
@@ -311,7 +311,7 @@ void describe_selection(const loader::Selection &selection, emm_plugin_info *ret
 
 emm_status select_options(const loader::Selection &base, const char *options,
                           const loader::Selection *&ret_selection) {
-    // Pools keep theirs, so all live as long as the process.
+    // Pools keep their selections, so all of them live as long as the process.
     static auto *const made = new std::vector<std::unique_ptr<loader::Selection>>;
     std::vector<loader::Setting> settings;
     EMM_TRY(loader::parse_settings(options, settings));
@@ -357,7 +357,7 @@ emm_status make_manager(emm_context &context) {
             return EMM_OK;
         }
         if (choice->specs.empty()) {
-            return status; // linked in: there is nothing to fall back to
+            return status; // linked in: there is no next plugin
         }
         choice->refusals.push_back(observe::last_error()->text);
         const emm_status next = advance(*choice);
@@ -383,7 +383,7 @@ emm_status ask(const loader::Plugin &plugin, const std::vector<const char *> &op
     }
 }
 
-// A layer is asked of what the plugin leaves.
+// Each layer is asked about the bytes that the plugin leaves.
 emm_status ask_all(const loader::Selection &selection, int32_t device, size_t device_bytes,
                    size_t &ret_total) noexcept {
     EMM_TRY(

@@ -10,7 +10,7 @@
 namespace emm::core {
 namespace {
 
-// Without the slot the default slot refuses, whatever the list of options says.
+// If the plugin lacks the slot, the default slot refuses, whatever the list of options says.
 emm_status check_change(const emm_context &pool, const char *key, const char *text,
                         const char *&ret_text) {
     const loader::Plugin &plugin = *pool.selection->plugin;

@@ -13,7 +13,7 @@
 namespace emm::core {
 namespace {
 
-// The plugin or layer that fills it.
+// The plugin or layer that fills the slot.
 const loader::Plugin &filler(const emm_context &context, std::string_view slot) noexcept {
     const auto found =
         std::find(std::begin(loader::slot_names), std::end(loader::slot_names), slot);

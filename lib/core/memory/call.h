@@ -12,7 +12,7 @@
 
 namespace emm::core {
 
-// What a plugin answered: described if it is an error, and remembered if the device is lost.
+// Passes on a plugin's answer: describes an error, and remembers that the device is lost.
 [[gnu::cold]] emm_status conclude(emm_context &context, const loader::Plugin &plugin,
                                   emm_status status, const char *slot) noexcept;
 [[gnu::cold]] emm_status conclude(emm_context &context, emm_status status,
@@ -27,7 +27,8 @@ namespace emm::core {
                                             const char *slot) noexcept;
 [[gnu::cold]] emm_status conclude_exception(const emm_context &context, const char *slot) noexcept;
 
-// It answered success, and its output is not there, or is longer than the struct it was given.
+// The slot returned success, but its output is missing, or longer than the struct that the slot was
+// given.
 [[gnu::cold]] emm_status conclude_nothing(const emm_context &context, const char *slot) noexcept;
 [[gnu::cold]] emm_status conclude_overrun(const emm_context &context, const char *slot,
                                           size_t size) noexcept;
@@ -35,28 +36,28 @@ namespace emm::core {
 // The context could not be made current: it has died, or the driver has gone.
 [[gnu::cold]] emm_status conclude_unreachable(emm_context &context, CUresult result) noexcept;
 
-// Calls a slot of `plugin` for one of the context's managers, or of the host's defaults where the
-// plugin has none, with the context current if the plugin asks for that. A request to cancel the
-// thread waits. The plugin is told what `comes_once`, the end of what has begun, also if the driver
-// fails twice to make the context current.
+// Calls a slot of `plugin` for one of the context's managers; for a slot that the plugin lacks,
+// `self` is the host's defaults. The context is current if the plugin asks for that. A request to
+// cancel the thread waits. If `comes_once`, the call ends something that has begun: the plugin gets
+// it even if the driver fails twice to make the context current.
 template <bool comes_once = false, class Function, class... Arguments>
 emm_status call_of(emm_context &context, const loader::Plugin &plugin, emm_manager *self,
                    loader::Slot slot, Function emm_plugin::*function,
                    Arguments... arguments) noexcept {
-    if (observe::is_forked_child()) [[unlikely]] { // forked from within what has led here
+    if (observe::is_forked_child()) [[unlikely]] { // forked inside an outer call
         return observe::refuse_forked_child();
     }
     const char *const name = loader::slot_names[static_cast<unsigned>(slot)];
     const Uncancelled uncancelled;
     if (plugin.defaults(slot)) { // the host describes its own failures
         const emm_status status = (plugin.table.*function)(self, arguments...);
-        observe::take_plugin_word(); // which is for a layer over it
+        observe::take_plugin_word(); // a plugin's word is for a layer over it
         return status;
     }
     try {
         const observe::Running running(plugin.running_text(slot));
         std::optional<driver::Current> current;
-        // Of the whole stack: a layer may call those below it.
+        // The whole stack's capabilities count, because a layer may call those below it.
         const uint64_t capabilities = context.selection->plugin->table.capabilities;
         if ((capabilities & EMM_PLUGIN_NEEDS_CURRENT) != 0) {
             current.emplace(context.driver, context.cuda_context, context.id);
@@ -94,8 +95,8 @@ emm_status call(emm_context &context, loader::Slot slot, Function emm_plugin::*f
     ::emm::core::call<true>((context), ::emm::loader::Slot::slot,                                  \
                             &emm_plugin::slot __VA_OPT__(, ) __VA_ARGS__)
 
-// A struct that a plugin fills. A plugin that writes more than struct_size says, which is what it
-// knows of a later version, writes into the room behind it, and is found out.
+// A struct that a plugin fills, with guard bytes behind it. A plugin built for a later version may
+// ignore struct_size and write a longer struct: that hits the guard bytes, and is detected.
 template <class Struct> class Filled {
 public:
     Filled() {
@@ -109,7 +110,7 @@ public:
     // The slot's status, or a refusal if the slot wrote behind the struct.
     emm_status conclude(emm_context &context, emm_status status, const char *slot) {
         if constexpr (requires(Struct & any) { any.struct_size; }) {
-            value_.struct_size = sizeof(Struct); // what is copied from here ends with it
+            value_.struct_size = sizeof(Struct); // the copied struct ends with it
         }
         const bool whole = std::all_of(std::begin(behind_), std::end(behind_),
                                        [](unsigned char byte) { return byte == untouched; });

@@ -33,13 +33,13 @@ CUresult wait_for_work(const emm_context &context) noexcept {
     return driver::is_late(result) ? CUDA_SUCCESS : result;
 }
 
-// Waits for the work of all CUDA contexts but that of `own`. A context that is being reset or
-// retired is left out: two such threads might wait for each other.
+// Waits for the work of all CUDA contexts but `own`'s. Contexts that are being reset or retired are
+// left out: two such threads might wait for each other.
 CUresult wait_for_others(const emm_context &own) noexcept {
     CUresult result = CUDA_SUCCESS;
     emm_context *other = first_context();
     for (; other && result == CUDA_SUCCESS; other = other->next) {
-        const HandleCall call(other->epoch); // a retirement waits for it
+        const HandleCall call(other->epoch); // a retirement waits for this call
         if (!other->is_named() && other != &own.group &&
             (other->state.load(std::memory_order_acquire) & state_late) == 0) {
             result = Epoch::is_serving(call.epoch()) ? wait_for_work(*other) : CUDA_ERROR_NOT_READY;
@@ -56,13 +56,13 @@ struct DefaultMemory::Pending {
     Live::node_type block;
 };
 
-// It is made before the memory, so that nothing can fail in between. Throws std::bad_alloc.
+// The node is made before the memory, so that nothing can fail in between. Throws std::bad_alloc.
 DefaultMemory::Live::node_type DefaultMemory::make_node(const Block &block) {
     Live one{{0, block}};
     return one.extract(one.begin());
 }
 
-// What has no device address, though it is asked for, goes back.
+// If the device address is asked for and cannot be had, the block is freed again.
 emm_status DefaultMemory::give(Live::node_type block, uint32_t flags, emm_deviceptr *ret_device) {
     emm_deviceptr device = 0;
     const emm_status status = device_address(pointer_to(block.key()), flags, &device);
@@ -149,10 +149,11 @@ emm_status DefaultMemory::free(uint64_t address, Kind kind, size_t size, uint32_
     EMM_TRY(take(address, kind, size, &block, flags));
     block.mapped().is_everywhere =
         (flags & EMM_HOST_PORTABLE) != 0 && stream == EMM_STREAM_UNORDERED;
-    return release_later(std::move(block), live_); // else the caller's still, who may try again
+    return release_later(std::move(block), live_); // else the block stays the caller's, who may try
+                                                   // again
 }
 
-// The graph would use the memory whenever it is launched.
+// A graph would use the memory at every launch.
 emm_status DefaultMemory::refuse_capturing(emm_stream stream) const {
     if (stream == EMM_STREAM_UNORDERED || reinterpret_cast<uintptr_t>(stream) <= 1) {
         return EMM_OK; // the legacy stream is never captured
@@ -173,7 +174,7 @@ emm_status DefaultMemory::refuse_capturing(emm_stream stream) const {
                                "launched; it was not freed");
 }
 
-// What the driver has refused to take back goes to the queue again.
+// If the driver refuses again, the block returns to the queue.
 void DefaultMemory::retry_one() noexcept {
     std::unique_lock lock(mutex_);
     if (!refused_.empty()) {
@@ -184,10 +185,10 @@ void DefaultMemory::retry_one() noexcept {
     }
 }
 
-// A range is unpinned at once: the program may pin it anew. Managed memory is freed at once where
-// the driver may be asked, and that waits, as in CUDA: a new block may share pages with one that is
-// not freed yet, and the driver tells where that was prefetched to. Without memory for an entry a
-// free happens at once too.
+// A range is unpinned at once, because the program may pin it again. If the driver may be asked,
+// managed memory is freed at once, with a wait, as in CUDA: a new block may share pages with a
+// freed one, and the driver would report that one's prefetches. Without host memory for a queue
+// entry, a free also happens at once.
 emm_status DefaultMemory::release_later(Live::node_type block, Live &otherwise) {
     const size_t size = block.mapped().size;
     const Kind kind = block.mapped().kind;
@@ -319,7 +320,7 @@ emm_status DefaultMemory::memory_info(size_t *ret_free, size_t *ret_total) {
     return EMM_OK;
 }
 
-// What the driver refuses to take back, another call tries again.
+// Blocks that the driver refuses are tried again by a later call.
 void DefaultMemory::release_all() noexcept {
     Live blocks;
     {
@@ -330,7 +331,7 @@ void DefaultMemory::release_all() noexcept {
     if (blocks.empty() || !is_alive(context_)) {
         return;
     }
-    const observe::Preserved said; // by the plugin, if its reset has failed
+    const observe::Preserved said; // if the plugin's reset has failed, its sentence stays
     while (!blocks.empty()) {
         release_or_keep(blocks.extract(blocks.begin()), refused_);
     }
@@ -369,7 +370,7 @@ uint64_t DefaultMemory::pinned_bytes() const {
 
 namespace {
 
-// The sentence stays that of a layer which answers the same.
+// If a layer returns the same status, the sentence stays.
 emm_status described(emm_status status) {
     observe::make_plugin_word();
     return status;
@@ -378,7 +379,7 @@ emm_status described(emm_status status) {
 // The slot of a member: `self` is the context's DefaultMemory.
 template <auto member> struct Of;
 template <class... Arguments, emm_status (DefaultMemory::*member)(Arguments...)> struct Of<member> {
-    // A layer may call it, in C and with a lock of its own held.
+    // A layer may call the slot, in C and with a lock of its own held.
     static emm_status slot(emm_manager *self, Arguments... arguments) noexcept {
         const Uncancelled uncancelled;
         const emm_status status =
@@ -452,7 +453,7 @@ emm_plugin make_table() {
 
 } // namespace
 
-// Slots that keep memory are a DefaultMemory's; the rest say politely that the plugin cannot do
+// Slots that keep memory are members of DefaultMemory. The others answer that the plugin cannot do
 // this, or that there is nothing to do.
 const emm_plugin &default_slots() {
     static const emm_plugin table = make_table();

@@ -7,9 +7,9 @@
 
 namespace emm::core {
 
-// What serves the slots that a plugin leaves NULL: pinned, registered and managed memory of one
-// context, straight from the driver, with a registry so that it can be dropped on reset and that a
-// stale free is refused. NBEP 7's HostOnlyCUDAMemoryManager.
+// Serves the slots that a plugin leaves NULL: pinned, registered and managed memory of one context,
+// straight from the driver. A registry lets a reset drop all blocks, and refuses stale frees. NBEP
+// 7's HostOnlyCUDAMemoryManager.
 class DefaultMemory {
 public:
     explicit DefaultMemory(emm_context &context) : context_(context) {}
@@ -23,7 +23,7 @@ public:
     emm_status memory_info(size_t *ret_free, size_t *ret_total);
     emm_status ipc_handle(emm_deviceptr ptr, size_t size, emm_ipc_handle *ret_handle);
 
-    // Gives everything back to the driver; if the context has died, forgets it.
+    // Gives all memory back to the driver; if the context has died, forgets the memory.
     void release_all() noexcept;
 
     uint64_t pinned_bytes() const;
@@ -34,7 +34,7 @@ private:
         Kind kind;
         size_t size;
         uint32_t flags = 0;         // of pinned memory
-        bool is_everywhere = false; // the work of any context may still use what was freed
+        bool is_everywhere = false; // work of any context may still use the freed block
     };
     using Live = std::map<uint64_t, Block>; // by address: host and device addresses never coincide
     struct Pending;
@@ -57,19 +57,19 @@ private:
     emm_context &context_;
     mutable std::mutex mutex_;
     Live live_;
-    Live refused_; // by the driver, which is to take them back another time
+    Live refused_; // frees that the driver refused, to be tried again
 };
 
-// A context has one from when its first manager is made, for good.
+// From its first manager on, a context has a DefaultMemory, for good.
 void make_defaults(emm_context &context);
 DefaultMemory &defaults_of(emm_context &context) noexcept;
-void release_defaults(emm_context &context) noexcept; // all that it keeps, if there is one
+void release_defaults(emm_context &context) noexcept; // all its memory, if there is a DefaultMemory
 
-// Before a retirement, after which other contexts do not wait for this one's work: waits for it, if
-// portable memory was ever given out.
+// If portable memory was ever given out, waits for the context's work. For a retirement, because
+// afterwards other contexts do not wait for this work.
 void finish_uses_of_portable(const emm_context &context) noexcept;
 
-// The table that the loader fills gaps with; its functions take a DefaultMemory for `self`.
+// The table from which the loader fills empty slots; its functions take a DefaultMemory for `self`.
 const emm_plugin &default_slots();
 
 } // namespace emm::core

@@ -23,7 +23,7 @@ using driver::Kind;
 static_assert(uint32_t(Kind::external) == EMM_MEMORY_EXTERNAL &&
               uint32_t(Kind::pinned) == EMM_MEMORY_PINNED && driver::kinds <= EMM_MEMORY_KINDS);
 
-// What reports name callers of.
+// The kinds for which reports name the callers.
 bool is_tracked(Kind kind) {
     return kind == Kind::physical || kind == Kind::pool || kind == Kind::array ||
            kind == Kind::mipmapped_array;
@@ -55,7 +55,7 @@ uint64_t managers_bytes(int32_t device) {
     return bytes;
 }
 
-// With the report that a plugin's failure gets, where a context of the device is served.
+// If emm serves a context of the device, the failure gets the same report as a plugin's.
 emm_status refuse(int32_t device, uint64_t bytes, const void *caller) {
     observe::ErrorDetail detail;
     detail.code = EMM_E_OUT_OF_MEMORY;

@@ -2,11 +2,11 @@
 
 #include <emm/emm.h>
 
-// Memory that the program takes from the driver itself, and the device's account that it shares
-// with the managers.
+// Memory that the program takes from the driver itself. The device's account covers it along with
+// the managers' memory.
 namespace emm::core {
 
-// As the functions of emm.h. `caller` is for reports.
+// Like the functions of emm.h. `caller` is for reports.
 emm_status take_driver_memory(const emm_driver_memory &memory, const void *caller,
                               uint64_t &ret_id);
 emm_status keep_driver_memory(uint64_t id, CUmemPoolHandle_st *pool) noexcept;

@@ -14,7 +14,7 @@ namespace {
 
 using observe::EventType;
 
-// A free that finds its context dead, its device lost or the driver gone has nothing left to do.
+// If the context is dead, the device lost or the driver gone, a free has nothing left to do.
 emm_status forgive_late(emm_status status) noexcept {
     if (status != EMM_E_RETIRED && status != EMM_E_SHUT_DOWN && status != EMM_E_DEVICE_LOST) {
         return status;
@@ -23,14 +23,14 @@ emm_status forgive_late(emm_status status) noexcept {
     return EMM_OK;
 }
 
-// A success that gives no memory is none.
+// A success without memory counts as a failure.
 template <class Kind> emm_status ask(Kind &request) noexcept {
     const emm_status status = request.ask();
     return status < EMM_OK || request.is_filled() ? status
                                                   : conclude_nothing(request.context, Kind::slot);
 }
 
-// What the first try answered, or the answer of a second one after memory has run out.
+// The final answer to a request: that of the first try, or of a second one after memory ran out.
 template <class Kind>
 emm_status settle(Kind &request, emm_status status, const void *caller) noexcept {
     while (status == EMM_E_PAUSED && wait_while_asleep()) {
@@ -55,7 +55,7 @@ template <class Kind> emm_status admit_and_ask(Kind &request, const void *caller
     return settle(request, ask(request), caller);
 }
 
-// A free off the fast path; `call` asks the plugin. NULL is freed without asking.
+// A free off the fast path; `call` asks the plugin. Freeing NULL calls no plugin.
 template <class Call>
 emm_status free_slowly(emm_context &context, EventType event, emm_deviceptr address, size_t size,
                        emm_stream stream, const void *caller, Call call) noexcept {
@@ -82,7 +82,7 @@ bool is_just_tracked(const emm_context &context) noexcept {
     return context.state.load(std::memory_order_acquire) == state_tracked;
 }
 
-// Nothing is unusual, and the plugin pins memory itself.
+// The fast path applies: nothing is unusual, and the plugin pins memory itself.
 bool pins_at_once(const emm_context &context) noexcept {
     return context.state.load(std::memory_order_acquire) == 0 && context.memhostalloc;
 }
@@ -90,7 +90,7 @@ bool pins_tracked(const emm_context &context) noexcept {
     return is_just_tracked(context) && context.memhostalloc;
 }
 
-// The fast path, and a record.
+// Allocates on the fast path, and makes a record.
 template <class Kind> emm_status allocate_tracked(Kind &request, const void *caller) {
     const emm_status status = allocate(request, caller);
     if (status >= EMM_OK) [[likely]] {
@@ -100,7 +100,7 @@ template <class Kind> emm_status allocate_tracked(Kind &request, const void *cal
     return status;
 }
 
-// A thread that is cancelled in the plugin's function leaves no record.
+// If the thread is cancelled in the plugin's function, there is no record.
 template <class Function, class... Arguments>
 emm_status free_tracked(emm_context &context, const char *slot, emm_deviceptr address,
                         Function function, Arguments... arguments) {
@@ -113,7 +113,7 @@ emm_status trim_manager(emm_context &context, size_t keep_bytes, size_t *ret_rel
     size_t released = 0;
     const Returns::Scope returning(context.returns);
     if (may_return(context)) {
-        flush(context); // what is pending may be what the plugin would cache
+        flush(context); // the plugin may cache memory of pending frees, so they run first
     }
     const emm_status status = EMM_CALL(context, trim, keep_bytes, &released);
     if (status >= EMM_OK && ret_released) {
@@ -144,7 +144,7 @@ static emm_status allocate_slowly(Kind &request, const void *caller) noexcept {
         return observe::refuse_forked_child();
     }
     if (request.size == 0) {
-        request.give(); // an address of nothing
+        request.give(); // size 0: address 0
         return EMM_OK;
     }
     if (!is_watched(request.context)) {
@@ -231,7 +231,7 @@ emm_status memfreemanaged(emm_context &context, emm_deviceptr ptr, size_t size, 
                        [&] { return EMM_CALL(context, memfreemanaged, ptr, size, stream); });
 }
 
-// What keeps everything only finds out what is complete: it is no event.
+// A trim that keeps everything only finds out which work is complete: no event.
 emm_status trim(emm_context &context, size_t keep_bytes, size_t *ret_released,
                 const void *caller) noexcept {
     if (!is_watched(context) || keep_bytes == SIZE_MAX) {
@@ -254,7 +254,8 @@ emm_status get_stats(emm_context &context, emm_stats *ret_stats) noexcept {
     status = filled.conclude(context, status, "get_stats");
     EMM_TRY(status);
     if (context.selection->plugin->plugin().defaults(loader::Slot::memhostalloc)) {
-        const uint64_t pinned = defaults_of(context).pinned_bytes(); // layers have their own beside
+        // layers have their own, in addition
+        const uint64_t pinned = defaults_of(context).pinned_bytes();
         stats.host_live_bytes += pinned;
         stats.host_reserved_bytes += pinned;
     }

@@ -6,22 +6,22 @@
 
 #include <cxxabi.h>
 
-// The raw memory calls of emm.h, with arguments that have been checked. What calls a plugin's slot
-// without holding cancellation back is not noexcept: a thread that is cancelled there is unwound
-// (abi::__forced_unwind), and has nothing to put in order on the way.
+// The raw memory calls of emm.h, with arguments that have been checked. A function that calls a
+// plugin's slot without holding cancellation back is not noexcept: a cancelled thread is unwound
+// there (abi::__forced_unwind), and has nothing to clean up on the way.
 namespace emm::core {
 
-// Who called, for the event log: the caller of the function that calls one of these. A default
+// The caller, for the event log: the caller of the function that calls one of these. A default
 // argument is evaluated where the call is written.
 #define EMM_CALLER const void *caller = __builtin_return_address(0)
 
-// What a device that cannot map host memory fails with says nothing of that: the driver's answer is
-// an invalid value. Other failures stay as they are.
+// A device that cannot map host memory fails with "invalid value", so this states the real reason.
+// Other failures stay as they are.
 emm_status explain_mapping(const emm_context &context, uint32_t flags, emm_status status) noexcept;
 
-// A request for memory of one kind: what the caller asked for, what the plugin gave, and `give`,
-// which copies that to the caller's outputs once it is a success. Fields that a kind does not have
-// are not written: the fast path stores no more than it needs.
+// A request for memory of one kind: the caller's arguments, the plugin's outputs, and `give`, which
+// copies the outputs to the caller after a success. Fields that a kind does not have are not
+// written: the fast path stores no more than it needs.
 //
 // `call` is the plugin's function by the pointer in the context record; `ask` is the checked call
 // of core/memory/call.h. Only device and pinned memory have a fast path, and a `call`.
@@ -29,7 +29,7 @@ template <observe::EventType kind> struct Request {
     static constexpr observe::EventType event = kind;
     static constexpr bool is_device = kind == observe::EventType::alloc,
                           is_pinned = kind == observe::EventType::host_alloc,
-                          is_range = kind == observe::EventType::pin; // of the caller's
+                          is_range = kind == observe::EventType::pin; // of the caller's memory
     static constexpr const char *slot = is_device   ? "memalloc"
                                         : is_pinned ? "memhostalloc"
                                         : is_range  ? "mempin"
@@ -46,7 +46,7 @@ template <observe::EventType kind> struct Request {
     emm_context &context;
     const size_t size;
     emm_stream stream;               // of device memory
-    uint32_t flags;                  // of all other
+    uint32_t flags;                  // of all other kinds
     void **ret_host;                 // of pinned memory
     emm_deviceptr *const ret_device; // may be NULL for host memory
     void *host;
@@ -72,7 +72,7 @@ template <observe::EventType kind> struct Request {
             return EMM_CALL(context, memallocmanaged, size, flags, &device);
         }
     }
-    // Without EMM_HOST_MAPPED a range has no address.
+    // Without EMM_HOST_MAPPED a range has no device address.
     bool is_filled() const { return is_range || (is_pinned ? host != nullptr : device != 0); }
     void give() const {
         if constexpr (is_pinned) {
@@ -86,8 +86,8 @@ template <observe::EventType kind> struct Request {
     emm_deviceptr address() const {
         return is_pinned || is_range ? reinterpret_cast<uintptr_t>(host) : device;
     }
-    // For more than the device has no cache is given up: it could not make room. Managed memory may
-    // be larger.
+    // If the request exceeds the device, no cache is given up, because that could not make room.
+    // Managed memory may be larger.
     bool can_be_met() const { return !is_device || size <= context.total_memory; }
     emm_status explain(emm_status status) const {
         return is_pinned || is_range ? explain_mapping(context, flags, status) : status;
@@ -96,10 +96,10 @@ template <observe::EventType kind> struct Request {
 
 using DeviceRequest = Request<observe::EventType::alloc>;
 
-// Off the fast path: size 0, a context that is watched, does not serve or must be made current; and
-// what the plugin's function failed with, or gave nothing for. Where the only thing unusual is that
-// live allocations have records (EMM_TRACK), the plugin is called as on the fast path, and the
-// thread may be cancelled there.
+// Allocates off the fast path: size 0, or a context that is watched, does not serve or must be made
+// current. If records of live allocations (EMM_TRACK) are the only reason, the plugin is called as
+// on the fast path, and the thread may be cancelled there. settle_failed takes over when the
+// plugin's function fails, or succeeds without memory.
 template <class Kind>
 [[gnu::noinline]] emm_status allocate_otherwise(Kind &request, const void *caller);
 template <class Kind>
@@ -107,8 +107,8 @@ template <class Kind>
                                                       const void *caller) noexcept;
 
 // One indirect call to the plugin of a context that serves. The plugin's function sees the address
-// of a part of `request`: so the compiler keeps all of it on the stack, and saves no register
-// across the call for what only the rare paths read again.
+// of a part of `request`. So the compiler keeps all of `request` on the stack, and saves no
+// register across the call for the rare paths.
 template <class Kind>
 [[gnu::always_inline]] inline emm_status allocate(Kind &request, const void *caller = nullptr) {
     emm_status status;
@@ -126,7 +126,7 @@ template <class Kind>
     return status;
 }
 
-// The same for a free. Its arguments are in registers that are not needed any more.
+// The same for a free. Its arguments are in registers that are free by then.
 [[gnu::noinline, gnu::cold]] emm_status settle_failed_free(emm_context &context, emm_status status,
                                                            const char *slot) noexcept;
 template <class Function, class... Arguments>
@@ -148,8 +148,8 @@ template <class Function, class... Arguments>
                                                emm_stream stream, const void *caller);
 
 // The fast path: one load says that nothing is unusual. No lock, no map, no clock, no log, no
-// driver call. Inlined, so that the return address is asked for off the path, and is that of the
-// function around it.
+// driver call. The function is inlined, so that the return address is read off the path, and is
+// that of the surrounding function.
 [[gnu::always_inline]] inline emm_status memalloc(emm_context &context, size_t size,
                                                   emm_stream stream, emm_deviceptr *ret_ptr,
                                                   const void *caller = nullptr) {
@@ -157,7 +157,7 @@ template <class Function, class... Arguments>
         DeviceRequest request{context, size, stream, ret_ptr};
         return allocate_otherwise(request, caller ? caller : __builtin_return_address(0));
     }
-    DeviceRequest request{context, size, stream, ret_ptr}; // filled behind the load, from registers
+    DeviceRequest request{context, size, stream, ret_ptr}; // filled after the load, from registers
     return allocate(request);
 }
 

@@ -26,7 +26,8 @@ constexpr auto &pressure = observe::immortal<Pressure>;
 
 thread_local bool pressing = false, may_press = true;
 
-constexpr uint64_t most_rounding = 32 << 20; // of a request by a plugin: that of CUDA's pools
+constexpr uint64_t most_rounding = 32 << 20; // the most by which a plugin rounds a request: that of
+                                             // CUDA's pools
 
 std::optional<observe::MemoryReport::Driver>
 figures_by(const emm_context &context, decltype(&::cuMemGetInfo) get_info) noexcept {
@@ -49,7 +50,7 @@ std::string free_of_total(const emm_context &context) {
                   : ", free memory not known";
 }
 
-// What is pending, and what the plugin keeps.
+// Flushes pending deallocations and trims the plugin's cache.
 void return_to_driver(emm_context &context) noexcept {
     if (context.pending.in_section() || has_died(context)) {
         return;
@@ -62,7 +63,7 @@ void return_to_driver(emm_context &context) noexcept {
     EMM_CALL(context, trim, size_t(0), &released);
 }
 
-// The same, and what other threads are giving back: it is no further yet.
+// The same, and waits for memory that other threads are giving back.
 void return_and_wait(emm_context &context) noexcept {
     return_to_driver(context);
     context.returns.wait_for_others();
@@ -70,8 +71,9 @@ void return_and_wait(emm_context &context) noexcept {
 
 constexpr int32_t any_device = -1;
 
-// Visits the contexts that serve memory of the device, but for `left_out`, until it answers true. A
-// reset or a retirement of one waits for the end of the visit, as for any call by a handle.
+// Visits the contexts that serve memory of the device, except `left_out`, until `visit` returns
+// true. A reset or retirement of a visited context waits for the end of the visit, as for any call
+// by a handle.
 template <class Visit>
 bool any_context(int32_t device, const emm_context *left_out, Visit visit) noexcept {
     for (emm_context *other = first_context(); other; other = other->next) {
@@ -91,14 +93,15 @@ bool any_other(const emm_context &context, bool of_device, Visit visit) noexcept
     return any_context(of_device ? context.device : any_device, &context, visit);
 }
 
-// A request that the driver has the memory for has failed for another reason, such as a limit.
+// If the driver has the memory, the request failed for another reason, such as a limit.
 bool may_others_hold(const emm_context &context, bool of_device, size_t size) noexcept {
     const auto driver = of_device ? driver_figures(context) : std::nullopt;
     return (!driver || driver->free < size + most_rounding) &&
            any_other(context, of_device, [](emm_context &) { return true; });
 }
 
-// Where they may have what is missing. A request that there is room for fails for another reason.
+// Asks the neighbours if they may hold the missing bytes. If the bound has room, the request failed
+// for another reason.
 bool did_neighbours_give(int32_t device, size_t size) noexcept {
     if (!ask_neighbours || observe::is_forked_child()) {
         return false;

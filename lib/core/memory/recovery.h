@@ -19,30 +19,30 @@
 // asked. A context that is being made, reset or retired meanwhile is left out.
 namespace emm::core {
 
-// `status` is what the allocation failed with, and `again` tries it: returns its last answer.
+// `status` is the allocation's failure, and `again` tries again: returns its last answer.
 emm_status recover(emm_context &context, size_t size, emm_status status,
                    const std::function<emm_status()> &again) noexcept;
 
-// The same for memory that the program is about to take from the driver itself, which the bound of
-// its device has no room for. `again` tries it; its last answer.
+// The same for memory that the program is about to take from the driver itself and that exceeds the
+// device's bound. `again` tries again; returns its last answer.
 bool make_room(int32_t device, size_t size, const std::function<bool()> &again) noexcept;
 
-// All managers give their caches back to the driver. Then this process gives its unused part of
-// shared budgets back to the group. Waits for no other thread.
+// All managers give their caches back to the driver. Then this process returns its unused part of
+// shared budgets to the group. Waits for no other thread.
 void give_back_idle() noexcept;
 
 // Asks the processes that share this one's budget to give back their caches, and waits for at most
-// half a second. False: none of them has answered. Set when libemm is loaded.
+// half a second. False: no process has answered. Set when libemm is loaded.
 using AskNeighbours = bool (*)() noexcept;
 inline constinit AskNeighbours ask_neighbours = nullptr;
 
-// The final word: what was asked for, what the driver has, and what the plugin said.
-// `caller` asked; NULL: not known. May have a report written.
+// Describes the final failure: the request, the driver's figures, and the plugin's words. `caller`
+// is the requester; NULL: not known. May have a report written.
 emm_status exhausted(emm_context &context, emm_status status, size_t size,
                      const void *caller) noexcept;
 
-// Set by core/reports: tells who holds the memory, when it has run out for good. Gives the report
-// as JSON, or "" where no report is wanted.
+// Reports who holds the memory when it has run out for good. Set by core/reports. Returns the
+// report as JSON, or "" if no report is wanted.
 using ReportExhaustion = std::string (*)(emm_context &context, uint64_t bytes, bool of_host,
                                          const void *caller) noexcept;
 inline constinit ReportExhaustion report_exhaustion = nullptr;
@@ -57,15 +57,16 @@ inline bool is_exhaustion(emm_status status) noexcept {
     return status == EMM_E_OUT_OF_MEMORY || status == EMM_E_OUT_OF_HOST_MEMORY;
 }
 
-// Replaces the application's callback; answers the one before.
+// Replaces the application's callback; returns the previous one.
 emm_pressure_callback_info set_pressure_callback(const emm_pressure_callback_info &next);
 
-// Asks the callback; the answer is what it says that it gave back. 0 without one, and from within
-// one.
+// Calls the application's callback, and returns the bytes that it says it gave back. Returns 0
+// without a callback, and from within one.
 size_t press(emm_context &context, size_t bytes) noexcept;
-bool is_pressing() noexcept; // this thread is within one
+bool is_pressing() noexcept; // whether this thread is within the callback
 
-// While one lives, this thread does not ask the callback, which may wait for a thread that is held.
+// While one of these lives, this thread does not call the callback: it may wait for a thread that
+// is held.
 class WithoutPressing {
 public:
     WithoutPressing() noexcept;

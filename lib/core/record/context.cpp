@@ -33,10 +33,11 @@ emm_context::emm_context(emm_context &its_group, std::string name,
 namespace emm::core {
 namespace {
 
-// The newest record. A forked child walks the list, so nothing of it is ever half made.
+// The newest record. A forked child walks the list, so the list is complete at every moment.
 constinit std::atomic<emm_context *> newest{nullptr};
 
-// In a child that is not to go on: the raw calls look at the state flags alone.
+// Marks all contexts in a child that must not use emm, because the raw calls look at the state
+// flags alone.
 void mark_contexts() {
     for (emm_context *context = first_context(); context; context = context->next) {
         context->state.fetch_or(state_forked, std::memory_order_relaxed);
@@ -168,8 +169,8 @@ bool is_late(emm_context &context, emm_status *ret_status) noexcept {
     return true;
 }
 
-// Whatever else the driver answers says nothing about that. Once it has said that a context is gone
-// it is not asked again: it crashes when the handle's memory has become something else's.
+// Only a late-context answer means that the context has died. After that the driver is not asked
+// again: it crashes once the handle's memory is reused.
 bool is_alive(const emm_context &context) noexcept {
     std::atomic<bool> &ended = context.group.ended;
     if (!ended.load(std::memory_order_acquire) &&
@@ -233,7 +234,7 @@ emm_status defer(emm_context &context, emm_deferred function, void *argument,
         due = context.pending.push({function, argument, bytes});
         return EMM_OK;
     }));
-    // Returning memory to the driver would invalidate the capture; the next free comes by here too.
+    // Returning memory to the driver would invalidate the capture; the next free flushes instead.
     if (due && !is_capturing(context)) {
         flush(context);
     }

@@ -19,9 +19,9 @@
 
 namespace emm::core {
 
-// Why a context does not serve, as bits of emm_context::state. Zero is the fast path.
+// Reasons why a context leaves the fast path, as bits of emm_context::state. Zero: the fast path.
 inline constexpr uint32_t state_unserved = 1;       // no manager yet
-inline constexpr uint32_t state_retired = 2;        // its manager is gone, or its CUDA context
+inline constexpr uint32_t state_retired = 2;        // its manager or its CUDA context is gone
 inline constexpr uint32_t state_shut_down = 4;      // emm_shutdown was called
 inline constexpr uint32_t state_device_lost = 8;    // the plugin reported a sticky error
 inline constexpr uint32_t state_forked = 16;        // this is a child of the process that served
@@ -32,81 +32,81 @@ inline constexpr uint32_t state_tracked = 256;  // serves, and its live allocati
 inline constexpr uint32_t state_serving = state_needs_current | state_watched | state_tracked;
 inline constexpr uint32_t state_late = state_retired | state_shut_down | state_device_lost;
 
-// What create has made for a context: of the plugin, and of each layer over it.
+// The managers that `create` has made for a context: the plugin's, and one for each layer over it.
 struct Managers {
     using Selves = std::array<emm_manager *, std::tuple_size_v<loader::Slots>>;
 
     std::vector<emm_manager *> made; // from the plugin upwards
-    std::vector<Selves> below;       // what each layer calls the slots below it with
-    Selves selves = {};              // what emm calls each slot with
+    std::vector<Selves> below;       // the `self` with which each layer calls the slots below it
+    Selves selves = {};              // the `self` with which emm calls each slot
 
     emm_manager *self(loader::Slot slot) const { return selves[static_cast<unsigned>(slot)]; }
 };
 
 } // namespace emm::core
 
-// The record of one pool of a CUDA context: the one that its own manager serves, made once for each
-// cuCtxGetId, or a named one (emm_context_named). Never destroyed.
+// The record of one pool of a CUDA context: of its own pool, made once for each cuCtxGetId, or of a
+// named one (emm_context_named). Never destroyed.
 struct emm_context {
-    // What each allocation reads, on one cache line.
+    // Every allocation reads these members, so they share one cache line.
     alignas(64) std::atomic<uint32_t> state{emm::core::state_unserved};
-    emm_manager *manager = nullptr; // of the plugin, or of the layer that has these two
+    emm_manager *manager = nullptr; // of the plugin, or of the layer that fills the next two slots
     decltype(emm_plugin::memalloc) memalloc = nullptr;
     decltype(emm_plugin::memfree) memfree = nullptr;
-    // The same for pinned memory; NULL if the plugin leaves it to the host.
+    // The same for pinned memory; NULL if the plugin lacks the slot.
     decltype(emm_plugin::memhostalloc) memhostalloc = nullptr;
     decltype(emm_plugin::memhostfree) memhostfree = nullptr;
     emm_manager *host_manager = nullptr;
 
-    // What else a call by a handle reads.
+    // The other members that a call by a handle reads.
     emm::core::Epoch epoch;
 
-    // Fixed from its making on.
+    // Constant from construction on.
     alignas(64) const emm::driver::Driver &driver;
     const CUcontext cuda_context;
     const uint64_t id;
     emm_context &group;     // the CUDA context's own record: this one, unless it is a named pool
-    const std::string pool; // its name, "" of the CUDA context's own
-    const uint32_t number;  // in the event log: `id`, of a named pool one of its own
+    const std::string pool; // its name; "" for the CUDA context's own pool
+    const uint32_t number;  // in the event log: `id`; a named pool has a number of its own
     int32_t device = 0;
     bool primary = false;
     uint8_t uuid[16] = {};
     uint32_t pci[3] = {};                       // domain, bus, device
     size_t free_at_first = 0, total_memory = 0; // bytes, when the record was made
 
-    // Fixed while it serves.
+    // Constant while the context serves.
     const emm::loader::Selection *selection = nullptr;
-    std::atomic<bool> has_served{false}; // the program has it
+    std::atomic<bool> has_served{false}; // the program has got the context
     emm_manager *defaults = nullptr; // `self` of the slots that the host fills (default_memory.h)
     emm::core::Managers managers;    // made for it
 
     emm::core::PendingDeallocations pending;
     emm::core::Returns returns;
     emm::core::Announced announced;
-    // For making, resetting and retiring the manager; of a group's own record, also for making its
-    // pools, and for retiring them with it. A group's comes before those of its pools.
+    // Held to make, reset or retire the manager. A group's own record also holds it to make its
+    // pools, and to retire them. A group's lock comes before those of its pools.
     emm::core::OwnerLock manager_lock;
-    const emm_context *paused_by = nullptr; // whose pause was the latest for it; by the same lock
-    uint64_t paused_in = 0;                 // and which of its pauses
-    // Those through this record that have paused a pool and are not undone.
+    const emm_context *paused_by = nullptr; // the context that paused it last; under manager_lock
+    uint64_t paused_in = 0;                 // the number of that pause
+    // Pauses through this record that have paused a pool and are not undone.
     std::atomic<uint64_t> pauses{0};
-    // Of a group's own record: what its pools are told alike. While one is told, none of them is
-    // made, reset or given up. Behind every manager_lock.
+    // Of a group's own record: held while its pools are told the same announcement. Meanwhile no
+    // pool is made, reset or given up. Taken after every manager_lock.
     emm::core::OwnerLock announcing;
     std::atomic<uint32_t> captures{0}; // announced and not ended
     std::atomic<bool> ended{false}; // of a group's own record: the CUDA context is known to be gone
     std::atomic<uint32_t> retained{0}; // emm holds the primary context
     std::atomic<bool> given_up{false}; // retired, and nothing is left of its manager
     emm_context *next = nullptr;       // in the list of all records
-    // A reference to each handle whose free has failed and is to be tried again, and to each whose
-    // finalizer waits until a reset has given up its memory.
+    // References to handles whose free has failed and is to be tried again, and to handles whose
+    // finalizer waits until a reset has given up their memory.
     std::atomic<emm_memory *> unfinished{nullptr};
 
     std::atomic<uint64_t> failures{0}; // requests for device memory that failed for good
     // For the table at the process's end (core/reports/exit_statistics.h).
-    std::atomic<uint64_t> pressure_runs{0}; // times that memory was short and was looked for
+    std::atomic<uint64_t> pressure_runs{0}; // times that memory was short and recovery ran
     std::atomic<bool> has_last_stats{false};
-    emm_stats last_stats = {}; // from before it was retired
+    emm_stats last_stats = {}; // from the moment before it was retired
 
     emm_context(const emm::driver::Driver &the_driver, CUcontext cuda, uint64_t context_id,
                 const emm::core::DeferredLimits &limits)
@@ -125,10 +125,10 @@ template <> struct fmt::formatter<emm_context> {
 
 namespace emm::core {
 
-// Every record, newest first; it is never shortened, so that it may be walked at any time.
+// Every record, newest first. The list never shrinks, so it may be walked at any time.
 emm_context *first_context() noexcept;
 
-// Puts a record at the front. By one thread at a time.
+// Puts a record at the front. One thread at a time calls this.
 void add_context(emm_context &made) noexcept;
 
 // Visits the records of a group: its named pools, then its own.
@@ -140,7 +140,7 @@ template <class Visit> void for_each_pool(const emm_context &group, Visit visit)
     }
 }
 
-// Visits the pools that a call means: of a group's own record all, itself last.
+// Visits the pools that a call means. For a group's own record: all pools, itself last.
 template <class Visit> void for_each_meant(emm_context &context, Visit visit) {
     if (context.is_named()) {
         visit(context);
@@ -149,10 +149,10 @@ template <class Visit> void for_each_meant(emm_context &context, Visit visit) {
     }
 }
 
-// What a plugin is told about it.
+// The emm_context_info that a plugin gets.
 emm_context_info info_of(emm_context &context);
 
-// Finds out device, UUID and whether it is a primary context.
+// Finds out the device, the UUID and whether the context is a primary one.
 emm_status identify(emm_context &context);
 
 inline bool is_served(const emm_context &context) noexcept {
@@ -162,42 +162,42 @@ inline bool is_served(const emm_context &context) noexcept {
 // EMM_OK if the context serves, else the reason, described.
 emm_status admit(const emm_context &context) noexcept;
 
-// The same, and asks whether the CUDA context lives: for calls that give back what they know of.
+// The same, and asks whether the CUDA context lives. For calls that return memory which they track.
 emm_status admit_alive(emm_context &context) noexcept;
 
-// EMM_OK unless `stream` belongs to another context. The built-in streams are each context's own.
+// EMM_OK unless `stream` belongs to another context. Each context has its own built-in streams.
 emm_status expect_own(const emm_context &context, emm_stream stream) noexcept;
 
-// For frees. True: there is nothing left to do, and *ret_status is the answer.
+// For frees. True: nothing is left to do, and *ret_status is the answer.
 bool is_late(emm_context &context, emm_status *ret_status) noexcept;
 
-// The CUDA context is still the one that the record was made for.
+// Whether the CUDA context is still the one that the record was made for.
 bool is_alive(const emm_context &context) noexcept;
 
-// Asks that of a context that serves; once it is known to have died, it answers as a retired one.
+// Like is_alive, but marks a dead context retired.
 bool has_died(emm_context &context) noexcept;
 
-// What ended CUDA contexts had taken goes out of the accounts of their devices. The end of a
-// context that was retired is not announced.
+// Removes the memory of ended CUDA contexts from their devices' accounts. If a context was retired,
+// nothing announces its end.
 void forget_ended_contexts() noexcept;
 
-// A capture is announced in the CUDA context.
+// Whether a capture is announced in the CUDA context.
 inline bool is_capturing(const emm_context &context) noexcept {
     return context.group.captures.load(std::memory_order_relaxed) != 0;
 }
 
-// Neither a deferred section nor an announced capture forbids that memory goes to the driver.
+// Whether memory may go to the driver: no deferred section and no announced capture forbids it.
 bool may_return(const emm_context &context) noexcept;
 
-// Set by core/handles: tries once more to free the handles of a context's list, `unfinished`, which
-// has been taken; with EMM_DEFERRED_DROP only their finalizers are called.
+// Tries again to free the handles of a context's `unfinished` list, which the caller has taken.
+// With EMM_DEFERRED_DROP it only calls their finalizers. Set by core/handles.
 using RetryFrees = void (*)(emm_memory *first, uint32_t what) noexcept;
 inline constinit RetryFrees retry_frees = nullptr;
 
-// Runs what is pending; drops it if the CUDA context has died.
+// Runs pending deallocations; if the CUDA context has died, drops them.
 void flush(emm_context &context) noexcept;
 
-// Puts a free on the queue, and flushes if that passes a limit.
+// Queues a free, and flushes if that passes a limit.
 emm_status defer(emm_context &context, emm_deferred function, void *argument,
                  size_t bytes) noexcept;
 
@@ -212,29 +212,28 @@ inline Counters &counters() {
     return the_counters;
 }
 
-// What core asks of lib/sharing, which stands above it: core itself knows neither exports nor
-// imports.
+// Functions that core calls in lib/sharing, which stands above it. Core itself knows neither
+// exports nor imports.
 struct Sharing {
-    // The context's memory is dropped: its exports end, and what it has opened of other processes'
-    // is closed.
+    // Called when the context's memory is dropped: its exports end, and its imports are closed.
     void (*end)(emm_context &context) noexcept;
 
-    // Gives a device access to the memory of other processes that the context has open (flags:
-    // EMM_ACCESS_*). Later imports follow `announced`. A refusal by the driver is logged.
+    // Gives a device access to the context's imports (flags: EMM_ACCESS_*). Later imports follow
+    // `announced`. A refusal by the driver is logged.
     void (*set_access)(const emm_context &context, int32_t device, uint32_t flags);
 
-    // The slot get_ipc_handle of plugins that leave it out: memory in a block of cuMemAlloc.
+    // The slot get_ipc_handle, if the plugin lacks it: for memory in a block of cuMemAlloc.
     emm_status (*get_legacy_handle)(emm_context &context, emm_deviceptr ptr, size_t size,
                                     emm_ipc_handle *ret_handle);
 
-    // host->serve_ipc and host->withdraw_ipc. The handle is a random number, which an importer has
-    // to know.
+    // host->serve_ipc and host->withdraw_ipc. The handle contains a random number that an importer
+    // must know.
     emm_status (*serve)(emm_context &context, const emm_ipc_source &source,
                         emm_ipc_handle *ret_handle);
     emm_status (*withdraw)(const emm_context &context, const emm_ipc_handle &handle) noexcept;
 };
 
-// Set by lib/api, which knows both, before a context is asked for.
+// Set by lib/api, which knows both, before any context is requested.
 inline constinit const Sharing *sharing = nullptr;
 
 } // namespace emm::core

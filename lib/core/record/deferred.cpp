@@ -11,7 +11,7 @@
 namespace emm::core {
 namespace {
 
-// The number that a setting has, which is at most `most`; or the default.
+// The setting's number, at most `most`, or the default.
 template <typename Number> Number number_in(const char *setting, Number most, Number otherwise) {
     const std::string_view text = observe::setting(setting);
     return text.empty() ? otherwise : observe::number_of(text, most).value_or(otherwise);
@@ -92,7 +92,7 @@ Returns::Scope::Scope(Returns &returns) noexcept
     returns_.first_ = this;
 }
 
-// In a child that was forked from within, the lock may be held by a thread that is not there.
+// In a child forked from within the scope, a missing thread may hold the lock.
 Returns::Scope::~Scope() {
     if (!entered_ || observe::is_forked_child()) {
         return;
@@ -113,7 +113,7 @@ bool Returns::wait_for_others(std::chrono::milliseconds at_most) noexcept {
     }
     const Uncancelled uncancelled;
     std::unique_lock lock(mutex_);
-    const uint64_t last = begun_; // not those of threads that run out of memory later
+    const uint64_t last = begun_; // excludes threads that run out of memory later
     ++waiting_;
     const bool ended = ended_.wait_for(lock, at_most, [&] { return !is_running_locked(last); });
     --waiting_;

@@ -17,15 +17,15 @@ struct DeferredLimits {
     double ratio = 0.2; // of the context's total memory
 };
 
-// EMM_MAX_PENDING_DEALLOCS_COUNT and _RATIO, as Numba has them; a value that makes no sense is
-// warned about and ignored.
+// EMM_MAX_PENDING_DEALLOCS_COUNT and _RATIO, as in Numba. A value that makes no sense is ignored
+// with a warning.
 DeferredLimits read_deferred_limits();
 
-// Those of this process, read once, when a plugin is first asked about.
+// The limits of this process, read when a plugin is first asked about them.
 const DeferredLimits &deferred_limits();
 
 // One context's pending deallocations: first in, first out. A flush takes the whole list under the
-// lock and runs it outside, so entries may push, and plugins may be called.
+// lock and runs it outside. So entries may push, and plugins may be called.
 class PendingDeallocations {
 public:
     struct Entry {
@@ -36,19 +36,19 @@ public:
 
     explicit PendingDeallocations(const DeferredLimits &limits) : limits_(limits) {}
 
-    // The ratio's whole; 0 as long as it is not known, and then only the count limits.
+    // The base of the ratio. 0 means that it is not known yet: then only the count limits.
     void set_total_memory(uint64_t bytes) { total_ = bytes; }
 
     // True if a limit is passed and no section forbids a flush. May throw std::bad_alloc.
     bool push(const Entry &entry);
 
     void enter();
-    // The answer says whether there was a section to leave; *ret_flush, whether a flush is due.
+    // Returns whether there was a section to leave; *ret_flush: whether a flush is due.
     bool leave(bool *ret_flush);
     bool in_section() const { return sections() != 0; }
     uint64_t sections() const; // begun and not ended
 
-    // Takes what is pending.
+    // Takes all pending entries.
     std::vector<Entry> take();
 
     uint64_t count() const;
@@ -65,12 +65,12 @@ private:
     uint64_t sections_ = 0;
 };
 
-// The flushes and trims of one context that are under way. What they have taken is in no queue and
-// no cache any more, and not free before they end: a request that memory ran out for waits for
-// those that other threads have begun.
+// The flushes and trims of one context that are under way. Memory that they have taken is in no
+// queue and no cache, but is free only when they end. If memory has run out, a request waits for
+// the flushes and trims that other threads have begun.
 class Returns {
 public:
-    // One flush or trim, from before it takes anything.
+    // One flush or trim; begins before it takes anything.
     class Scope {
     public:
         explicit Scope(Returns &returns) noexcept;
@@ -86,15 +86,16 @@ public:
         Scope *next_ = nullptr; // begun before this one
     };
 
-    // The wait has an end: what a flush runs, a finalizer or a plugin's free, may need a lock that
-    // the caller's thread holds. A free in the driver, which may wait for a kernel, takes less.
+    // The wait is bounded, because a finalizer or a plugin's free inside a flush may need a lock of
+    // the calling thread. A free in the driver, which may wait for a kernel, takes less.
     static constexpr std::chrono::milliseconds longest_wait{4000};
 
-    // True when all that had begun have ended. False where the time is up, and at once for a thread
-    // that is within a scope itself, of any context: no two threads wait for each other.
+    // True when all scopes that had begun have ended. False after the time-out. False at once if
+    // the thread is itself within a scope of any context, so that no two threads wait for each
+    // other.
     bool wait_for_others(std::chrono::milliseconds at_most = longest_wait) noexcept;
 
-    unsigned waiting() const; // threads
+    unsigned waiting() const; // number of threads
 
 private:
     bool is_running_locked(uint64_t last) const;

@@ -15,18 +15,19 @@ namespace {
 
 std::atomic<EpochSlot *> first_epoch_slot{nullptr};
 
-// The thread ends. What it still does by handles is counted.
+// Runs when the thread ends. Its later calls by handles are counted.
 void give_back_epoch_slot(void *epoch_slot) {
     this_thread.epoch_slot = nullptr;
     this_thread.is_counted = true;
     static_cast<EpochSlot *>(epoch_slot)->taken.store(false, std::memory_order_release);
 }
 
-std::atomic<bool> plain_stores_do{false}; // set once; ends if the kernel refuses the barrier later
+std::atomic<bool> plain_stores_do{false}; // set once; cleared if the kernel refuses the barrier
+                                          // later
 
-// The kernel may refuse the barrier at any time, when a sandbox begins after the start. Threads
-// that have a slot go on with plain stores, so every reset from then on goes round the
-// processors; other threads are counted.
+// The kernel may refuse the barrier at any time, if a sandbox begins after the start. Threads with
+// a slot go on with plain stores, so every later reset visits all processors; other threads are
+// counted.
 void run_barrier() noexcept {
     if (asymmetric_fence() == 0) {
         return;
@@ -40,7 +41,8 @@ void run_barrier() noexcept {
     }
 }
 
-// What all threads need for plain stores to be enough: false if something is not to be had.
+// Registers the barrier and the end-of-thread key, which plain stores need. False: one of them is
+// not to be had.
 bool prepare(pthread_key_t &end_of_thread) {
     return register_asymmetric_fence() &&
            pthread_key_create(&end_of_thread, &give_back_epoch_slot) == 0;
@@ -86,7 +88,7 @@ EpochSlot *find_epoch_slot() noexcept {
 
 void Epoch::end_epoch() noexcept {
     epoch_.fetch_add(1, std::memory_order_seq_cst);
-    run_barrier(); // each thread has its store seen now, or reads the new epoch
+    run_barrier(); // each thread's store is visible now, or that thread reads the new epoch
 }
 
 bool Epoch::try_close() noexcept {
@@ -109,7 +111,7 @@ void Epoch::close() noexcept {
     }
 }
 
-// A thread that takes a slot after this has gone past them reads the new epoch.
+// A thread that takes a slot after this loop has passed it reads the new epoch.
 bool Epoch::is_entered() const noexcept {
     const EpochSlot *one = first_epoch_slot.load(std::memory_order_seq_cst);
     for (; one; one = one->next) {

@@ -31,8 +31,8 @@ namespace emm::core {
 
 class Epoch;
 
-// The epoch that a thread is in. The list of slots only grows, to as many as there were threads at
-// once.
+// The epoch that a thread is in. The list of slots only grows, up to the largest number of threads
+// at one time.
 struct alignas(64) EpochSlot {
     std::atomic<const Epoch *> inside{nullptr};
     std::atomic<bool> taken{true};
@@ -44,24 +44,24 @@ public:
     static bool is_serving(uint64_t epoch) { return epoch % 2 == 0; }
     static uint64_t generation(uint64_t epoch) { return (epoch + 1) / 2 + 1; }
 
-    // The epoch now, or the next one that serves.
+    // The current epoch, or the next one that serves.
     uint64_t serving() const noexcept {
         return (epoch_.load(std::memory_order_acquire) + 1) & ~1ull;
     }
 
-    // Memory of an epoch that is over has been given up by a reset that succeeded, or a retirement.
+    // Whether the memory of this epoch has been given up, by a successful reset or a retirement.
     bool has_dropped(uint64_t epoch) const noexcept {
         return epoch < dropped_.load(std::memory_order_seq_cst);
     }
-    // The epoch is over, and its memory has not been given up yet.
+    // Whether the epoch is over, and its memory has not been given up yet.
     bool is_dropping(uint64_t epoch) const noexcept {
         return !has_dropped(epoch) && epoch < epoch_.load(std::memory_order_acquire);
     }
-    // While it is closed: the memory of all epochs until now has been given up.
+    // While closed: notes that the memory of all epochs until now has been given up.
     void note_dropped() noexcept { dropped_.store(epoch_.load(), std::memory_order_seq_cst); }
 
-    // Ends an epoch and waits for the calls inside; begins the next one. One thread at a time, and
-    // none that is inside a call.
+    // Ends an epoch and waits for the calls inside; `open` begins the next one. One thread at a
+    // time, and no thread that is inside a call.
     void close() noexcept;
     void open() noexcept;
     // Ends an epoch. False: a call is inside, and the next epoch has begun already.
@@ -85,14 +85,14 @@ private:
     bool is_entered() const noexcept;
 
     alignas(64) std::atomic<uint64_t> epoch_{0};
-    std::atomic<uint64_t> dropped_{0}; // the memory of epochs before it has been given up
+    std::atomic<uint64_t> dropped_{0}; // memory of epochs before this one has been given up
     alignas(64) std::atomic<uint32_t> counted_{0};
 };
 
-// The calling thread's; NULL if it must be counted.
+// The calling thread's slot; NULL if the thread must be counted.
 [[gnu::noinline, gnu::cold]] EpochSlot *find_epoch_slot() noexcept;
 
-// Inside a call by a handle, for a scope. The calling thread's, and nested at will.
+// Marks, for a scope, that the calling thread is inside a call by a handle. May be nested.
 class HandleCall {
 public:
     explicit HandleCall(Epoch &epoch) noexcept
@@ -126,7 +126,7 @@ private:
     const uint64_t seen_;
 };
 
-// No call by a handle is inside, for a scope.
+// For a scope, no call by a handle is inside.
 class Closed {
 public:
     explicit Closed(Epoch &epoch) noexcept : epoch_(epoch) { epoch.close(); }

@@ -9,8 +9,8 @@
 
 namespace emm::core {
 
-// A lock that remembers its owner, for calls into a plugin. The owner's own second try, from a
-// plugin that calls back, is refused; another thread waits. No mutex is held meanwhile.
+// A lock that remembers its owner, for calls into a plugin. If a plugin calls back and its thread
+// locks again, the lock refuses; other threads wait. No mutex is held meanwhile.
 class OwnerLock {
 public:
     // False: this thread is the owner already.
@@ -24,7 +24,7 @@ public:
         return true;
     }
 
-    // Without waiting. False: a thread owns it, perhaps this one.
+    // Does not wait. False: a thread owns the lock, perhaps this one.
     bool try_lock() {
         std::lock_guard lock(mutex_);
         if (owner_ != std::thread::id()) {
@@ -34,7 +34,7 @@ public:
         return true;
     }
 
-    // In a forked child no thread waits, and the mutex may belong to a thread that is not there.
+    // In a forked child no thread waits, and a missing thread may hold the mutex.
     void unlock() {
         if (observe::is_forked_child()) {
             return;
@@ -65,7 +65,7 @@ public:
     OwnerGuard(const OwnerGuard &) = delete;
     OwnerGuard &operator=(const OwnerGuard &) = delete;
     bool owns() const { return owns_; }
-    // EMM_OK if it owns the lock, else `sentence` says whose second try it was.
+    // EMM_OK if this guard owns the lock; else `sentence` describes the second try.
     emm_status expect_owned(const char *sentence) const noexcept {
         return owns_ ? EMM_OK : observe::fail(EMM_E_REENTERED, 0, sentence);
     }

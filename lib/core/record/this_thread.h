@@ -10,15 +10,16 @@ namespace emm::core {
 
 struct EpochSlot;
 
-// What a call by a handle must know about its thread. Trivial, so that a handle may be released by
-// a thread that is ending; initial-exec, because a look at it must not be a function call.
+// State of the thread for calls by a handle. Trivial, so that an ending thread may still release a
+// handle; initial-exec, because a look at it must not be a function call.
 struct ThisThread {
     uint32_t number = 0;                   // 1 and up; 0: not given yet
     uint32_t depth = 0;                    // calls by handles that this thread is inside of
     EpochSlot *epoch_slot = nullptr;       // the thread's own; NULL: not given yet
-    bool is_counted = false;               // it is given none
+    bool is_counted = false;               // never gets a slot
     uint32_t returning = 0;                // scopes of Returns that this thread is inside of
-    const emm_context *managing = nullptr; // below is a call that makes, resets or ends its manager
+    const emm_context *managing = nullptr; // this thread is inside a call that makes, resets or
+                                           // ends this context's manager
 };
 
 [[gnu::tls_model("initial-exec")]] inline constinit thread_local ThisThread this_thread;
@@ -35,8 +36,8 @@ inline uint32_t thread_number() noexcept {
     return this_thread.number;
 }
 
-// While it lives, a request to cancel this thread (pthread_cancel) is kept waiting: nothing that is
-// half done is unwound. 8 ns.
+// While it lives, a request to cancel this thread (pthread_cancel) waits, so that nothing half done
+// is unwound. 8 ns.
 class Uncancelled {
 public:
     Uncancelled() noexcept { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }

@@ -84,7 +84,7 @@ ContextStatistics statistics_of(emm_context &context) {
     return one;
 }
 
-// Reads alone. Other threads may be at work; a child that was forked has nothing to tell.
+// Only reads, because other threads may be at work. A forked child reports nothing.
 void write_statistics() noexcept {
     if (!is_reporting()) {
         return;
@@ -100,7 +100,7 @@ void write_statistics() noexcept {
         for (const std::string &line : leak_report_lines()) {
             text += line + '\n';
         }
-        text.pop_back(); // the line end comes with the log's line
+        text.pop_back(); // the log's line adds the line end
         observe::report(text);
     } catch (const std::exception &) {
         return; // no memory for the table

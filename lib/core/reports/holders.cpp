@@ -48,9 +48,9 @@ std::string native_name(const std::string &path, uint64_t offset) {
                           : fmt::format("{}+{:#x} ({})", path, offset, symbol);
 }
 
-// The part of a call stack that tells a reader which one it is: lines of Python if there are any,
-// from the program's own on, else calls; the innermost first. Texts of frames live as long as the
-// process, once each.
+// The telling part of a call stack: its lines of Python if there are any, from the program's own
+// on, else its calls; the innermost first. The texts of frames live as long as the process, once
+// each.
 struct CallPath {
     struct Step {
         const char *module, *function; // function: of Python, else NULL
@@ -91,7 +91,7 @@ std::string name_of(const CallPath::Step &step) {
                          : native_name(step.module ? step.module : "", step.offset);
 }
 
-// "/usr/bin/train+0x1234 (alloc+0x42) < step(int) < main": callers of the first by their names, so
+// "/usr/bin/train+0x1234 (alloc+0x42) < step(int) < main": outer calls appear by name alone, so
 // that several calls within one function are one holder.
 std::string name_of(const CallPath &path) {
     std::string text = name_of(path.steps.front());
@@ -104,7 +104,7 @@ std::string name_of(const CallPath &path) {
     return path.tag ? text + " [" + path.tag->path + "]" : text;
 }
 
-// Sums by what holds, before any name is made of it.
+// Sums by holder, before the holder gets a name.
 template <class Holder> using Sums = std::map<Holder, MemoryHolder>;
 
 template <class Holder>
@@ -122,7 +122,7 @@ std::vector<MemoryHolder> largest_of(const Sums<Holder> &sums, Name name) {
     });
     std::vector<MemoryHolder> named;
     for (auto &[holder, sum] : sorted) {
-        // The rest needs no name: it is summed up.
+        // The other holders are summed up, so they need no name.
         sum.name = named.size() < most_holders ? name(holder) : fmt::format("{}", named.size());
         named.push_back(sum);
     }
@@ -153,7 +153,7 @@ std::vector<MemoryHolder> taken_from_driver(int32_t device) {
     return largest_of(libraries, [](uint32_t module) { return observe::modules().path(module); });
 }
 
-// By number of module, and by call stack.
+// Sums by number of module, and by call stack.
 struct TrackedSums {
     Sums<uint32_t> libraries;
     Sums<CallPath> callers;
@@ -184,7 +184,7 @@ template <class Predicate> MemoryReport::Tracked tracked_if(Predicate is_wanted)
     return sums.named();
 }
 
-// What was live when contexts were reset or ended, by what happened. Sums by caller alone: a
+// Memory that was live when contexts were reset or ended, by event. Sums by caller alone, because a
 // program may reset its contexts again and again.
 struct Dropped {
     std::mutex mutex;
@@ -223,7 +223,7 @@ std::optional<MemoryReport::Driver> manager_figures(emm_context &context) {
     return MemoryReport::Driver{free, total};
 }
 
-// True for the first in each interval.
+// True at most once in each interval.
 bool is_due() noexcept {
     static std::atomic<int64_t> next{INT64_MIN};
     const int64_t now = std::chrono::steady_clock::now().time_since_epoch().count();

@@ -31,7 +31,7 @@ struct ProfileHolder {
 std::vector<ProfilePlace> places_of(const TrackedAllocation &record) {
     const std::vector<emm_frame> none, &frames = record.stack ? record.stack->frames : none;
     std::vector<ProfilePlace> places;
-    if (frames.empty() || frames.front().function) { // no compiled one is kept
+    if (frames.empty() || frames.front().function) { // no compiled frame is kept
         places.push_back({observe::modules().path(record.module).c_str(), nullptr, record.offset});
     }
     for (const emm_frame &frame : frames) {
@@ -41,7 +41,7 @@ std::vector<ProfilePlace> places_of(const TrackedAllocation &record) {
     return places;
 }
 
-// A number for each place, and its name at the first use.
+// Numbers each place, and writes its name at the first use.
 class ProfileFrames {
 public:
     explicit ProfileFrames(std::vector<LiveProfile::Frame> &frames) : frames_(frames) {}

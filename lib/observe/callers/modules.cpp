@@ -14,7 +14,7 @@
 namespace emm::observe {
 namespace {
 
-// Numbers of paths. They are given once, so that a library which is loaded again has its own.
+// Numbers of paths. A number is given once, so a library that is loaded again has its old number.
 class Names {
 public:
     uint32_t number(const std::string &path) {
@@ -44,7 +44,7 @@ struct Counts {
 
 int count(dl_phdr_info *info, size_t, void *data) {
     *static_cast<Counts *>(data) = {info->dlpi_adds, info->dlpi_subs};
-    return 1; // the first one says it all
+    return 1; // the first object has the counts
 }
 
 Counts counts_now() {
@@ -53,15 +53,15 @@ Counts counts_now() {
     return counts;
 }
 
-// What is loaded. While the dynamic linker's lock is held no lock of ours is taken, nor memory, for
-// which malloc may have one: what has no room is counted.
+// The loaded modules. While the dynamic linker's lock is held, no lock of ours and no memory is
+// taken, because malloc may have a lock. Segments without room are counted.
 struct Collected {
     struct Segment {
         CodeRange range;
-        size_t name; // where it begins in `names`
+        size_t name; // where its name begins in `names`
     };
     std::vector<Segment> segments;
-    std::vector<char> names; // each with its NUL
+    std::vector<char> names; // each followed by its NUL
     size_t segment_count = 0, name_bytes = 0;
     Counts counts;
 
@@ -72,7 +72,7 @@ struct Collected {
     }
 };
 
-// The dynamic linker has written the name under a lock that the thread sanitizer does not see.
+// The dynamic linker wrote the name under a lock that the thread sanitizer does not see.
 __attribute__((no_sanitize("thread"))) int collect(dl_phdr_info *info, size_t, void *data) {
     Collected &all = *static_cast<Collected *>(data);
     all.counts = {info->dlpi_adds, info->dlpi_subs};
@@ -126,14 +126,15 @@ bool is_passing_library(std::string_view path) {
     static constexpr std::string_view beginnings[] = {
         "libemm.so", "libemm-run.so", "libemm-bridge", "libcuda.so",
         "libcudart", "libffi.so",     "libffi-"};
-    const std::string_view name = path.substr(path.rfind('/') + 1); // all, if there is none
+    // The whole path, if it has no slash.
+    const std::string_view name = path.substr(path.rfind('/') + 1);
     return std::any_of(std::begin(beginnings), std::end(beginnings), [&](std::string_view start) {
         return name.substr(0, start.size()) == start;
     });
 }
 
 const CodeRange *range_around(const std::vector<CodeRange> &ranges, uintptr_t address) noexcept {
-    // The last one that begins at or before the address.
+    // The last range that begins at or before the address.
     auto above = std::upper_bound(
         ranges.begin(), ranges.end(), address,
         [](uintptr_t value, const CodeRange &range) { return value < range.begin; });

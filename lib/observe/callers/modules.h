@@ -8,51 +8,51 @@
 
 namespace emm::observe {
 
-// A place in the code of a file: a program, a shared library.
+// A place in the code of a file, which is a program or a shared library.
 struct CodePlace {
-    uint32_t module = 0; // its number; 0: code of no file, and `offset` is the address
-    uint64_t offset = 0; // from where the file begins to be mapped
+    uint32_t module = 0; // the file's number; 0: code of no file, and `offset` is the address
+    uint64_t offset = 0; // from the beginning of the file's mapping
 
     bool operator==(const CodePlace &) const = default;
 };
 
-// Where a module's code lies in this process.
+// The range of a module's code in this process.
 struct CodeRange {
     uintptr_t begin = 0, end = 0, base = 0;
     uint32_t module = 0;
     bool is_passing = false; // see is_passing_library
 };
 
-// A library that only passes calls on, so that the caller is behind it: emm's own, the CUDA
-// runtime, libffi. By its path.
+// Whether the path is that of a library that only passes calls on, so that the caller is behind it:
+// emm's own, the CUDA runtime, libffi.
 bool is_passing_library(std::string_view path);
 
-// The range that holds `address`, in ranges that are sorted; NULL: none.
+// The range that holds `address`, among sorted ranges; NULL: none.
 const CodeRange *range_around(const std::vector<CodeRange> &ranges, uintptr_t address) noexcept;
 
-// What is loaded, as it was looked at last.
+// The loaded code at the last look.
 struct CodeMap {
     std::vector<CodeRange> ranges;   // sorted
     uint64_t loads = 0, unloads = 0; // since the process began
-    const CodeMap *before = nullptr; // which it has replaced
+    const CodeMap *before = nullptr; // the map that this one has replaced
 };
 
-// Where a thread has found an address last: most of what it asks for next lies there too. Trivial,
-// as it is used by threads that are ending; initial-exec, because a look at it must not be a
-// function call.
+// The range where a thread found an address last, because most of its next addresses lie there too.
+// Trivial, because ending threads use it; initial-exec, because a look at it must not be a function
+// call.
 struct LastRange {
-    const CodeMap *map = nullptr; // in which it was found
+    const CodeMap *map = nullptr; // the map in which it was found
     const CodeRange *range = nullptr;
 };
 [[gnu::tls_model("initial-exec")]] inline constinit thread_local LastRange last_range;
 
-// Which file an address belongs to. Readers take no lock and ask the dynamic linker nothing, unless
-// the address is not known. A library that was unloaded is noticed when `notice_unloads` is called
-// next. Maps that were replaced stay, because a reader may be looking: some 40 bytes for each
-// library that was loaded then.
+// Finds the file of an address. Readers take no lock and do not ask the dynamic linker, unless the
+// address is unknown. An unloaded library is noticed at the next `notice_unloads`. Replaced maps
+// stay, because a reader may be using them: some 40 bytes for each library loaded then.
 class Modules {
 public:
-    // NULL: it is in no file. Valid for good, but for `notice_unloads` it is what was loaded then.
+    // NULL: the address is in no file. The pointer stays valid; after `notice_unloads` its content
+    // may be old.
     const CodeRange *find(uintptr_t address) noexcept {
         const CodeMap *const map = map_.load(std::memory_order_acquire);
         if (map) [[likely]] {
@@ -73,13 +73,14 @@ public:
         return range ? CodePlace{range->module, address - range->base} : CodePlace{0, address};
     }
 
-    // True: since the last time a library was unloaded, and what was known of addresses is old.
+    // True if a library was unloaded since the last call: known addresses are old.
     bool notice_unloads() noexcept;
 
-    // Of unloads that were noticed.
+    // The number of noticed unloads.
     uint32_t generation() const noexcept { return generation_.load(std::memory_order_relaxed); }
 
-    // As the dynamic linker knows it, whatever is in it; "" for number 0. Valid for good.
+    // The path as the dynamic linker knows it, with any characters; "" for number 0. Valid for
+    // good.
     const std::string &path(uint32_t module) noexcept;
 
 private:
@@ -89,7 +90,7 @@ private:
     std::atomic<uint32_t> generation_{0};
 };
 
-// Set by walk.cpp: code was unloaded, and other code may lie there by now.
+// Called when code was unloaded, because other code may lie there by now. Set by walk.cpp.
 using OnUnload = void (*)() noexcept;
 inline constinit OnUnload on_unload = nullptr;
 

@@ -12,7 +12,7 @@
 #include <new>
 #include <unordered_map>
 
-struct _object; // as Python.h has it
+struct _object; // as declared by Python.h
 using PyObject = _object;
 
 namespace emm::observe {
@@ -64,9 +64,10 @@ bool PythonApi::find(FindPythonFunction find_function) {
 #undef FOUND
 }
 
-// What a thread without the lock may call: these read what does not change, and write nothing.
+// The functions that a thread without the lock may call: they read constant data, and write
+// nothing.
 struct DetachedApi {
-    const PythonLayout *layout = nullptr; // NULL: such a thread is told nothing
+    const PythonLayout *layout = nullptr; // NULL: such a thread gets no frames
     const void *PyCode_Type = nullptr;
     int (*Py_IsFinalizing)() = nullptr;
     int (*PyCode_Addr2Line)(PyObject *, int) = nullptr;
@@ -93,7 +94,8 @@ constinit PythonApi api = {};
 constinit DetachedApi detached = {};
 constinit std::atomic<bool> has_python{false};
 
-// The interpreter as it was, for a scope: its pending exception, and whether it collects garbage.
+// Preserves, for a scope, the interpreter's pending exception and the state of its garbage
+// collector.
 class Undisturbed {
 public:
     Undisturbed() : collects_(api.PyGC_Disable && api.PyGC_Enable && api.PyGC_Disable() != 0) {
@@ -131,7 +133,7 @@ void append_character(std::string &text, uint32_t character) {
         return static_cast<char>(0x80 | (character >> shift & 0x3f));
     };
     if (character >= 0xdc80 && character <= 0xdcff) {
-        text += static_cast<char>(character); // a byte of a file's name that is no UTF-8
+        text += static_cast<char>(character); // a byte of a file's name that is not UTF-8
     } else if (character < 0x80) {
         text += static_cast<char>(character);
     } else if (character < 0x800) {
@@ -143,7 +145,7 @@ void append_character(std::string &text, uint32_t character) {
     }
 }
 
-// Of a text that a code object has.
+// The text of a code object, read without the lock.
 std::string detached_text(const char *text) {
     constexpr intptr_t longest = 4096;
     auto *const object = reinterpret_cast<PyObject *>(const_cast<char *>(text));
@@ -155,8 +157,8 @@ std::string detached_text(const char *text) {
     return copy;
 }
 
-// Code that a thread without the lock has met. It cannot be kept, so it is told from other code
-// that takes its address later by what is in it.
+// Code that a thread without the lock has met. We hold no reference to it, so the contents tell
+// other code that takes its address later.
 struct DetachedCode {
     const char *code, *file, *name;
     int line;
@@ -164,10 +166,10 @@ struct DetachedCode {
     auto operator<=>(const DetachedCode &) const = default;
 };
 
-// Code by its object, which is kept from then on: no other code takes its address.
+// Numbers code by its object. Referenced objects are kept, so no other code takes their address.
 class Codes {
 public:
-    static constexpr size_t most = 65'536; // what is new then is number 0
+    static constexpr size_t most = 65'536; // further code gets number 0
 
     uint32_t number_of(const DetachedCode &code) {
         const std::lock_guard lock(mutex_);
@@ -191,7 +193,7 @@ public:
                 return found != numbers_.end() ? found->second : 0;
             }
         }
-        // Without the lock: CPython may let go of its own meanwhile.
+        // The mutex is not held, because CPython may let go of its own lock meanwhile.
         std::string function = text_of(code, "co_qualname"); // since 3.11
         PythonCode made = made_of(text_of(code, "co_filename"),
                                   function == "?" ? text_of(code, "co_name") : std::move(function));
@@ -261,8 +263,7 @@ uint64_t detached_word(const void *frame, const char *code) noexcept {
     return python_word(number, line < 0 ? 0 : static_cast<uint32_t>(line));
 }
 
-// Both take a function of a word, which says whether to go on. Of a thread that does not hold the
-// lock.
+// Visits the words of a thread that does not hold the lock, until `visit` returns false.
 template <class Visit> void visit_detached(Visit &visit) noexcept {
     constexpr size_t type_of_object = 8;
     const void *const state = detached.layout && detached.Py_IsFinalizing() == 0

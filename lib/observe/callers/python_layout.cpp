@@ -8,7 +8,7 @@ namespace emm::observe {
 namespace {
 
 constexpr int first_minor = 9;
-// What offsetof gives in CPython's headers: cpython/pystate.h, internal/pycore_frame.h (before 3.11
+// Values of offsetof in CPython's headers: cpython/pystate.h, internal/pycore_frame.h (before 3.11
 // cpython/frameobject.h) and cpython/code.h. tests/code/python_layouts.py compares them with those
 // of each interpreter that it finds.
 constexpr PythonLayout layouts[] = {

@@ -15,7 +15,7 @@ namespace {
 
 class AllTags {
 public:
-    // NULL: it is beyond the bounds.
+    // NULL: beyond the bounds.
     const Tag *find_or_make(const Tag *outer, std::string_view key) {
         const std::lock_guard lock(mutex_);
         const auto found = tags_.find({outer, key});

@@ -5,7 +5,7 @@
 
 namespace emm::observe {
 
-// EMM_TRACK=module|stack[:sample=1/N]: what is kept for each live allocation.
+// EMM_TRACK=module|stack[:sample=1/N]: how much is kept about each live allocation.
 enum class TrackDepth : uint8_t { none, module, stack };
 
 struct TrackOptions {
@@ -18,7 +18,7 @@ constexpr uint32_t largest_sample = 1'000'000;
 constexpr const char *track_options_expected =
     "module or stack, with :sample=1/N behind it or nothing (N up to 1000000)";
 
-// False: another text than is expected, and nothing is to be tracked. "" is `none`.
+// False: the text is not valid, and nothing is tracked. "" means `none`.
 bool parse_track_options(std::string_view text, TrackOptions &ret_options);
 
 } // namespace emm::observe

@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-// Of libgcc: takes no lock where glibc has _dl_find_object (2.35).
+// From libgcc: takes no lock if glibc has _dl_find_object (2.35).
 struct dwarf_eh_bases {
     void *tbase, *dbase, *func;
 };
@@ -70,7 +70,7 @@ private:
     const uint8_t *at_, *end_;
 };
 
-// Where a register's value in the caller is.
+// The place where the caller's value of a register is.
 struct Saved {
     enum { same, at_cfa, at_register, undefined, elsewhere } where = same;
     int64_t offset = 0; // at_register: from the frame pointer, at_cfa: from the CFA
@@ -83,7 +83,7 @@ struct Row {
     Saved fp, ra;
 };
 
-// `BREG(frame pointer) offset`, with a dereference behind it or not.
+// `BREG(frame pointer) offset`, optionally followed by a dereference.
 bool is_from_fp(Reader expression, bool dereferenced, int64_t &ret_offset) {
     if (expression.take<uint8_t>() != op_breg0 + frame_pointer) {
         return false;
@@ -93,13 +93,13 @@ bool is_from_fp(Reader expression, bool dereferenced, int64_t &ret_offset) {
                         : !expression.has_more();
 }
 
-// The table of rows that the instructions describe, up to the row of one place.
+// The table of rows that the instructions describe, up to the row for one place.
 class Program {
 public:
     Program(uint64_t code_unit, int64_t data_unit, uint64_t bytes_to_place)
         : code_unit_(code_unit), data_unit_(data_unit), left_(bytes_to_place) {}
 
-    // False: an instruction is unknown.
+    // False: unknown instruction.
     bool run(Reader instructions) {
         while (instructions.has_more() && !arrived_) {
             const uint8_t byte = instructions.take<uint8_t>();
@@ -176,7 +176,7 @@ private:
     size_t depth_ = 0;
 };
 
-// DW_CFA_*, those without an operand in their byte.
+// The DW_CFA_* instructions without an operand in their byte.
 bool Program::extended(uint8_t operation, Reader &from) {
     uint64_t number = 0;
     switch (operation) {
@@ -249,7 +249,8 @@ bool Program::extended(uint8_t operation, Reader &from) {
         save(from.take_unsigned(), {Saved::elsewhere, 0});
         from.take_block();
         return true;
-    case 0x2d: // AARCH64_negate_ra_state: the return address is signed, which unsign() takes off
+    case 0x2d: // AARCH64_negate_ra_state: the return address is signed; unsign() removes the
+               // signature
         return true;
     case 0x2e: // GNU_args_size
         from.take_unsigned();
@@ -276,7 +277,7 @@ size_t size_of_encoding(uint8_t encoding) {
     }
 }
 
-// What is common to many functions (CIE).
+// The part that many functions share (CIE).
 struct Common {
     uint64_t code_unit = 1;
     int64_t data_unit = -8;
@@ -285,7 +286,7 @@ struct Common {
     Reader instructions = {nullptr, nullptr};
 };
 
-// Of an entry, without its length; none if that is the end or of the 64-bit form.
+// The body of an entry, without its length; empty for the end mark and for the 64-bit form.
 Reader body_of(const uint8_t *entry) {
     uint32_t length = 0;
     std::memcpy(&length, entry, sizeof length);
@@ -337,7 +338,8 @@ bool fits(int64_t offset) {
     return offset % 8 == 0 && offset >= INT32_MIN && offset <= INT32_MAX;
 }
 
-// On aarch64 a function that has saved nothing yet has no rule: it is never a caller there.
+// On aarch64 a function that has saved nothing yet gets no rule, because it is never a caller at
+// that place.
 bool take_saves(const Row &row, UnwindRule &rule) {
     const bool in_memory = row.cfa == Row::by_memory;
     const Saved &fp = row.fp;
@@ -371,7 +373,7 @@ UnwindRule rule_of(const Row &row) {
     return rule;
 }
 
-// In units of 8 bytes, of 14 bits with the sign.
+// In units of 8 bytes: 14 bits, with the sign.
 constexpr int32_t most_units = 8191;
 bool is_packable(int32_t bytes) {
     return bytes / 8 <= most_units && bytes / 8 >= -most_units;
@@ -393,11 +395,11 @@ UnwindRule rule_from_entry(const uint8_t *entry, uintptr_t function, uintptr_t p
     if (distance == 0 || !read_common(at - distance, common) || common.is_signal_frame) {
         return {};
     }
-    from.take_bytes(2 * common.address_size); // where the function begins, and its length
+    from.take_bytes(2 * common.address_size); // the function's begin and length
     if (common.has_augmentation) {
         from.take_block();
     }
-    // The common instructions belong to the beginning, whatever place is asked for.
+    // The common instructions apply to the function's beginning, for every place.
     Program program(common.code_unit, common.data_unit, place - function);
     if (!program.run(common.instructions)) {
         return {};

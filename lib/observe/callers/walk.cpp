@@ -6,11 +6,11 @@ namespace emm::observe {
 namespace {
 
 struct StackRange {
-    uintptr_t low = 0, high = 0; // high 0: not asked for yet
+    uintptr_t low = 0, high = 0; // high 0: not looked up yet
 };
 [[gnu::tls_model("initial-exec")]] constinit thread_local StackRange own_stack;
 
-// Empty where the C library cannot tell it: of a main thread it reads /proc.
+// Empty if the C library cannot tell: for a main thread it reads /proc.
 StackRange find_own_stack() noexcept {
     StackRange found = {1, 1};
     pthread_attr_t attributes;
@@ -35,8 +35,8 @@ StackRange find_own_stack() noexcept {
 UnwindRule UnwindRules::read(uintptr_t place) noexcept {
     const UnwindRule rule = rule_at(place);
     const uint32_t bits = packed(rule);
-    // Else a frame is too large for the table, the tag does not fit, or it is code that was made at
-    // run time and may be replaced.
+    // Not stored: a frame too large for the table, a tag that does not fit, or code that was made
+    // at run time and may be replaced.
     if (unpacked(bits) == rule && place >> 48 == 0 && modules().find(place)) {
         words_[index(place)].store(tag(place) << rule_bits | bits, std::memory_order_relaxed);
     }
@@ -67,7 +67,7 @@ size_t walk(Frame frame, uintptr_t *ret_addresses, size_t most) noexcept {
 
 const void *outer_caller_slowly(const void *direct) noexcept {
     Frame frame = frame_here();
-    bool has_passed_direct = false; // before it are emm's own
+    bool has_passed_direct = false; // frames before `direct` are emm's own
     for (size_t depth = 0; depth < deepest_stack && frame.leave(); depth++) {
         has_passed_direct |= frame.place == reinterpret_cast<uintptr_t>(direct);
         const CodeRange *const range = has_passed_direct ? modules().find(frame.place) : nullptr;

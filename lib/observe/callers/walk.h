@@ -13,17 +13,16 @@
 #endif
 #endif
 
-// Who asked for memory: the first call on the stack that is not one of a library which only passes
-// calls on (is_passing_library).
+// Finds who asked for memory: the first call on the stack outside libraries that only pass calls on
+// (is_passing_library).
 
 namespace emm::observe {
 
-// Walks the calling thread's stack, a few nanoseconds for each frame: what the call frame
-// information says about a place in code is read once, and kept in a table that every thread reads
-// without a lock.
+// Walks the calling thread's stack, in a few nanoseconds for each frame. The call frame information
+// for a place in code is read once, and kept in a table that every thread reads without a lock.
 //
-// The table has a word for each place, so that no reader sees half of an entry. A place that falls
-// on another's word replaces it; it is read again then.
+// The table has one word for each place, so no reader sees half an entry. If two places share a
+// word, the later one replaces the earlier, which is read again when needed.
 class UnwindRules {
 public:
     UnwindRule at(uintptr_t place) noexcept {
@@ -31,8 +30,8 @@ public:
         return word >> rule_bits == tag(place) ? unpacked(uint32_t(word & rule_mask)) : read(place);
     }
 
-    // Code was unloaded: other code may lie there by now. Code that is on a thread's stack stays,
-    // so no thread enters an old rule behind this.
+    // Called when code was unloaded, because other code may lie there by now. Code on a thread's
+    // stack stays loaded, so no thread enters an old rule after this.
     void clear() noexcept;
 
 private:
@@ -48,18 +47,17 @@ private:
 
 inline constinit UnwindRules unwind_rules;
 
-// Where the calling thread's stack ends, beyond its outermost frame. 0: `stack_pointer` is not in
-// the stack that the thread was started with, as in a coroutine or on a signal's stack.
+// The end of the calling thread's stack, beyond its outermost frame. 0: `stack_pointer` is not in
+// the stack that the thread was started with, as in a coroutine or on a signal stack.
 uintptr_t end_of_own_stack(uintptr_t stack_pointer) noexcept;
 
-// Where a thread is within its calls. Only what lies between the stack pointer and the stack's end
-// is read: a library that switches greenlets has overwritten the frames beyond the one it began
-// with.
+// A thread's position in its calls. Only words between the stack pointer and the stack's end are
+// read. A library that switches greenlets has overwritten the frames beyond its first one.
 struct Frame {
     uintptr_t place = 0, stack_pointer = 0, frame_pointer = 0, stack_end = 0;
-    bool is_return = false; // `place` is the one after a call
+    bool is_return = false; // `place` is behind a call
 
-    // Moves on to the caller. False: the stack ends here, or the frame cannot be read.
+    // Moves to the caller. False: the stack ends here, or the frame cannot be read.
     bool leave() noexcept;
 
 private:
@@ -67,7 +65,7 @@ private:
 };
 
 #if defined(__aarch64__)
-// Takes off the bits that the processor has signed the return address with.
+// Removes the bits with which the processor has signed the return address.
 inline uintptr_t unsign(uintptr_t address) noexcept {
     // xpaclri: nothing on processors without signatures
     asm("mov x30, %0\n\thint #7\n\tmov %0, x30" : "+r"(address) : : "x30");
@@ -75,7 +73,7 @@ inline uintptr_t unsign(uintptr_t address) noexcept {
 }
 #endif
 
-// A sanitizer may take what lies between two frames for out of bounds; a return address is not.
+// A sanitizer may report words between two frames as out of bounds; a return address is not.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(EMM_CLANG_SANITIZES)
 #define EMM_UNWATCHED __attribute__((noinline, no_sanitize("address"), no_sanitize("thread")))
 #else
@@ -123,7 +121,8 @@ EMM_UNWATCHED inline uintptr_t stack_word(uintptr_t address) noexcept {
     return place != 0;
 }
 
-// Of the function that this is inlined into, which must be there while the frame is used.
+// The frame of the function that this is inlined into; the function must not return while the frame
+// is used.
 [[gnu::always_inline]] inline Frame frame_here() noexcept {
     Frame frame;
 #if defined(__x86_64__)
@@ -137,16 +136,17 @@ EMM_UNWATCHED inline uintptr_t stack_word(uintptr_t address) noexcept {
     return frame;
 }
 
-// The return addresses of the calling thread, the innermost first, from the caller of `frame` on;
-// as many as there are, or `most`.
+// Fills the calling thread's return addresses, the innermost first, from the caller of `frame` on,
+// at most `most`. Returns their number.
 size_t walk(Frame frame, uintptr_t *ret_addresses, size_t most) noexcept;
 
-constexpr size_t deepest_stack = 64; // frames; what is further out is not told
+constexpr size_t deepest_stack = 64; // further frames are left out
 
 [[gnu::noinline]] const void *outer_caller_slowly(const void *direct) noexcept;
 
-// The return address of that call. `direct` is the one of the call into libemm, somewhere on this
-// thread's stack, or NULL; it is the answer unless a library that passes calls on is there.
+// The return address of the call that asked for memory. `direct` is that of the call into libemm,
+// somewhere on this thread's stack, or NULL. It is the answer unless it lies in a library that
+// passes calls on.
 inline const void *outer_caller(const void *direct) noexcept {
     if (!direct) {
         return nullptr;
@@ -155,7 +155,7 @@ inline const void *outer_caller(const void *direct) noexcept {
     return range && range->is_passing ? outer_caller_slowly(direct) : direct;
 }
 
-// The same with the file that it is in, for one look where that is `direct` itself.
+// The same with its file. If the answer is `direct` itself, this takes one look-up.
 struct OuterCaller {
     const void *address = nullptr;
     CodePlace place;

@@ -10,8 +10,9 @@
 
 namespace emm::observe {
 
-// The clock of the event log. On x86 the time stamp counter, read after everything before it has
-// been executed: a block's free never seems to start before its allocation has ended.
+// The clock of the event log. On x86 it is the time stamp counter, read after all earlier
+// instructions have been executed. So a block's free never seems to start before its allocation has
+// ended.
 inline uint64_t event_ticks() noexcept {
 #if defined(__x86_64__)
     unsigned processor;
@@ -23,7 +24,7 @@ inline uint64_t event_ticks() noexcept {
 #endif
 }
 
-// The same, for a moment that need not be ordered with what is around it: half the cost.
+// The same, for a moment that need not be ordered with the surrounding code: half the cost.
 inline uint64_t event_ticks_unordered() noexcept {
 #if defined(__x86_64__)
     return __rdtsc();
@@ -32,7 +33,7 @@ inline uint64_t event_ticks_unordered() noexcept {
 #endif
 }
 
-// Compares it with the monotonic clock, which takes 5 ms.
+// Compares the clock with the monotonic clock, which takes 5 ms.
 double nanoseconds_per_event_tick() noexcept;
 
 } // namespace emm::observe

@@ -28,10 +28,10 @@ namespace emm::observe {
 namespace {
 
 constexpr auto between_writes = std::chrono::milliseconds(50);
-constexpr size_t most_chunks = 16384; // 1 GiB waiting to be written: recording has to wait for it
+constexpr size_t most_chunks = 16384; // 1 GiB waits to be written: then recording waits
 
-// What any thread did before is seen here afterwards, and what it does later sees what was done
-// here.
+// Earlier stores of any thread are visible here afterwards, and later code of any thread sees our
+// earlier stores.
 void fence_all_threads() noexcept {
     static const bool registered = register_asymmetric_fence();
     if (!registered || asymmetric_fence() != 0) {
@@ -56,7 +56,7 @@ public:
     void write_at_exit() noexcept;
     bool has_ended() const noexcept { return ended_.load(std::memory_order_relaxed); }
 
-    // False in every child, also in one whose making called no fork handlers (_Fork, clone).
+    // False in every child, even if making it called no fork handlers (_Fork, clone).
     bool is_of_this_process() const noexcept { return getpid() == process_; }
 
 private:
@@ -79,21 +79,21 @@ private:
     const std::string path_;
     const std::unique_ptr<Spool> spool_;
     File csv_;
-    pthread_key_t key_ = 0; // whose destructor gives a thread's buffer back
+    pthread_key_t key_ = 0; // its destructor gives a thread's buffer back
 
-    std::mutex growing_;            // over the spool's list of chunks
-    std::atomic<size_t> chunks_{0}; // in that
+    std::mutex growing_;            // guards the spool's list of chunks
+    std::atomic<size_t> chunks_{0}; // in the spool
 
-    std::mutex mutex_; // over the rest of this block; held for moments only
+    std::mutex mutex_; // guards the rest of this block; held for moments only
     std::condition_variable wanted_;
     std::deque<EventBuffer> buffers_;
     std::vector<EventBuffer *> idle_buffers_;
     std::vector<Chunk *> spare_;
-    std::atomic<bool> lost_{false}; // an event, because there was no room: said once
+    std::atomic<bool> lost_{false}; // an event, for want of room: said once
 
-    std::mutex writing_; // over the rest, but for the last
+    std::mutex writing_; // guards the members below, except the last
     LogWriter writer_;
-    std::atomic<bool> ended_{false}; // the log cannot be written to
+    std::atomic<bool> ended_{false}; // the log file cannot be written
 
     PythonCalls python_calls_{[this](const std::string &calls) {
         const std::lock_guard lock(mutex_);
@@ -112,12 +112,13 @@ void give_back_buffer(void *buffer) {
     }
 }
 
-// Absolute, because the program may go to another folder.
+// Makes the path absolute, because the program may change its folder.
 std::string path_of(std::string_view name) {
     return name.empty() ? "" : std::filesystem::absolute(with_process_id(name)).string();
 }
 
-// Emptied once it is locked: a process that has it locked is writing it, perhaps by another name.
+// Locks the file before emptying it: a process that has the lock is writing it, perhaps by another
+// name.
 File open_csv(const std::string &path, std::string &ret_reason) {
     const auto header = static_cast<ssize_t>(Rows::header.size());
     File csv = open_own(path, Make::yes, ret_reason);
@@ -174,10 +175,10 @@ EventLog *EventLog::open(const std::string &path, std::string &ret_reason) {
         return nullptr;
     }
     log->start_writer();
-    return log.release(); // never destroyed: frees may come after everything else
+    return log.release(); // never destroyed: frees may come after all else
 }
 
-// No signal of the program is delivered there.
+// The writer thread blocks all signals of the program.
 void EventLog::start_writer() {
     sigset_t all, before;
     sigfillset(&all);
@@ -216,7 +217,7 @@ bool EventLog::grow() {
     return true;
 }
 
-// Makes room before it is needed: page faults are for the writer.
+// Makes room ahead of need, so that the writer takes the page faults.
 void EventLog::keep_spares() {
     for (;;) {
         {
@@ -239,7 +240,7 @@ EventBuffer *EventLog::take_buffer() {
             buffer = idle_buffers_.back();
             idle_buffers_.pop_back();
         } else {
-            idle_buffers_.reserve(buffers_.size() + 1); // giving back must not fail
+            idle_buffers_.reserve(buffers_.size() + 1); // giving a buffer back must not fail
             buffer = &buffers_.emplace_back(static_cast<uint32_t>(buffers_.size()));
         }
     }
@@ -252,7 +253,7 @@ void EventLog::give_back(EventBuffer *buffer) {
     idle_buffers_.push_back(buffer);
 }
 
-// What is waiting to be written may grow up to a limit; beyond it, recording waits.
+// Rows that wait to be written may grow up to a limit. Beyond the limit, recording waits.
 Chunk *EventLog::spare_chunk(EventBuffer &buffer) {
     for (int attempt = 0; attempt < 3; ++attempt) {
         {
@@ -288,7 +289,7 @@ bool EventLog::next_chunk(EventBuffer &buffer) {
     return true;
 }
 
-// The range is remembered even if nothing is loaded there, such as code made at run time.
+// The range is remembered even if no file is loaded there, as for code made at run time.
 void EventLog::know_module(EventBuffer &buffer, uint64_t caller) {
     for (const EventBuffer::Range &range : buffer.modules_) {
         if (caller - range.begin < range.end - range.begin) {
@@ -311,7 +312,7 @@ void EventLog::know_module(EventBuffer &buffer, uint64_t caller) {
     }
 }
 
-// The moment before which every event has been committed.
+// Every event before this moment has been committed.
 uint64_t EventLog::watermark() noexcept {
     uint64_t moment = event_ticks();
     fence_all_threads();
@@ -332,7 +333,7 @@ std::vector<std::vector<Chunk *>> EventLog::chunks_of_buffers() {
     return all;
 }
 
-// Chunks that are full and written are empty again.
+// Empties the chunks that are full and written, for reuse.
 void EventLog::recycle() {
     std::lock_guard lock(mutex_);
     for (EventBuffer &buffer : buffers_) {
@@ -370,7 +371,8 @@ void EventLog::write(bool everything) noexcept {
 
 void EventLog::write_at_exit() noexcept {
     EventBuffer::is_immediate = true;
-    fence_all_threads(); // an event is either seen here, or its thread sees that it has to write it
+    fence_all_threads(); // either this thread sees an event, or the event's thread sees that it
+                         // must write
     write(true);
     std::lock_guard lock(writing_);
     if (!has_ended()) {
@@ -426,8 +428,8 @@ bool open_event_log() noexcept {
 
 namespace {
 
-// After the program's own exit handlers and static destructors. Nothing is torn down: what is freed
-// after this is written by the thread that frees it.
+// Runs after the program's own exit handlers and static destructors. Nothing is torn down: a later
+// free is written by the thread that frees.
 [[gnu::destructor]] void write_at_exit() {
     EventLog *const log = the_log;
     if (log && log->is_of_this_process()) {

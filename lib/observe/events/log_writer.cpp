@@ -21,7 +21,7 @@ constexpr size_t enough_text = size_t(256) << 10;
 
 } // namespace
 
-// Goes through a buffer's records, and says in each chunk's next slot how far it came.
+// Walks a buffer's records, and keeps its position in each chunk's `written` slot.
 struct LogWriter::Cursor {
     const std::vector<Chunk *> *chunks;
     size_t slot;
@@ -34,7 +34,7 @@ struct LogWriter::Cursor {
     }
     uint64_t moment() const { return record().moment(); }
 
-    // To the first record from here on; false if there is none.
+    // Moves to the next record, which may be the present one; false if there is none.
     bool settle() {
         for (; chunk < chunks->size(); ++chunk) {
             const Chunk &at = *(*chunks)[chunk];
@@ -92,7 +92,7 @@ bool LogWriter::merge(const std::vector<std::vector<Chunk *>> &buffers, uint64_t
     while (!cursors.empty() && cursors.top().moment() < watermark) {
         Cursor cursor = cursors.top();
         cursors.pop();
-        learn_callers(); // the record's is known to the spool since before it was committed
+        learn_callers(); // the spool has known the record's caller since before the commit
         rows_.append(cursor.record(), text_);
         if (cursor.advance()) {
             cursors.push(cursor);
@@ -120,7 +120,7 @@ void LogWriter::learn_callers() {
     }
 }
 
-// To whole rows, those that the spool has no more.
+// Cuts the log to whole rows whose records the spool no longer has.
 void LogWriter::cut() {
     const int error = errno;
     csv_bytes_ = agreed_bytes(spool_.header());
@@ -158,9 +158,9 @@ std::vector<std::vector<Chunk *>> buffers_of(const Spool &spool) {
     return all;
 }
 
-// What is in the log already is where the counts go on from.
+// The counts go on from the rows that the log has already.
 void resume(Rows &rows, const File &csv) {
-    constexpr size_t longest = 1 << 20; // what is longer is no row of ours
+    constexpr size_t longest = 1 << 20; // a longer line is no row of ours
     std::string text, part(1 << 16, 0);
     off_t at = 0;
     for (ssize_t got; (got = pread(csv.number(), part.data(), part.size(), at)) > 0; at += got) {
@@ -194,7 +194,7 @@ std::string fault_of(const File &csv, const Spool &spool, const std::string &pat
     return spool.fault();
 }
 
-// Nothing is changed unless it is clear what to do.
+// Changes nothing if log and spool do not match.
 File open_log(const std::string &path, const Spool &spool, emm_status &ret_status) {
     std::string reason;
     File csv = open_own(path, Make::no, reason);
@@ -212,7 +212,7 @@ File open_log(const std::string &path, const Spool &spool, emm_status &ret_statu
     return reason.empty() ? std::move(csv) : File();
 }
 
-// Its process was killed while it opened the log.
+// The process was killed while it opened the log.
 bool is_unused(const Spool &spool) {
     return agreed_bytes(spool.header()) == 0 && buffers_of(spool).empty();
 }

@@ -12,20 +12,21 @@ namespace emm::observe {
 // Writes a spool's events into the log, in the order of their moments.
 class LogWriter {
 public:
-    // `csv` is an open file, positioned at its end, which is where the header says.
+    // `csv` is an open file, positioned at its end, which must be where the spool's header says.
     LogWriter(Spool &spool, int csv);
 
     Rows &rows() { return rows_; }
 
-    // The chunks of each buffer, in order. Events from `watermark` on stay in the spool. False: the
-    // log cannot be written (errno); then nothing is taken as written, and the log is cut to that.
+    // Writes the events before `watermark`; later ones stay in the spool. `buffers`: the chunks of
+    // each buffer, in order. False: the log cannot be written (errno). Then no event counts as
+    // written, and the log is cut accordingly.
     bool write(const std::vector<std::vector<Chunk *>> &buffers, uint64_t watermark);
 
     // How many of a chunk's records are in the log.
     uint32_t written(const Chunk &chunk) const;
 
 private:
-    struct Cursor; // a place in a buffer
+    struct Cursor; // a position in a buffer
     bool merge(const std::vector<std::vector<Chunk *>> &buffers, uint64_t watermark);
     void learn_callers();
     bool flush();
@@ -34,9 +35,9 @@ private:
     Spool &spool_;
     const int csv_;
     Rows rows_;
-    std::string text_;       // of rows, on its way to the file
-    uint64_t csv_bytes_ = 0; // in the file
-    size_t lines_known_ = 0; // bytes of the spool's text about them
+    std::string text_;       // rows on their way to the file
+    uint64_t csv_bytes_ = 0; // rows in the file
+    size_t lines_known_ = 0; // bytes of the spool's text about callers that have been read
 };
 
 // Completes a log from the spool beside it.

@@ -25,7 +25,7 @@ bool take_number(std::string_view &line, uint64_t &ret_number) {
     return true;
 }
 
-// A path may have line ends.
+// A path may contain line ends.
 std::string escaped(std::string_view path) {
     std::string text;
     for (const char letter : path) {
@@ -65,7 +65,7 @@ std::optional<Module> take_module(std::string_view &text) {
 
 namespace {
 
-// Read, not mapped: a file that is cut short meanwhile must not kill the process.
+// The file is read, not mapped, because truncating a mapped file would kill the process.
 class ElfFile {
 public:
     explicit ElfFile(const std::string &path) : file_(open_to_read(path, reason_)) {}
@@ -88,7 +88,7 @@ public:
     }
 
 private:
-    std::string reason_; // why there is none
+    std::string reason_; // why it could not be read
     const File file_;
 };
 
@@ -143,7 +143,8 @@ std::string symbol_at(const std::string &path, uint64_t address) {
         for (const Elf64_Shdr &table : sections) {
             Elf64_Sym found;
             if (table.sh_type != kind || table.sh_link >= sections.size() ||
-                !find_in(file, table, address - 1, found)) { // the call is before its return
+                // The call is before its return address.
+                !find_in(file, table, address - 1, found)) {
                 continue;
             }
             const std::string name = name_of(file, sections[table.sh_link], found);

@@ -6,7 +6,7 @@
 
 namespace emm::observe {
 
-// What happened. A free's type is that of its allocation plus one.
+// The type of an event. A free's type is that of its allocation plus one.
 enum class EventType : uint8_t {
     alloc,
     free,
@@ -25,7 +25,7 @@ enum class EventType : uint8_t {
     pool,    // a named pool begins to serve: set_pool
 };
 
-// In that order; contexts have no row in the log.
+// In the order of EventType; contexts have no row in the log.
 inline constexpr std::string_view event_names[] = {
     "Alloc", "Free",          "Alloc Host",   "Free Host", "Pin",
     "Unpin", "Alloc Managed", "Free Managed", "Reset",     "Retire",
@@ -39,20 +39,21 @@ inline constexpr bool is_free(EventType type) noexcept {
     return type < EventType::reset && static_cast<unsigned>(type) % 2 == 1;
 }
 
-// One event as it is recorded, in the order of a cache line.
+// One event as recorded; members are in the order of a cache line.
 struct EventRecord {
     uint64_t start, end; // by event_ticks()
     uint64_t address, size, stream;
     uint64_t caller;  // a return address
-    uint32_t context; // the CUDA context's id; of a named pool a number from first_pool_number on
+    uint32_t context; // the CUDA context's id; for a named pool a number from first_pool_number on
     int32_t status;
     uint16_t device;
     EventType type;
-    uint8_t late;    // a free that found its context gone, and did nothing
-    uint32_t python; // which calls of Python it came by (PythonCalls); 0: none are known
+    uint8_t late;    // a free that did nothing, because its context was gone
+    uint32_t python; // number of its Python calls (PythonCalls); 0: unknown
 
-    // When memory changed hands: no thread has an address before the end of its allocation, or
-    // after the start of its free. By this order the log never shows an address twice.
+    // The moment at which memory changed hands. No thread has an address before the end of its
+    // allocation, or after the start of its free. So, in this order, the log never shows an address
+    // twice.
     uint64_t moment() const noexcept { return is_allocation(type) ? end : start; }
 };
 static_assert(sizeof(EventRecord) == 64);

@@ -41,7 +41,7 @@ std::string_view pool_name(const EventRecord &record) noexcept {
 
 void Locations::add(Module module) {
     modules_.push_back(std::move(module));
-    known_.clear(); // an address may have been another module's
+    known_.clear(); // an address may have belonged to another module
     known_of_python_.clear();
 }
 
@@ -88,7 +88,7 @@ void append_address(std::string &text, uint64_t address) {
     append_number(text, address, 16);
 }
 
-// Handles of streams, the default stream as 0, no stream as -1.
+// Writes a stream's handle; the default stream as 0, no stream as -1.
 void append_stream(std::string &text, uint64_t stream) {
     if (stream == ~uint64_t(0)) {
         text += "-1";
@@ -109,8 +109,7 @@ void append_seconds(std::string &text, uint64_t nanoseconds) {
     text.append(digits, sizeof digits);
 }
 
-// The same block at its allocation and at its free. Pinned host memory may be registered memory's
-// neighbour, but never has its address in two kinds of device memory.
+// A block's key, the same at its allocation and at its free: its address and its kind of memory.
 uint64_t key_of(uint64_t address, EventType type) {
     return address << 2 | (static_cast<unsigned>(type) / 2 & 3);
 }
@@ -138,7 +137,7 @@ uint64_t number_in(std::string_view field) {
 
 } // namespace
 
-// As far as 292 years.
+// Correct for up to 292 years.
 uint64_t Rows::nanoseconds(uint64_t ticks) const {
     constexpr double most = 9.2e18;
     return ticks < first_ ? 0
@@ -148,7 +147,7 @@ uint64_t Rows::nanoseconds(uint64_t ticks) const {
 
 void Rows::append(const EventRecord &record, std::string &text) {
     if (record.type > EventType::pool) {
-        return; // in no spool that was checked
+        return; // no checked spool has such a device
     }
     if (record.type == EventType::context) {
         Device &device = devices_[record.device];
@@ -186,7 +185,7 @@ void Rows::append(const EventRecord &record, std::string &text) {
     text += '\n';
 }
 
-// Answers the size to be shown.
+// Returns the size to be shown.
 uint64_t Rows::account(const EventRecord &record) {
     if (record.type == EventType::pool) {
         return 0;
@@ -213,7 +212,7 @@ void Rows::take(const EventRecord &record) {
     const uint64_t key = key_of(record.address, record.type);
     const auto before = live_.find(key);
     if (before != live_.end()) {
-        give_back(before); // a plugin that gives an address out twice
+        give_back(before); // the plugin has given the address out twice
     }
     live_[key] = {record.size, record.context, record.device, record.type};
     Device &device = devices_[record.device];

@@ -12,12 +12,12 @@
 
 namespace emm::observe {
 
-// Return addresses as people read them: "/usr/bin/train+0x1234 (step(int)+0x42)", and behind that
-// the calls of Python.
+// Return addresses as readable texts: "/usr/bin/train+0x1234 (step(int)+0x42)", followed by the
+// calls of Python.
 class Locations {
 public:
     void add(Module module);
-    void add(std::string python_calls); // the next number
+    void add(std::string python_calls); // gets the next number
 
     // Ready for a CSV field. Valid until the next call.
     const std::string &of(uint64_t caller, uint32_t python);
@@ -31,8 +31,8 @@ private:
     std::map<std::pair<uint64_t, uint32_t>, std::string> known_of_python_;
 };
 
-// Turns events, in the order of their moments, into the rows of the log: the columns of the example
-// in NBEP 7, and the context. Counts live allocations, and knows the sizes that frees leave out.
+// Turns events, in the order of their moments, into rows of the log: the columns of the example in
+// NBEP 7, and the context. Counts live allocations, and supplies the sizes that frees leave out.
 class Rows {
 public:
     static constexpr std::string_view header =
@@ -44,14 +44,14 @@ public:
     Locations &locations() { return locations_; }
     void append(const EventRecord &record, std::string &text);
 
-    // Takes in a row that was written before: what it says is live, and how much is free.
+    // Reads a row that was written before, to know the live memory and the free memory.
     void resume(std::string_view row);
 
 private:
     struct Device {
-        uint64_t free_at_first = 0, total = 0; // as the driver told
-        uint64_t used = 0;                     // device memory that emm gave out since
-        uint64_t allocations = 0;              // of every kind
+        uint64_t free_at_first = 0, total = 0; // as the driver reported
+        uint64_t used = 0;                     // device memory that emm has given out since
+        uint64_t allocations = 0;              // live, of every kind
     };
     struct Live {
         uint64_t size;

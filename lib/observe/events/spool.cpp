@@ -18,7 +18,7 @@ constexpr size_t header_bytes = 4096, most_line_bytes = 252 * 1024;
 constexpr size_t head_bytes = header_bytes + most_line_bytes;
 constexpr size_t chunks_at_once = 16, grown_bytes = chunks_at_once * sizeof(Chunk);
 
-constexpr uint64_t most_bytes = head_bytes + (uint64_t(1) << 30); // as event_log.cpp has it
+constexpr uint64_t most_bytes = head_bytes + (uint64_t(1) << 30); // as in event_log.cpp
 
 void *map(const File &file, uint64_t offset, size_t bytes) {
     void *const at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE,
@@ -35,7 +35,7 @@ uint64_t size_of(const File &file) {
     return fstat(file.number(), &status) == 0 ? static_cast<uint64_t>(status.st_size) : 0;
 }
 
-// That of an event log; or none yet, because its process was killed before.
+// Whether the file is an event log's spool. It may lack the mark if its process was killed early.
 bool has_magic(const File &file) {
     char found[sizeof magic] = {};
     const ssize_t got = pread(file.number(), found, sizeof found, 0);
@@ -68,8 +68,8 @@ Spool::~Spool() {
     }
 }
 
-// The locked file may have lost its name meanwhile, because the process that had locked it came to
-// its end. The second opening tells.
+// The locked file may have lost its name meanwhile, because its previous owner ended. A second
+// opening tells.
 std::unique_ptr<Spool> Spool::claim(const std::string &path, Make make, std::string &ret_reason,
                                     bool &ret_busy) {
     for (int attempt = 0; attempt < 100; ++attempt) {
@@ -108,8 +108,8 @@ bool Spool::map_chunks(uint64_t offset) {
     return first;
 }
 
-// What a process that has ended has left is removed, not written over: a child of it may still have
-// it mapped.
+// The spool of an ended process is removed, not written over: a child of that process may still
+// have it mapped.
 std::unique_ptr<Spool> Spool::create(const std::string &path, std::string &ret_reason) {
     bool busy = false;
     std::unique_ptr<Spool> spool = claim(path, Make::by_owner_only, ret_reason, busy);
@@ -124,7 +124,7 @@ std::unique_ptr<Spool> Spool::create(const std::string &path, std::string &ret_r
     if (!spool) {
         return nullptr;
     }
-    // Blocks of the disk are reserved beforehand: writing to a mapping has no way to fail.
+    // Disk blocks are reserved beforehand, because a write to a mapping cannot report failure.
     if (!spool->reserve(0, head_bytes) || !spool->map_head() || !spool->grow()) {
         ret_reason = because(path, "write");
         spool->unlink();

@@ -46,10 +46,10 @@ struct SpoolHeader {
     std::atomic<uint64_t> epoch;
     uint64_t csv_bytes[2];
     std::atomic<uint64_t> line_bytes; // of text about callers
-    std::atomic<int32_t> process;     // that writes it
+    std::atomic<int32_t> process;     // the process that writes it
 };
 
-// How long the log was when it and the spool last agreed.
+// The log's length when log and spool last agreed.
 inline uint64_t agreed_bytes(const SpoolHeader &header) noexcept {
     return header.csv_bytes[header.epoch.load(std::memory_order_relaxed) & 1];
 }
@@ -58,10 +58,10 @@ class Spool {
 public:
     ~Spool();
 
-    // Both leave nothing behind if they fail, and say why. The first begins anew; the second opens
-    // what a process that has ended has left: null with no reason if there is nothing, busy if the
-    // process has not ended. Only a user's own files are opened, and written over only if an event
-    // log has left them.
+    // If they fail, both leave nothing behind, and say why. `create` begins anew; `open` opens the
+    // spool of an ended process. A null result without a reason means that there is none; `busy`
+    // means that the process has not ended. Only a user's own files are opened, and only an event
+    // log's files are overwritten.
     static std::unique_ptr<Spool> create(const std::string &path, std::string &ret_reason);
     static std::unique_ptr<Spool> open(const std::string &path, std::string &ret_reason,
                                        bool &ret_busy);
@@ -69,18 +69,17 @@ public:
     SpoolHeader &header() const { return *header_; }
     const std::vector<Chunk *> &chunks() const { return chunks_; }
 
-    // Appends chunks that are empty, and ready to be written to without a page fault. False: the
-    // disk is full.
+    // Appends empty chunks that can be written without a page fault. False: the disk is full.
     bool grow();
 
-    // Appends to the text about callers: modules, and calls of Python. False: it is full.
+    // Appends to the text about callers: modules, and calls of Python. False: the text is full.
     bool add_line(const std::string &line);
     std::string_view lines() const;
 
-    // The file is not needed any more; the mappings stay.
+    // Removes the file's name; the mappings stay.
     void unlink();
 
-    // What cannot be in a spool: "" if there is nothing. For those that come from outside.
+    // Why this is no valid spool; "" if it is one. For spools from outside.
     std::string fault() const;
 
 private:
@@ -88,12 +87,12 @@ private:
         : lock_(std::move(lock)), file_(std::move(file)), path_(std::move(path)) {}
     static std::unique_ptr<Spool> claim(const std::string &path, Make make, std::string &ret_reason,
                                         bool &ret_busy);
-    bool reserve(uint64_t offset, size_t bytes) const; // blocks of the disk; else errno
+    bool reserve(uint64_t offset, size_t bytes) const; // reserves blocks of the disk; else errno
     bool map_head();
     bool map_chunks(uint64_t offset);
 
-    const File lock_; // the same file, opened twice: a mapping would prolong the lock
-    const File file_; // what is mapped
+    const File lock_; // the same file, opened a second time: a mapping would prolong the lock
+    const File file_; // the mapped file
     const std::string path_;
     SpoolHeader *header_ = nullptr;
     char *lines_ = nullptr;

@@ -11,41 +11,41 @@ namespace emm::sharing {
 
 // --- exports and their handles (exports.cpp) ----------------------------------------------------
 
-// What this process exports. `memory` is kept until the export is released; NULL: the caller keeps
-// what lies there. A handle's export asked for again is the same, and is to be released as often.
+// This process's exports. Until the export is released, it holds `memory`. If `memory` is NULL, the
+// caller keeps the allocation. A second export of a handle is the same export, and must be released
+// as often.
 emm_status get_handle(emm_context &context, emm_memory *memory, emm_deviceptr ptr, size_t size,
                       emm_ipc_handle *ret_handle) noexcept;
 emm_status release_handle(emm_context &context, const emm_ipc_handle &handle) noexcept;
 
-// The handle of the export that a name names, for an importer that asks. False: there is none.
+// The handle of the export with this name, for an importer that asks. False: there is none.
 bool find_export(const emm_ipc_name &name, emm_ipc_handle *ret_handle) noexcept;
 
-// The context's memory is dropped, and its exports end.
+// Ends the context's exports, because its memory is dropped.
 void end_exports(emm_context &context) noexcept;
 
-// The slot get_ipc_handle of plugins that leave it out: memory in a block of cuMemAlloc.
+// The slot get_ipc_handle, for plugins that lack it: exports memory in a block of cuMemAlloc.
 emm_status get_legacy_handle(emm_context &context, emm_deviceptr ptr, size_t size,
                              emm_ipc_handle *ret_handle);
 
-// emm_memory_export: of a handle's memory, or of a view's part of it.
+// emm_memory_export, for a handle's memory, or for a view's part of it.
 emm_status export_memory(emm_memory &memory, emm_ipc_handle *ret_handle) noexcept;
 
 // --- the parts behind each export, while it lasts (served_exports.cpp) --------------------------
 
-// host->serve_ipc and host->withdraw_ipc. The handle is a random number, which an importer has to
+// host->serve_ipc and host->withdraw_ipc. The handle contains a random number that an importer must
 // know.
 emm_status serve_export(emm_context &context, const emm_ipc_source &source,
                         emm_ipc_handle *ret_handle);
 emm_status withdraw_export(const emm_context &context, const emm_ipc_handle &handle) noexcept;
 
-// The handle is now an export's: from here on importers may ask for it, by its generation.
+// Marks the handle as an export's: from now on importers may ask for it, by its generation.
 emm_status publish_export(const emm_context &context, const emm_ipc_handle &handle);
 
-// The context's parts are about to go.
+// Withdraws the context's parts, which are about to go.
 void withdraw_exports(const emm_context &context) noexcept;
 
-// The answer to a request, and the descriptors that go with it. The export is not withdrawn while
-// this lives.
+// The answer to a request, and its descriptors. While this lives, the export is not withdrawn.
 class ServedReply {
 public:
     explicit ServedReply(const Request &request) noexcept;
@@ -65,7 +65,7 @@ private:
     int descriptors_[parts_at_once];
 };
 
-// From here on importers that connect to this process are answered, by a thread that starts with
+// From now on, importers that connect to this process are answered, by a thread that starts with
 // the first call.
 emm_status start_serving() noexcept;
 

@@ -18,7 +18,7 @@ namespace {
 
 struct Export {
     emm_context *context;
-    emm_memory *memory; // holds a reference to it
+    emm_memory *memory; // the export holds a reference
     emm_deviceptr ptr;
     emm_ipc_handle handle;
     uint32_t count; // 0: the plugin has refused to release it
@@ -44,8 +44,8 @@ bool find_again(const Export &wanted, size_t size, emm_ipc_handle *ret_handle) {
     return false;
 }
 
-// Sees to it that importers can ask this process. The answer, never 0, is a new export's
-// generation, counted from a random number, as plugin.h says.
+// Makes sure that importers can ask this process, and numbers a new export. The number is never 0:
+// it counts from a random number, as plugin.h says.
 emm_status number_export(uint64_t *ret_generation) {
     struct First {
         uint64_t number = 0;
@@ -61,7 +61,7 @@ emm_status number_export(uint64_t *ret_generation) {
     return EMM_OK;
 }
 
-// What an export holds besides its record.
+// Releases everything that an export holds besides its record.
 void let_go(const Export &ended) noexcept {
     if (ended.memory) {
         ended.memory->exports.fetch_sub(1, std::memory_order_release);
@@ -69,7 +69,7 @@ void let_go(const Export &ended) noexcept {
     }
 }
 
-// The plugin has it still, though no importer can open it any more.
+// No importer can open the export any more, but the plugin still has it.
 void keep_for_another_release(std::list<Export> &refused) noexcept {
     refused.front().count = 0;
     const std::lock_guard lock(exports().mutex);
@@ -185,7 +185,7 @@ emm_status release_handle(emm_context &context, const emm_ipc_handle &handle) no
                              "a reset, or another's",
                              context);
     }
-    // Importers are told that it has ended before the memory may become another allocation's.
+    // Importers learn that the export has ended before its memory may become another allocation's.
     const emm_ipc_handle *const exported = &ended.front().handle;
     const emm_status status = EMM_CALL(context, release_ipc_handle, exported);
     if (status < EMM_OK && status != EMM_E_NOT_OWNED) {
@@ -225,8 +225,8 @@ emm_status check_size(size_t size, uint64_t left, const char *whose) {
         whose, size);
 }
 
-// The driver knows every block in the process, freed and pending ones too; which of them are live
-// and the plugin's, only a plugin with a `query` can say.
+// The driver knows every block in the process, including freed and pending ones. Only a plugin with
+// `query` can say which blocks are live and its own.
 emm_status check_owned(emm_context &context, emm_deviceptr ptr, size_t size) {
     if (context.selection->plugin->defaults(loader::Slot::query)) {
         return EMM_OK;
@@ -246,7 +246,7 @@ emm_status fail_to_find(CUresult result, emm_deviceptr ptr) {
 
 } // namespace
 
-// A CUDA handle names the whole block of cuMemAlloc: the offset has to travel beside it.
+// A CUDA handle names the whole block of cuMemAlloc, so the offset travels beside it.
 emm_status get_legacy_handle(emm_context &context, emm_deviceptr ptr, size_t size,
                              emm_ipc_handle *ret_handle) {
     EMM_TRY(check_owned(context, ptr, size));

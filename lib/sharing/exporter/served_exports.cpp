@@ -21,10 +21,10 @@ namespace emm::sharing {
 
 struct ServedExport {
     const emm_context *context;
-    emm_ipc_handle handle; // its generation is 0 until an export has it
+    emm_ipc_handle handle; // its generation is 0 until it is an export's
     std::vector<emm_ipc_part> parts;
     bool ended = false;
-    uint32_t batches = 0; // that are on their way
+    uint32_t batches = 0; // batches that are under way
 };
 
 namespace {
@@ -88,7 +88,7 @@ emm_status check(const emm_ipc_source &source, uint64_t &ret_total) {
                : refuse_source("an allocation inside of its parts");
 }
 
-// The number of parts stands behind the secret: an importer wants to know before it asks.
+// The number of parts follows the secret, because importers want to know it before they ask.
 emm_status make_handle(const emm_ipc_source &source, uint8_t (&ret_handle)[64]) {
     if (source.kind == EMM_IPC_POOL) {
         std::memcpy(ret_handle, source.pointer, sizeof ret_handle);
@@ -114,8 +114,8 @@ CUresult export_part(const driver::Driver &driver, uint32_t kind, const emm_ipc_
                                                CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
 }
 
-// CUDA cannot be asked for a descriptor that is close-on-exec: a program that is started by
-// posix_spawn or vfork in this moment has it.
+// CUDA cannot make a descriptor close-on-exec. A program that is started by posix_spawn or vfork at
+// this moment inherits it.
 CUresult export_own_part(const driver::Driver &driver, uint32_t kind, const emm_ipc_part &part,
                          int *ret_descriptor) noexcept {
     const observe::NoFork held;
@@ -225,7 +225,7 @@ void ServedReply::refuse(emm_status status, int32_t driver_result) noexcept {
     reply_.count = 0;
 }
 
-// Where descriptors run out, fewer will do.
+// If descriptors run out, the reply has fewer parts.
 void ServedReply::fill(const emm_context &context, uint32_t kind) noexcept {
     const uint32_t wanted = reply_.count;
     reply_.count = 0;
@@ -247,11 +247,11 @@ void ServedReply::fill(const emm_context &context, uint32_t kind) noexcept {
 
 // The thread that hands out descriptors, and handles to importers that know their names.
 //
-// There is one in a process, from its first export on, and one listening socket (sockets/server.h).
-// Both stay until the process ends: another export may come at any time, and a thread that waits
-// costs nothing. No thread joins it, and no exit handler stops it. A forked child has neither the
-// thread nor, once the fork handler has run, the socket. An importer whose connection closes
-// unanswered tries again.
+// A process has one such thread, from its first export on, and one listening socket
+// (sockets/server.h). Both stay until the process ends: another export may come at any time, and a
+// waiting thread costs nothing. No thread joins it, and no exit handler stops it. A forked child
+// has neither the thread nor, once the fork handler has run, the socket. An importer whose
+// connection closes unanswered tries again.
 
 namespace {
 
@@ -295,7 +295,8 @@ emm_status listen() {
     return error == 0 ? EMM_OK : fail_serving("socket", std::strerror(error));
 }
 
-// Can be called again after a failure. A moment passes where the process may have no descriptor.
+// After a failure this may be called again. If the process may have no descriptor, the thread
+// pauses for a moment between tries.
 emm_status start_once() {
     static std::mutex mutex;
     static bool started = false;

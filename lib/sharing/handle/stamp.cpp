@@ -38,7 +38,7 @@ emm_status check_form(const emm_ipc_handle &handle) {
     return EMM_OK;
 }
 
-// A part is 4 KiB at least, wherever CUDA runs.
+// A part is at least 4 KiB, wherever CUDA runs.
 emm_status check_parts(const emm_ipc_handle &handle) {
     DescriptorHandle it;
     std::memcpy(&it, handle.handle, sizeof it);
@@ -70,8 +70,8 @@ emm_status check_kind(const emm_ipc_handle &handle) {
     return observe::refuse("an IPC handle's kind: expected 1 to 4, found {}", handle.kind);
 }
 
-// Which allocation it is, in its process: a number that never comes again, as the address and what
-// the driver calls it may. Descriptors need none: their secret is of one export.
+// Identifies the allocation within its process by a number that is never reused, unlike the address
+// and the driver's handle. Descriptors need no such number, because each export has its own secret.
 emm_status identify_memory(const emm_context &context, emm_deviceptr ptr, uint32_t kind,
                            uint64_t &ret_id) {
     ret_id = 0;
@@ -105,7 +105,7 @@ emm_status stamp(const emm_context &context, emm_deviceptr ptr, emm_ipc_handle &
     std::memcpy(handle.nonce, nonce, sizeof nonce);
     std::memcpy(handle.nonce + sizeof nonce, &memory, sizeof memory);
     handle.checksum = checksum_of(handle);
-    return check_form(handle); // as a plugin might have filled it
+    return check_form(handle); // checked, because a plugin may have filled it
 }
 
 emm_status check_handle(const emm_ipc_handle &handle) {
@@ -147,7 +147,7 @@ struct NameContent {
     uint64_t generation;
     uint8_t proof[32]; // of handle.handle, folded
     uint32_t network;  // the exporter's network namespace
-    uint32_t checksum; // of everything before it
+    uint32_t checksum; // of all bytes before it
 };
 static_assert(sizeof(NameContent) == sizeof(emm_ipc_name));
 
@@ -167,7 +167,7 @@ bool is_name(const void *bytes) noexcept {
     return std::memcmp(bytes, name_begin, sizeof name_begin) == 0;
 }
 
-// There is no room for all of what the handle has: both halves count.
+// The name has no room for the handle's whole secret, so its two halves are folded together.
 emm_ipc_name write_name(const emm_ipc_handle &handle) noexcept {
     NameContent content = {};
     std::memcpy(content.begin, name_begin, sizeof content.begin);

@@ -31,7 +31,7 @@ bool is_same(const uint8_t (&a)[64], const uint8_t (&b)[64]) noexcept {
 
 namespace {
 
-// The kernel's number of a socket's network namespace, which takes no /proc; 0 before Linux 5.14.
+// The kernel's number of a socket's network namespace, which needs no /proc; 0 before Linux 5.14.
 uint64_t namespace_cookie(int socket) noexcept {
     constexpr int so_netns_cookie = 71; // missing in older headers
     uint64_t cookie = 0;
@@ -54,8 +54,8 @@ emm_status get_nonce(uint8_t (&ret_nonce)[8]) {
     return EMM_OK;
 }
 
-// Exporter and importer have to find the number in the same way: where no socket is to be had, it
-// is not known.
+// Exporter and importer must find the number in the same way. So if no socket can be made, the
+// number is unknown.
 uint32_t network_namespace() noexcept {
     const int asking =
         observe::make_own([] { return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0); });

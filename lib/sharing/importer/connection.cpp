@@ -20,7 +20,7 @@
 namespace emm::sharing {
 namespace {
 
-constexpr int64_t for_a_part = 5'000'000; // nanoseconds: with a hundred importers beside this one
+constexpr int64_t for_a_part = 5'000'000; // nanoseconds: enough with a hundred other importers
 
 emm_status refuse(const char *expected, std::string_view found) {
     return observe::refuse("an IPC handle's exporter: expected {}, found {}", expected, found);
@@ -88,9 +88,9 @@ emm_status check_user(int socket) {
                            found);
 }
 
-// A connection to the socket of the exporter that `handle` names, which is of the same user. It
-// takes up to `left` nanoseconds, and subtracts what it took. EMM_E_BUSY: there was no room for one
-// more connection.
+// Connects to the socket of the exporter that `handle` names, which must be of the same user. Waits
+// up to `left` nanoseconds, and subtracts the time taken. EMM_E_BUSY: the exporter had no room for
+// one more connection.
 emm_status reach(const emm_ipc_handle &handle, int64_t &left, observe::File &ret_socket) {
     observe::File asking(
         observe::make_own([] { return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0); }), true);
@@ -107,7 +107,7 @@ emm_status reach(const emm_ipc_handle &handle, int64_t &left, observe::File &ret
 
 } // namespace
 
-// What the exporter says is looked at before it is used: it may be any program of this user.
+// The reply is checked before it is used: the exporter may be any program of this user.
 emm_status Connection::check(const Reply &reply, sockets::Descriptors &descriptors) const {
     if (reply.magic != wire_magic) {
         return refuse("the parts of an export", "something else");
@@ -144,8 +144,7 @@ emm_status Connection::check(const HandleReply &reply) const {
                                   : refuse("the handle of an export", "an answer with none");
 }
 
-// An exporter that hangs up may have no room just now, and tells in its own way that it has ended:
-// it cannot be connected to.
+// If an exporter hangs up, it may just have no room. If it has ended, connecting fails.
 emm_status Connection::fail_exchange(int error, bool &ret_again) const {
     if (error == 0 || error == EPIPE || error == ECONNRESET || error == ENOTCONN) {
         ret_again = true;
@@ -198,7 +197,7 @@ emm_status Connection::ask(uint64_t first, Reply *ret_reply,
     request.first = first;
     EMM_TRY(converse({&request, sizeof request, ret_reply, sizeof *ret_reply}, ret_descriptors));
     EMM_TRY(check(*ret_reply, ret_descriptors));
-    ret_reply->count = ret_descriptors.count(); // fewer, if there was no room for more
+    ret_reply->count = ret_descriptors.count(); // fewer, if this process had no room for more
     left_ = std::min(answer_timeout, left_ + for_a_part * ret_reply->count);
     return EMM_OK;
 }

@@ -20,12 +20,12 @@ struct Import final : core::Import {
     emm_status close() noexcept override;
 
     emm_context *context;
-    emm_ipc_handle handle; // that it was opened by
+    emm_ipc_handle handle; // the handle that opened it
     Mapping mapping;
     uint32_t count = 1;
-    bool settled = false; // else a thread is opening or closing it, without the lock
-    bool ended = false;   // the driver did not close it, or not all of it
-    uint64_t pass = 0;    // the last of close_imports that has tried it
+    bool settled = false; // false: a thread is opening or closing it, without the lock
+    bool ended = false;   // the driver did not close it completely
+    uint64_t pass = 0;    // the last pass of close_imports that tried it
 };
 
 using List = std::list<Import>;
@@ -39,8 +39,8 @@ struct Imports {
 
 constexpr auto &imports = observe::immortal<Imports>;
 
-// What the driver calls the same. Views of an allocation, and allocations that share a block, are
-// exports of their own with one mapping.
+// Whether the driver uses the same name for both. Views of an allocation, and allocations that
+// share a block, are exports of their own with one mapping.
 bool has_name(const Import &import, const emm_ipc_handle &handle) {
     constexpr size_t process = 8;
     return import.handle.kind == handle.kind &&
@@ -48,12 +48,13 @@ bool has_name(const Import &import, const emm_ipc_handle &handle) {
            std::memcmp(import.handle.nonce, handle.nonce, process) == 0;
 }
 
-// The exporter may have freed what is open here and have other memory under the same name.
+// Whether this import is of the same export. The exporter may have freed the old memory and reused
+// its name.
 bool is_of(const Import &import, const emm_ipc_handle &handle) {
     return std::memcmp(import.handle.nonce, handle.nonce, sizeof handle.nonce) == 0;
 }
 
-// The handle says how large the export is, and any program of this user may have written it.
+// The handle states the export's size, but any program of this user may have written the handle.
 emm_status check_size(const emm_ipc_handle &handle, uint64_t mapped) {
     return handle.exported_size <= mapped
                ? EMM_OK
@@ -62,8 +63,8 @@ emm_status check_size(const emm_ipc_handle &handle, uint64_t mapped) {
                                  mapped, handle.exported_size);
 }
 
-// CUDA opens a legacy handle once for a device, and a pool's allocation once for a process. Parts
-// can be mapped for each context.
+// CUDA opens a legacy handle once for a device, and a pool's allocation once for a process. Mapped
+// parts can be opened in each context.
 bool shares(const Import &import, const emm_context &context) {
     switch (import.handle.kind) {
     case EMM_IPC_FILE_DESCRIPTOR:
@@ -75,7 +76,7 @@ bool shares(const Import &import, const emm_context &context) {
     }
 }
 
-// The opening of the same export that this context would share, once no thread works on it.
+// The import of the same export that this context would share. Waits until no thread works on it.
 Import *find(std::unique_lock<std::mutex> &lock, const emm_context &context,
              const emm_ipc_handle &handle) {
     for (;;) {
@@ -97,17 +98,17 @@ void remove(Import &import) {
     imports().has_settled.notify_all();
 }
 
-// The exporter has answered for its parts. What CUDA's own handles name may have ended after the
-// liveness socket was looked at, and be other memory by now.
+// The exporter has answered for its parts. CUDA's own handles need a check: their memory may have
+// ended after the look at the liveness socket, and be other memory by now.
 emm_status check_opened(const emm_context &context, const emm_ipc_handle &handle, Import &import) {
     EMM_TRY(measure(context, import.mapping));
     EMM_TRY(check_size(handle, import.mapping.size));
     return handle.kind == EMM_IPC_FILE_DESCRIPTOR ? EMM_OK : check_liveness(handle);
 }
 
-// The driver's words are about the handle; what is wrong may be that the exporter has just ended. A
-// process that is killed loses what it holds one by one, its liveness socket perhaps after its
-// export: so where the driver knows no such export, the socket is looked at for 50 ms.
+// The driver blames the handle, but the exporter may just have ended. A killed process loses its
+// resources one by one, its liveness socket perhaps after its export. So if the driver does not
+// know the export, the socket is watched for 50 ms.
 emm_status explain_failure(const emm_ipc_handle &handle, emm_status status) {
     if (handle.kind == EMM_IPC_FILE_DESCRIPTOR || status == EMM_E_NOT_OWNED ||
         status == EMM_E_BUSY) {
@@ -126,7 +127,7 @@ emm_status explain_failure(const emm_ipc_handle &handle, emm_status status) {
     return observe::fail(std::move(said));
 }
 
-// After a failure `ret_opened` says whether there is something to close.
+// After a failure `ret_opened` says whether something must be closed.
 emm_status open_checked(const emm_context &context, const emm_ipc_handle &handle, Import &import,
                         bool &ret_opened) noexcept {
     return observe::with_memory("no memory to open an export", [&] {
@@ -149,8 +150,8 @@ emm_status refuse_second(const emm_context &context, const emm_context &first, u
                          kind == EMM_IPC_POOL ? "process" : "device", first, context);
 }
 
-// What the driver does not close is tried again before it is opened anew, and at the end of its
-// context.
+// If the driver refuses to close an import, it is asked again before the next opening, and at the
+// end of the context.
 emm_status close_or_keep(Import &import) noexcept {
     const emm_status status = unmap_export(*import.context, import.mapping);
     if (status >= EMM_OK) {
@@ -163,7 +164,7 @@ emm_status close_or_keep(Import &import) noexcept {
     return status;
 }
 
-// The opening of the same export that can be shared, if any.
+// An existing import of the same export that can be shared, if any.
 emm_status find_open(std::unique_lock<std::mutex> &lock, const emm_context &context,
                      const emm_ipc_handle &handle, Import *&ret_import) {
     for (;;) {
@@ -189,7 +190,7 @@ emm_status open_import(emm_context &context, const emm_ipc_handle &handle,
     Import *found = nullptr;
     EMM_TRY(find_open(lock, context, handle, found));
     if (found) {
-        if (found->context != &context) { // also another pool, whose reset would close it
+        if (found->context != &context) { // also another pool's, whose reset would close it
             return refuse_second(context, *found->context, handle.kind);
         }
         if (!is_of(*found, handle)) {
@@ -231,8 +232,8 @@ emm_status Import::close() noexcept {
     return close_or_keep(*this);
 }
 
-// What another thread is opening is waited for: it may have been granted less than is announced
-// now.
+// Waits for imports that other threads are opening: they may have been granted less than is
+// announced now.
 void set_imports_access(const emm_context &context, int32_t device, uint32_t flags) {
     std::unique_lock lock(imports().mutex);
     imports().has_settled.wait(lock, [&] {
@@ -247,7 +248,7 @@ void set_imports_access(const emm_context &context, int32_t device, uint32_t fla
     }
 }
 
-// Each once; also what is left of contexts that have ended.
+// Closes each import once, including remains of contexts that have ended.
 void close_imports(emm_context &context) noexcept {
     std::unique_lock lock(imports().mutex);
     const uint64_t pass = ++imports().passes;

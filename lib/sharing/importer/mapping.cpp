@@ -116,8 +116,8 @@ emm_status measure(const emm_context &context, Mapping &mapping) {
     return driver::check(result, "cuMemGetAddressRange");
 }
 
-// None of the driver's ways waits for work, as far as is known. Physical memory and pools are the
-// device's: they stay open when the context has died, and nothing uses them then.
+// As far as is known, no driver call for unmapping waits for work. Physical memory and pools are
+// the device's: they stay open when the context has died, and nothing uses them then.
 emm_status unmap_export(const emm_context &context, Mapping &mapping) noexcept {
     const driver::Current current(context.driver, context.cuda_context, context.id);
     const driver::RelaxedCapture relaxed(context.driver);

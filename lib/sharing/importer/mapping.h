@@ -11,38 +11,41 @@ namespace emm::sharing {
 struct Mapping {
     struct Part {
         uint64_t offset, size;
-        CUmemGenericAllocationHandle unreleased; // 0, unless the driver has refused to release it
+        CUmemGenericAllocationHandle unreleased; // 0, unless the driver has refused to release the
+                                                 // handle
     };
     uint32_t kind = EMM_IPC_LEGACY;
     emm_deviceptr base = 0;
-    uint64_t size = 0; // of the parts in all; else as `measure` found it
+    uint64_t size = 0; // of all parts; otherwise the size that `measure` found
     std::vector<Part> parts;
     CUmemoryPool pool = nullptr; // as imported
 };
 
-// Describes the driver's answer to `call`, which opens an export. EMM_E_BUSY: its address is open
-// here already.
+// Describes the driver's answer to `call`, which opens an export. EMM_E_BUSY: the exporter's
+// address is open here already.
 emm_status fail_to_open(CUresult result, const char *call);
 
-// Opens what a checked handle names, for the context's device to use. Throws std::bad_alloc.
+// Maps the export of a checked handle for the context's device. Throws std::bad_alloc.
 emm_status map_export(const emm_context &context, const emm_ipc_handle &handle,
                       Mapping *ret_mapping);
 
-// For the context's device, which must have it, and the devices that may use the context's memory.
+// Grants access to the context's device, which must succeed, and to the devices that may use the
+// context's memory.
 emm_status grant_access(const emm_context &context, const Mapping &mapping);
-// For another device; what the driver refuses is warned of. Memory in a block of cuMemAlloc is not
-// concerned: there a device reaches what cuCtxEnablePeerAccess lets it.
+// Grants access to another device; a refusal by the driver is logged. Memory in a block of
+// cuMemAlloc is left alone: for that, cuCtxEnablePeerAccess decides.
 void set_peer_access(const emm_context &context, const Mapping &mapping, int32_t device,
                      uint32_t flags);
 
-// Asks the driver how many bytes lie at `mapping`, whatever the handle says.
+// Asks the driver how many bytes lie at `mapping`, and ignores the handle's size.
 emm_status measure(const emm_context &context, Mapping &mapping);
 
-// Waits for the context's work first. After a failure `mapping` is what is still to be unmapped.
+// Waits for the context's work first. After a failure `mapping` is the part that is still mapped.
 emm_status unmap_export(const emm_context &context, Mapping &mapping) noexcept;
 
-// The two kinds that need the exporter's descriptors (served.cpp), with the context
-// current. To map leaves nothing behind if it fails; to unmap leaves what is still there.
+// The two kinds that need the exporter's descriptors (served.cpp), with the context current. If
+// mapping fails, nothing stays mapped; if unmapping fails, `mapping` is the part that is still
+// mapped.
 emm_status map_parts(const emm_context &context, const emm_ipc_handle &handle, Mapping &mapping);
 CUresult unmap_parts(const driver::Driver &driver, Mapping &mapping) noexcept;
 emm_status map_pooled(const emm_context &context, const emm_ipc_handle &handle, Mapping &mapping);

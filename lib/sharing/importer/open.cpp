@@ -20,8 +20,9 @@ namespace {
 
 struct Devices {
     std::mutex mutex;
-    std::vector<driver::DeviceIdentity> all; // empty: not asked yet
-    std::vector<emm_context *> sources;      // made to copy from; never freed: imports point there
+    std::vector<driver::DeviceIdentity> all; // empty: the driver has not been asked yet
+    std::vector<emm_context *> sources;      // made for copies; never freed, because imports point
+                                             // to them
 };
 
 constexpr auto &devices = observe::immortal<Devices>;
@@ -63,7 +64,7 @@ emm_context *find_source(int32_t device) {
     return nullptr;
 }
 
-// Asked once: a damaged handle costs no driver call.
+// The driver is asked once, so a damaged handle costs no driver call.
 emm_status ask_for_all(const driver::Driver &driver, std::vector<driver::DeviceIdentity> &ret_all) {
     {
         const std::lock_guard lock(devices().mutex);
@@ -82,7 +83,7 @@ emm_status ask_for_all(const driver::Driver &driver, std::vector<driver::DeviceI
     return EMM_OK;
 }
 
-// The device on which the memory of a handle lies, as this process numbers it.
+// This process's number of the device on which the handle's memory lies.
 emm_status find_device(const emm_context &context, const emm_ipc_handle &handle,
                        int32_t *ret_device) {
     if (std::memcmp(handle.device_uuid, context.uuid, sizeof context.uuid) == 0) {
@@ -102,7 +103,7 @@ emm_status find_device(const emm_context &context, const emm_ipc_handle &handle,
                            all.size(), fmt::join(handle.device_uuid, ""));
 }
 
-// Whether contexts on device `from` can use memory of another, `to`.
+// Whether contexts on device `from` can use memory of device `to`.
 emm_status can_reach(const driver::Driver &driver, int32_t from, int32_t to, bool *ret_reachable) {
     int possible = 0;
     if (!is_staging_forced()) {
@@ -112,8 +113,8 @@ emm_status can_reach(const driver::Driver &driver, int32_t from, int32_t to, boo
     return EMM_OK;
 }
 
-// A context of the device for copies from there: one that the program has, or the primary one, kept
-// from then on. No manager is made for it.
+// A context of the device to copy from: one of the program's, or the primary one, kept from then
+// on. It gets no manager.
 emm_status context_to_copy_from(const driver::Driver &driver, int32_t device,
                                 emm_context **ret_context) {
     if (emm_context *const found = find_source(device)) {
@@ -138,7 +139,7 @@ emm_status context_to_copy_from(const driver::Driver &driver, int32_t device,
     return status;
 }
 
-// The driver takes the way through host memory where there is no other.
+// If there is no direct way, the driver copies through host memory.
 emm_status copy(const emm_context &to, emm_deviceptr target, const emm_context &from,
                 emm_deviceptr source, size_t size, bool *ret_ended) noexcept {
     const driver::Driver &driver = to.driver;
@@ -149,15 +150,15 @@ emm_status copy(const emm_context &to, emm_deviceptr target, const emm_context &
                             from.cuda_context, size));
     CUresult result = driver.cuStreamSynchronize(CU_STREAM_LEGACY);
     if (result != CUDA_SUCCESS) {
-        // Until the copy has ended, what it reads must stay.
+        // The source must stay until the copy has ended.
         *ret_ended = driver.cuCtxSynchronize() == CUDA_SUCCESS;
         return driver::fail(result, "cuStreamSynchronize");
     }
     return EMM_OK;
 }
 
-// What lies on a device whose memory the context cannot use: a copy in memory of the context's own
-// manager. It is the caller's, and has nothing to do with the export any more.
+// If the export lies on a device whose memory the context cannot use, the import is a copy in
+// memory of the context's own manager. The copy is the caller's, and independent of the export.
 emm_status open_copy(emm_context &source, emm_context &context, const emm_ipc_handle &handle,
                      emm_memory **ret_memory, const void *caller) {
     core::Import *import = nullptr;
@@ -175,7 +176,7 @@ emm_status open_copy(emm_context &source, emm_context &context, const emm_ipc_ha
     const observe::Preserved said;
     if (ended) {
         import->close();
-    } // else it is closed at the end of its context
+    } // else it is closed when its context ends
     if (status < EMM_OK) {
         if (memory) {
             core::release(*memory, caller);

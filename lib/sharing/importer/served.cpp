@@ -28,16 +28,16 @@ emm_status map_part(const driver::Driver &driver, CUdeviceptr address, uint64_t 
                               CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
                           "cuMemImportFromShareableHandle"));
     const CUresult result = driver.cuMemMap(address, size, 0, memory, 0);
-    // The mapping keeps it.
+    // The mapping keeps the memory.
     ret_unreleased = driver.cuMemRelease(memory) == CUDA_SUCCESS ? 0 : memory;
     return driver::check(result, "cuMemMap");
 }
 
-// Maps the parts of one message behind those that are mapped, and closes the descriptors.
+// Maps the parts of one message behind those that are mapped already, and closes the descriptors.
 emm_status map_batch(const driver::Driver &driver, const Reply &reply,
                      sockets::Descriptors &descriptors, uint64_t &mapped, Mapping &mapping) {
     if (mapping.parts.capacity() - mapping.parts.size() <
-        reply.count) { // here, not behind the driver
+        reply.count) { // checked here, not by the driver
         mapping.parts.reserve(2 * mapping.parts.size() + reply.count);
     }
     for (uint32_t i = 0; i < reply.count; ++i) {
@@ -56,7 +56,7 @@ emm_status map_batch(const driver::Driver &driver, const Reply &reply,
     return EMM_OK;
 }
 
-// The exporter has answered by the time that addresses are reserved for what it has.
+// The exporter has answered before addresses are reserved for its parts.
 emm_status map_all(const emm_context &context, Connection &connection, uint64_t parts,
                    Mapping &mapping) {
     const driver::Driver &driver = context.driver;
@@ -113,10 +113,10 @@ CUresult unmap_parts(const driver::Driver &driver, Mapping &mapping) noexcept {
 
 namespace {
 
-// Importing a pool once more gives the same one, importing an allocation once more the same
-// address, and CUDA counts neither: one cuMemPoolDestroy ends all mappings of a pool, and one
-// cuMemFree all at an address. So the addresses are kept here. One thread at a time imports or
-// leaves a pool, or it might be given one that another thread is about to destroy.
+// If a pool is imported again, CUDA returns the same pool; if an allocation is, the same address.
+// CUDA counts neither: one cuMemPoolDestroy ends all mappings of a pool, and one cuMemFree all at
+// an address. So the addresses are kept here. One thread at a time imports or leaves a pool;
+// otherwise it might get one that another thread is about to destroy.
 struct ImportedPools {
     core::OwnerLock lock;
     std::map<CUmemoryPool, std::set<CUdeviceptr>> mappings;

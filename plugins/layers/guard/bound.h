@@ -1,5 +1,5 @@
-// What guard has of the device. Its blocks come from the driver itself, and a maximum of the plugin
-// below, which knows nothing of them, holds for them too.
+// guard's own use of the device. Its blocks come from the driver itself, and the plugin below knows
+// nothing of them. The plugin's maximum holds for them too.
 #pragma once
 
 #include "common/driver.h"
@@ -16,7 +16,8 @@ public:
     explicit Bound(const emm_context_info &info)
         : below(info.below), below_managers(info.below_managers) {}
 
-    // Memory that is about to be taken from the driver: given back unless it is kept.
+    // Memory that is about to be taken from the driver: its bytes are given back unless keep() is
+    // called.
     class Taken {
     public:
         Taken(Bound &bound, size_t bytes) : bound_(bound), bytes_(bytes) { bound.take(bytes); }
@@ -59,7 +60,7 @@ public:
     }
 
 private:
-    // A plugin that cannot tell bounds nothing.
+    // If the plugin tells no maximum, there is no bound.
     void take(size_t bytes) {
         size_t free = 0, total = 0;
         const bool is_told = EMM_BELOW(this, get_memory_info, &free, &total) >= EMM_OK;
@@ -72,7 +73,7 @@ private:
         reserved_ += bytes;
     }
 
-    // What failed was never there.
+    // Only memory that was taken counts for the peak; failed requests do not.
     void note_peak() {
         const std::lock_guard lock(mutex_);
         peak_ = std::max(peak_, reserved_);

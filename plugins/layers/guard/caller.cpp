@@ -20,7 +20,7 @@ std::string Caller::text() const {
             dladdr(frames_[static_cast<size_t>(i)], &info) && info.dli_fname ? info.dli_fname : "?";
         const std::string name = file.substr(file.rfind('/') + 1);
         if (name.rfind("libemm", 0) == 0 || name.rfind("libcuda.so", 0) == 0) {
-            continue; // emm's, under emm run too
+            continue; // a frame of emm, also under emm run
         }
         told += (shown++ ? " < " : "") + name;
         if (info.dli_sname) {

@@ -5,7 +5,7 @@
 
 namespace emm::guard {
 
-// Who called, without emm's own frames.
+// The caller's stack, without emm's own frames.
 class Caller {
 public:
     static Caller here();

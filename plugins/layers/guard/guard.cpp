@@ -1,17 +1,17 @@
 // guard: a layer that finds writes past a block, uses after a free, and wrong frees, for programs
-// that do not run under compute-sanitizer. Each block has a mapping of its own, at least 2 MiB, so
-// that it ends where nothing is mapped (or begins there, place=begin); a kernel that goes on past
-// it is stopped by the device:
+// that do not run under compute-sanitizer. Each block has a mapping of its own, at least 2 MiB. The
+// block ends where nothing is mapped (or begins there, place=begin), so the device stops a kernel
+// that runs past the block:
 //
 //     reserved   |............mapping............|..nothing..|
 //     place=end            head    | block | pad |
 //
-// The pad, under 256 bytes, is what the block's alignment costs; its bytes are compared with what
-// they were when the block is freed. A freed block's memory goes back to the driver and its
-// addresses stay reserved, and empty, for the next `quarantine` frees. A free waits for its stream;
-// what no stream orders, and what a graph had, goes back behind a wait for the whole context, in a
-// call that may wait so (plugins/README.md, "Rules"). Pinned and managed memory, and all else, is
-// served by what is below.
+// The pad, under 256 bytes, comes from the block's alignment. When the block is freed, the pad's
+// bytes are compared with their first values. A freed block's memory goes back to the driver; its
+// addresses stay reserved and empty for the next `quarantine` frees. A free waits for its stream.
+// Blocks that no stream orders, and blocks of graphs, go back behind a wait for the whole context,
+// in a call that may wait so (plugins/README.md, "Rules"). Pinned and managed memory, and
+// everything else, is served by the plugin below.
 #include "common/allocations.h"
 #include "common/driver.h"
 #include "common/graph_hold.h"
@@ -43,7 +43,7 @@ struct Block {
     size_t size = 0;
     Caller allocated, freed;
     bool is_freed = false;
-    bool used_elsewhere = false; // record_use
+    bool used_elsewhere = false; // by record_use
 };
 
 class Manager {
@@ -74,7 +74,7 @@ public:
         refuse(EMM_E_NOT_OWNED, "layer guard has exported nothing");
     }
     emm_status pause(uint32_t flags, size_t *ret_released);
-    emm_status resume(uint32_t) { return EMM_S_IGNORED; } // not paused
+    emm_status resume(uint32_t) { return EMM_S_IGNORED; } // nothing is paused
 
 private:
     using Blocks = std::map<uint64_t, Block>;
@@ -102,20 +102,21 @@ private:
     const bool at_end_;
     const size_t quarantine_;
     const GuardDriver driver_;
-    PrivateStream stream_; // for the guard's own bytes
+    PrivateStream stream_; // for writing to the guard's own bytes
     PrivateStream waits_;  // for the context's work
     ContextWait wait_;
     LiveAllocations allocations_;
     GraphHold graphs_;
     std::atomic<int> sections_{0};
-    std::atomic<bool> has_more_{false}; // something waits in broken_ or put_off_
-    std::mutex mutex_;                  // around the rest; never held in a call of another library
+    std::atomic<bool> has_more_{false}; // broken_ or put_off_ is not empty
+    std::mutex mutex_;                  // guards the members below; never held over a call of
+                                        // another library
     Blocks blocks_;                     // by address, until their memory goes back
-    Blocks quarantined_;                // in the order in which it went
+    Blocks quarantined_;                // oldest first
     uint64_t quarantines_ = 0;
     std::list<Mapping> broken_;
-    LiveAllocations::Allocations put_off_;   // freed in a section
-    LiveAllocations::Allocations unordered_; // for which the whole context is waited for
+    LiveAllocations::Allocations put_off_;   // freed in a deferred section
+    LiveAllocations::Allocations unordered_; // the whole context must be waited for
     Bound bound_;
 };
 
@@ -134,7 +135,7 @@ Manager::Manager(const emm_host &host, const emm_context_info &info,
       driver_(host), stream_(driver_, cuda_context_, context_id_),
       waits_(driver_, cuda_context_, context_id_), wait_(driver_, cuda_context_), bound_(info) {}
 
-// Once more if the wait fails: a block that is in use must not be unmapped.
+// If the wait fails, it is tried once more, because a block in use must not be unmapped.
 Manager::~Manager() {
     const RelaxedCapture relaxed(driver_);
     if (driver_.is_alive(cuda_context_, context_id_)) {
@@ -182,8 +183,7 @@ emm_status Manager::memalloc(size_t size, emm_stream, emm_deviceptr *ret_ptr) {
     return EMM_OK;
 }
 
-// The live block at `ptr`, or the one that was freed there last; without an address if none is
-// known.
+// The live block at `ptr`, or the last block freed there; without an address if there is neither.
 Block Manager::block_at(emm_deviceptr ptr) {
     const std::lock_guard lock(mutex_);
     const auto live = blocks_.find(ptr);
@@ -208,7 +208,8 @@ void Manager::refuse_free(emm_deviceptr ptr, size_t size) {
     allocations_.refuse_free("layer guard", ptr, size);
 }
 
-// `by` NULL: it is not freed after all. Whether it is used on other streams too.
+// Notes that `by` frees the block; NULL takes the note back. Returns whether the block is used on
+// other streams too.
 bool Manager::note_free(emm_deviceptr ptr, const Caller *by) {
     const std::lock_guard lock(mutex_);
     Block &block = blocks_.find(ptr)->second;
@@ -252,7 +253,7 @@ void Manager::compare_pad(emm_deviceptr ptr, size_t size) noexcept {
     if (wrong != bytes.begin() + pad) {
         try {
             say_overrun(ptr, size, static_cast<size_t>(wrong - bytes.begin()) + 1);
-        } catch (const std::bad_alloc &) { // then it is not told
+        } catch (const std::bad_alloc &) { // without memory there is no report
         }
     }
 }
@@ -302,7 +303,7 @@ emm_status Manager::memfree(emm_deviceptr ptr, size_t size, emm_stream stream) {
     return EMM_OK;
 }
 
-// Nothing uses it any more.
+// Gives back a block that nothing uses any more.
 void Manager::give_back(Entry entry) noexcept {
     if (entry.empty()) {
         return;
@@ -377,18 +378,18 @@ void Manager::give_back_what_can_go() noexcept {
     while (graphs_.has_released()) {
         Entry entry = graphs_.take_released();
         const std::lock_guard lock(mutex_);
-        unordered_.insert(std::move(entry)); // its last launch may be at work
+        unordered_.insert(std::move(entry)); // the graph's last launch may be running
     }
 }
 
-// The program has no more use for memory that it resets.
+// When the program resets the context, it has no more use for the memory.
 emm_status Manager::reset() {
     const RelaxedCapture relaxed(driver_);
     drop_all();
     return EMM_OK;
 }
 
-// The memory is no context's: it goes back also if the context has died.
+// The memory belongs to the device, so it goes back even if the context has died.
 void Manager::drop_all() noexcept {
     const int sections = sections_.exchange(0);
     if (driver_.is_alive(cuda_context_, context_id_)) {
@@ -460,7 +461,7 @@ emm_status Manager::record_use(emm_deviceptr ptr, size_t, emm_stream) {
     return EMM_OK;
 }
 
-// Of device memory what the guard has; of pinned memory what is below.
+// Device memory is the guard's; pinned memory is that of the plugin below.
 emm_status Manager::get_stats(emm_stats *ret_stats) {
     emm_stats under = {}, stats;
     under.struct_size = sizeof under;

@@ -17,7 +17,7 @@ void Mapping::make(const GuardDriver &driver, int32_t device) {
     driver.check(driver.cuMemMap(range + layout.mapping, layout.mapped, 0, handle, 0), "cuMemMap");
     mapping = range + layout.mapping;
     driver.check(driver.cuMemSetAccess(mapping, layout.mapped, &access, 1), "cuMemSetAccess");
-    driver.check(driver.cuMemRelease(handle), "cuMemRelease"); // the mapping keeps it
+    driver.check(driver.cuMemRelease(handle), "cuMemRelease"); // the mapping keeps the memory
     handle = 0;
 }
 
@@ -37,7 +37,7 @@ CUresult Mapping::undo(const GuardDriver &driver, CUstream stream) noexcept {
     return result;
 }
 
-// The block and its pad; of a large one the end.
+// Writes the pattern to the block and its pad; for a large block, only to the end.
 void Mapping::write_poison(const GuardDriver &driver, CUstream stream) {
     constexpr size_t longest = size_t(64) << 20;
     const CUdeviceptr end = range + layout.block + layout.padded;

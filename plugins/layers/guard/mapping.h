@@ -15,9 +15,9 @@ inline size_t round_up(size_t size, size_t unit) {
     return (size + unit - 1) / unit * unit;
 }
 
-// Where a block lies in what is reserved for it: all of this follows from its size.
+// The position of a block in its reserved addresses; all of it follows from the block's size.
 struct Layout {
-    size_t padded, mapped, reserved; // bytes: of the block and its pad, of memory, of addresses
+    size_t padded, mapped, reserved; // bytes: of the block with its pad, of memory, of addresses
     size_t mapping, block;           // offsets
 };
 inline Layout layout_of(size_t size, bool at_end) {
@@ -40,9 +40,9 @@ struct GuardDriver : StreamDriver {
     EMM_CUDA_REQUIRED(cuMemcpyDtoHAsync);
 };
 
-// The memory of one block. Whatever fails, it says what is there.
+// The memory of one block. After any failure, the members say what exists.
 struct Mapping {
-    CUdeviceptr range = 0, mapping = 0; // 0: not, or not any more
+    CUdeviceptr range = 0, mapping = 0; // 0: does not exist
     CUmemGenericAllocationHandle handle = 0;
     Layout layout = {};
     bool written = false; // the guard's own stream may still be writing to it
@@ -50,7 +50,7 @@ struct Mapping {
     void make(const GuardDriver &driver, int32_t device); // throws
     void write_poison(const GuardDriver &driver, CUstream stream);
 
-    // As far as it goes; what is left can be tried again.
+    // Undoes as much as possible; the rest can be tried again.
     CUresult undo(const GuardDriver &driver, CUstream stream) noexcept;
 };
 

@@ -24,7 +24,7 @@ void log_spill(const ServedContext &context) {
 
 } // namespace
 
-// What the options leave open depends on the device.
+// The device decides the values that the options leave open.
 std::unique_ptr<Backing> Backing::make(const Options &options, StreamOrder &order,
                                        DeviceMemory &memory, ThreadCaches &caches, Moves &moves) {
     const ServedContext &context = order.context();
@@ -49,7 +49,7 @@ std::unique_ptr<Backing> Backing::make(const Options &options, StreamOrder &orde
     if (options.spill > 0) {
         log_spill(context);
     }
-    if (options.initial == 0) { // only then do small requests never ask the large zone
+    if (options.initial == 0) { // otherwise small requests may need the large zone
         memory.heap.set_remnants_apart();
     }
     return std::make_unique<Segments>(options, order, memory, caches, moves);

@@ -1,5 +1,5 @@
 // Where the device memory of a pool comes from: segments of cuMemAlloc, or pieces of memory behind
-// reserved addresses. The slow path asks this interface and never which of the two it has.
+// reserved addresses. The slow path uses this interface for both.
 //
 //   segments.cpp      growth=segment
 //   pages.cpp         growth=vmm
@@ -21,15 +21,15 @@ namespace emm::pool {
 
 class HostCopy;
 
-// What a pause is to do.
+// The order for a pause.
 struct PauseRequest {
     bool keeps;                  // copies the content
     std::vector<Range> exported; // stays as it is
 };
 
-// A range of live memory, as another process will open it.
+// A range of live memory, as an importer will open it.
 struct ExportedRange {
-    uint64_t offset = 0; // in what the other process opens
+    uint64_t offset = 0; // from the beginning of the memory that the importer opens
     uint64_t size = 0;
     uint64_t base = 0, bytes = 0;    // of the segment
     std::vector<emm_ipc_part> parts; // of memory behind addresses
@@ -37,8 +37,8 @@ struct ExportedRange {
 
 class Backing {
 public:
-    // The one that the options ask for, or that the device is best served by; a line in the log
-    // says which and why. Throws PluginError.
+    // The backing that the options ask for, or the best one for the device; a line in the log says
+    // which, and why. Throws PluginError.
     static std::unique_ptr<Backing> make(const Options &options, StreamOrder &order,
                                          DeviceMemory &memory, ThreadCaches &caches, Moves &moves);
     Backing(const Options &options, StreamOrder &order, DeviceMemory &memory, ThreadCaches &caches,
@@ -53,52 +53,53 @@ public:
     Holdings &holdings() { return holdings_; }
 
     // --- a block for a request of `bytes` ---
-    // Of what the heap has for `pool` at once; NULL if there is none.
+    // A block that the heap has for `pool` at once; NULL if there is none.
     virtual Block *take(StreamPool &pool, uint64_t bytes) = 0;
-    // Whether to grow before any stream is asked about the memory that it has freed.
+    // Whether to grow before any stream is asked about its freed memory.
     virtual bool grows_first(uint64_t bytes) const = 0;
-    // From the driver, or from idle memory elsewhere, for the caller's stream. NULL: `result` says
-    // why.
+    // A block from the driver, or from idle memory elsewhere, for the caller's stream. NULL:
+    // `result` says why.
     virtual Block *grow(Lock &lock, StreamPool &pool, const Caller &caller, uint64_t bytes,
                         CUresult &result) = 0;
-    // The same once the driver has no more: whatever is idle makes room first. `again`: memory of
+    // The same once the driver has no more: all idle memory makes room first. `again`: memory of
     // another thread has arrived since the last try.
     virtual Block *reclaim(Lock &lock, StreamPool &pool, const Caller &caller, uint64_t bytes,
                            bool again, CUresult &result) = 0;
     virtual const char *calls() const = 0; // to the driver, for the text of an error
 
     // --- memory as such ---
-    // Before the first request, and for requests of every size.
+    // Called before the first request; the memory serves requests of every size.
     virtual CUresult take_initial(Lock &lock, uint64_t bytes) = 0;
     virtual bool may_have_idle() const = 0;
-    // Idle memory goes back to the driver until no more than `keep` bytes are cached. Returns how
-    // many have gone. What is not complete yet may go too, where the driver waits for it, unless
-    // `complete_only`.
+    // Gives idle memory back to the driver until no more than `keep` bytes are cached. Returns the
+    // bytes given back. Unless `complete_only`, memory with incomplete work may go too, where the
+    // driver waits for that work.
     virtual uint64_t release_idle(Lock &lock, uint64_t keep, bool complete_only) = 0;
-    // All that the heap had and has forgotten. No lock is held, and the program uses none of it.
+    // Gives back all segments that the heap had and has forgotten. No lock is held, and the program
+    // uses none of them.
     virtual void give_back(List<Segment, &Segment::all> segments) = 0;
-    void begin_end() { ends_ = true; } // the next one is the last, and keeps nothing for later
+    void begin_end() { ends_ = true; } // the next give_back is the last, and keeps nothing
 
     // --- pause: no call but a free uses memory meanwhile, and all that was freed is complete ---
     virtual bool can_pause(bool) const { return false; } // keeping the content
-    // Unless it succeeds, nothing but idle memory goes back, and the copy is the caller's to drop.
+    // After a failure, only idle memory has gone back, and the caller drops the copy.
     // CUDA_ERROR_NOT_PERMITTED: returns are deferred. Throws std::bad_alloc.
     virtual CUresult pause(Lock &, const PauseRequest &, HostCopy &) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
-    // Changes nothing unless it succeeds. Throws std::bad_alloc.
+    // Changes nothing if it fails. Throws std::bad_alloc.
     virtual CUresult resume(Lock &, HostCopy &, bool) { return CUDA_SUCCESS; } // keeping its memory
 
     // --- other processes and devices ---
     virtual ExportedRange range_of(const Segment &segment, uint64_t begin, uint64_t size) const = 0;
-    // No lock is held by these four.
+    // No lock is held by the next four.
     virtual emm_status serve(const ExportedRange &range, emm_ipc_handle &ret_handle) = 0;
     virtual emm_status withdraw(const emm_ipc_handle &handle) = 0;
     virtual bool serves_access(uint32_t flags) const = 0;
     virtual emm_status set_access(int32_t peer, uint32_t flags) = 0;
 
 protected:
-    // Waits a while for memory whose work is not complete, unless there is enough. A block, if that
+    // Waits a while for incomplete memory until there is `enough`. Returns a block if the wait
     // alone has made one.
     Block *await_idle(Lock &lock, StreamPool &pool, uint64_t bytes,
                       const std::function<bool()> &enough);
@@ -110,7 +111,7 @@ protected:
     ThreadCaches &caches_;
     Moves &moves_;
     Holdings holdings_;
-    List<Segment, &Segment::all> refused_; // by the driver: held still, and tried again
+    List<Segment, &Segment::all> refused_; // refused by the driver: still held, and tried again
     bool ends_ = false;
 };
 

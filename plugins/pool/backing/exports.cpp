@@ -22,7 +22,7 @@ emm_status Exports::begin(emm_deviceptr ptr, size_t size, emm_ipc_handle &ret_ha
         return refuse(ptr, size, place);
     }
     const ExportedRange range = backing_.range_of(place.segment(), ptr, size);
-    std::list<Export> made(1); // so that nothing can fail once the export is there
+    std::list<Export> made(1); // made first, so that nothing can fail once the export exists
     UseRecord &record = order_.begin_export(place);
     made.front().record = &record;
     made.front().range = {ptr, ptr + size};
@@ -49,7 +49,7 @@ std::vector<Range> Exports::ranges() const {
     return all;
 }
 
-// Under ipc=dedicated no other process sees a segment that allocations share.
+// With ipc=dedicated no other process sees a segment that several allocations share.
 bool Exports::is_hidden(Place place) const {
     return options_.dedicated && place.segment().zone != Zone::dedicated;
 }

@@ -1,6 +1,6 @@
 // Memory that other processes have open. An allocation that is freed while it is exported waits
-// with its use record until the last export ends, so neither a trim nor another allocation gets at
-// it, and the memory behind it stays.
+// with its use record until the last export ends. So no trim and no other allocation gets the
+// memory, and its backing stays.
 #pragma once
 
 #include "backing/backing.h"
@@ -18,7 +18,7 @@ public:
     emm_status begin(emm_deviceptr ptr, size_t size, emm_ipc_handle &ret_handle);
     emm_status end(const emm_ipc_handle &handle);
 
-    // Those that have not ended; the pool's lock is held.
+    // The ranges of exports that have not ended; the pool's lock is held.
     std::vector<Range> ranges() const;
     bool any() const { return !exports_.empty(); }
     void forget_all() { exports_.clear(); } // with the use records; the pool's lock is held
@@ -26,7 +26,7 @@ public:
 private:
     struct Export {
         UseRecord *record;
-        emm_ipc_handle handle; // as the host got it: what identifies it is in it
+        emm_ipc_handle handle; // as the host got it, with the bytes that identify it
         Range range;
     };
 

@@ -7,7 +7,7 @@ namespace {
 
 using PieceIterator = std::vector<Piece>::const_iterator;
 
-// Whether it is another place of one of them.
+// Whether the place is another place of one of the pieces.
 bool is_one_of(const Piece &place, PieceIterator begin, PieceIterator end) {
     return std::any_of(begin, end, [&](const Piece &each) { return each.handle == place.handle; });
 }
@@ -69,8 +69,8 @@ void Fill::keep_places() {
     }
 }
 
-// Those where the target will be, those of pieces that go or may have no more places, and the
-// oldest of all where there are too many. In the order of addresses.
+// The places that must end, by address: those at the target, those of pieces that go or may have no
+// more places, and the oldest of all if there are too many.
 std::vector<uint64_t> Fill::places_to_end(const FillPlan &plan, const Heap::Room *room) const {
     std::vector<uint64_t> places = plan.ended;
     const uint64_t begin = room ? room->begin(wanted_) : 0;
@@ -126,9 +126,9 @@ void Fill::end_places(const std::vector<uint64_t> &places) {
     }
 }
 
-// One that the driver refuses to end matters where the target will be, and of a piece that is to
-// have no further place once it has moved. All others may stay: a piece that keeps its places then
-// has one too many.
+// If the driver refuses to end a place, that matters in two cases: the place is at the target, or
+// its piece must have no further place once it has moved. Otherwise the place may stay, and its
+// piece has one too many.
 CUresult Fill::unmap_places(const PageDriver &driver, CUresult &refusal) {
     ended_ = driver.unmap(ending_, ending_.size(), heap_, refusal);
     const auto is_needed = [&](const Piece &place) {
@@ -141,7 +141,7 @@ CUresult Fill::unmap_places(const PageDriver &driver, CUresult &refusal) {
                : CUDA_SUCCESS;
 }
 
-// All but the pieces that are still mapped at a further place.
+// Releases the leaving pieces, except those still mapped at a further place.
 CUresult Fill::release_leaving(const PageDriver &driver) {
     const auto may_go = [&](const Piece &piece) {
         return !is_one_of(piece, ending_.begin() + ptrdiff_t(ended_), ending_.end());
@@ -156,9 +156,10 @@ CUresult Fill::release_leaving(const PageDriver &driver) {
     return result;
 }
 
-// Places come first: a piece has so many at most, and the target's addresses are to be free. Then
-// what is given back, then new memory, then what moves: if there is no new memory, nothing has
-// moved, and there is none unless all has gone that was to make room for it.
+// Places end first, because their number for a piece is bounded, and the target's addresses must be
+// free. Then pieces are given back, then new ones are made, then pieces move. So if there is no new
+// memory, nothing has moved; and new memory is made only after everything that makes room for it
+// has gone.
 CUresult Fill::ask(const PageDriver &driver) {
     CUresult refusal = CUDA_SUCCESS;
     CUresult result = unmap_places(driver, refusal);
@@ -205,7 +206,7 @@ void Fill::settle(Holdings &holdings) {
 
 void Fill::settle_target(Holdings &holdings) {
     uint64_t bytes = 0;
-    size_t moved = 0; // of those that are kept
+    size_t moved = 0; // index of the kept blocks
     for (size_t i = 0; i < mapped_; i++) {
         const Piece &piece = pieces_[i];
         bytes += piece.bytes;

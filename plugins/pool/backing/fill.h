@@ -1,5 +1,5 @@
-// A plan that is being carried out: what it takes out of the heap for as long as the driver works
-// on it, and what the driver has done of it.
+// A plan that is being carried out: the memory taken out of the heap while the driver works on it,
+// and the driver's progress.
 #pragma once
 
 #include "backing/holdings.h"
@@ -12,19 +12,20 @@ namespace emm::pool {
 
 class Fill {
 public:
-    // The lock is held. All that needs host memory comes before anything is taken; throws
-    // std::bad_alloc. `room` is NULL where a plan only gives memory back. `pool` gets what is
-    // pending. `keeps_places`: what moves stays mapped where it was, too.
+    // The lock is held. Everything that needs host memory happens before anything is taken; throws
+    // std::bad_alloc. If a plan only gives memory back, `room` is NULL. `pool` gets the pending
+    // memory. `keeps_places`: moved pieces also stay mapped at their old places.
     Fill(Heap &heap, const FillPlan &plan, const Heap::Room *room, FreePool &pool,
          const std::vector<CUmemAccessDesc> &access, bool keeps_places);
 
     CUresult ask(const PageDriver &driver); // no lock is held
-    void settle(Holdings &holdings);        // what the driver has done becomes the heap's; the lock
-                                            // is held from here to its end
+    void settle(Holdings &holdings);        // passes the driver's results on to the heap; the lock
+                                            // is held from here to the object's end
     const Refused &refused() const { return refused_; }
 
 private:
-    // What the driver takes away, each a block of its own. Those that have gone come first.
+    // Pieces that the driver takes away, each as a block of its own. Those that have gone come
+    // first.
     struct Parting {
         std::vector<Piece> pieces;
         size_t done = 0;
@@ -42,23 +43,23 @@ private:
     FreePool &pool_;
     const bool pending_, keeps_places_;
     Parting moving_, leaving_;
-    std::vector<Block *> kept_;      // whose pieces are mapped once more
-    std::vector<Piece> kept_pieces_; // the same
-    size_t complete_ = 0;            // of those; the rest are pending
-    std::vector<Piece> ending_;      // places: those that have ended, then those that stay
-    std::vector<Block *> rests_;     // unmapped, once they have ended
-    size_t ended_ = 0;               // of the places
+    std::vector<Block *> kept_;      // blocks whose pieces get one more mapping
+    std::vector<Piece> kept_pieces_; // their pieces
+    size_t complete_ = 0;            // number of complete ones; the others are pending
+    std::vector<Piece> ending_;      // places to end: those that have ended, then those that stay
+    std::vector<Block *> rests_;     // to be unmapped, once the places have ended
+    size_t ended_ = 0;               // number of places that have ended
     std::vector<uint64_t> sizes_;    // of new pieces
     std::vector<Piece> pieces_; // for the target, in this order: moving, complete, new, pending
-    Refused refused_;           // of all that went back
+    Refused refused_;           // of all pieces that went back
     const std::vector<CUmemAccessDesc> access_;
     const uint64_t wanted_; // bytes behind the target
     Block *target_ = nullptr;
-    uint64_t taken_begin_ = 0, taken_end_ = 0; // what the target was cut from
-    Block *spare_ = nullptr; // a record, in case that only a part of the target gets memory
-    bool spills_ = false;    // the target's memory is the host's
-    size_t mapped_ = 0;      // pieces behind the target
-    std::optional<Heap::Promise> promise_; // of places that may become idle
+    uint64_t taken_begin_ = 0, taken_end_ = 0; // the block that the target was cut from
+    Block *spare_ = nullptr; // a spare record, in case only a part of the target gets memory
+    bool spills_ = false;    // the target is host memory
+    size_t mapped_ = 0;      // number of pieces behind the target
+    std::optional<Heap::Promise> promise_; // for places that may become idle
 };
 
 } // namespace emm::pool

@@ -35,12 +35,12 @@ uint64_t Holdings::pending() const {
     return pending_not_taken() + caches_.quarantined_bytes();
 }
 
-// Memory that threads have in quarantine counts as taken and as pending. Both leave it out here,
+// Memory in the quarantine of threads counts as taken and as pending. Both leave it out here,
 // because it changes while it is read.
 uint64_t Holdings::cached() const {
     const uint64_t idle = std::min(caches_.idle_bytes(), taken());
     const uint64_t busy = taken() - idle + pending_not_taken();
-    return reserved_ > busy ? reserved_ - busy : 0; // below: memory is on its way in
+    return reserved_ > busy ? reserved_ - busy : 0; // it may be less: memory is on its way in
 }
 
 uint64_t Holdings::cached_of_device() const {
@@ -65,7 +65,7 @@ uint64_t Holdings::most_idle() const {
     return std::min(options_.release_threshold, options_.max - std::min(options_.max, busy));
 }
 
-// What was freed with no stream and was not found complete is needed too: no request can have it.
+// Unordered frees that are not complete count as needed too: no request can have their memory.
 Allowance Holdings::allowance(uint64_t bytes) const {
     const uint64_t unordered = pending_not_taken();
     return {.claimed = claimed(),
@@ -75,7 +75,7 @@ Allowance Holdings::allowance(uint64_t bytes) const {
             .pending = unordered};
 }
 
-// Host memory is dear to take, so all that is idle moves before any is added.
+// Host memory is expensive to take, so all idle memory moves before any is added.
 Allowance Holdings::spill_allowance() const {
     return {.claimed = spilled_ + spilling_,
             .most = spilled_,

@@ -1,6 +1,6 @@
-// The memory that the pool holds for device memory, what the program needs of it, and how much more
-// may be held. Some of it may be spilled: host memory, which `max` does not bound. The pool's lock
-// is held.
+// The memory that the pool holds for device memory, the program's need of it, and how much more may
+// be held. Some of it may be spilled: host memory, which `max` does not bound. The pool's lock is
+// held.
 #pragma once
 
 #include "backing/options.h"
@@ -17,8 +17,8 @@ public:
     Holdings(const Holdings &) = delete;
     Holdings &operator=(const Holdings &) = delete;
 
-    // Bytes that the driver is being asked for, from its making to its end. They count before the
-    // driver is asked, so that `max` holds whatever other threads do meanwhile.
+    // While it lives, its bytes are being asked from the driver. They count before the driver is
+    // asked, so that `max` holds whatever other threads do meanwhile.
     class Arrival {
     public:
         Arrival(Holdings &holdings, uint64_t bytes, bool spilled = false)
@@ -35,9 +35,9 @@ public:
     };
 
     // --- held ---
-    void add(uint64_t bytes, bool spilled = false); // which the driver has given
+    void add(uint64_t bytes, bool spilled = false); // memory that the driver has given
     void remove(uint64_t bytes, bool spilled = false);
-    // With what is paused: its addresses, its rest and its place below `max` are kept.
+    // Includes paused memory: its addresses, its remainder and its part of `max` are kept.
     uint64_t reserved() const { return reserved_; }
     uint64_t held() const { return reserved_ - paused_; }
     void pause(uint64_t bytes) { paused_ += bytes; }
@@ -46,19 +46,20 @@ public:
     uint64_t most_reserved() const { return most_reserved_; } // ever
     uint64_t peak_reserved() const { return peak_reserved_; } // since the last reset_peak
     void reset_peak() { peak_reserved_ = reserved_; }
-    // Of the device, with what is on its way.
+    // Device memory held, and on its way.
     uint64_t claimed() const { return of_device() + arriving_; }
-    uint64_t of_device() const { return reserved_ - spilled_; } // with what is paused
+    uint64_t of_device() const { return reserved_ - spilled_; } // including paused memory
     uint64_t spilled() const { return spilled_; }
-    void allow_spill(uint64_t most) { most_spilled_ = most; } // without it none is
+    void allow_spill(uint64_t most) { most_spilled_ = most; } // otherwise nothing spills
     uint64_t most_spilled() const { return most_spilled_; }
-    // The most of the device that may ever be held: `max`, or what it has.
+    // The most device memory that may ever be held: `max`, or the device's memory.
     uint64_t limit() const { return std::min(options_.max, device_bytes_); }
     uint64_t largest_request() const { return std::max(limit(), most_spilled_); }
     bool is_limited_by_max() const {
         return options_.max != UINT64_MAX && options_.max <= device_bytes_;
     }
-    // Below `max`, or the most that may be spilled, once `leaving` bytes have gone.
+    // Whether the bytes fit below `max`, or below the most that may be spilled, once `leaving`
+    // bytes have gone.
     bool has_room_for(uint64_t bytes, uint64_t leaving = 0, bool spilled = false) const;
 
     // --- needed ---
@@ -68,8 +69,8 @@ public:
     // Freed memory waits for further uses, or for a capture.
     void begin_wait(uint64_t bytes) { waiting_ += bytes; }
     void end_wait(uint64_t bytes) { waiting_ -= bytes; }
-    void forget_memory() { waiting_ = paused_ = 0; } // which no request needs any more
-    // The most that was ever taken, if this request is served. One that fails leaves no trace.
+    void forget_memory() { waiting_ = paused_ = 0; } // no request needs this memory any more
+    // The most ever taken, if this request is served. A failed request leaves no trace.
     uint64_t most_with(uint64_t bytes) const;
     uint64_t taken() const { return memory_.counts.taken(); }
 
@@ -77,16 +78,16 @@ public:
     uint64_t pending() const;          // freed, and of no use to an ordinary request yet
     uint64_t cached() const;           // neither taken nor pending
     uint64_t cached_of_device() const; // of that: with growth=vmm, spilled pages are left out
-    uint64_t idle_at_most() const;     // if all that is not in use could be had as one
-    // How much may be idle: up to release_threshold, and no more than `max` leaves, which may have
-    // become less than what is held.
+    uint64_t idle_at_most() const;     // if all unused memory could be had as one block
+    // How much may be idle: up to release_threshold, and no more than `max` leaves. `max` may have
+    // become less than the bytes held.
     bool may_be_too_idle() const {
         return options_.release_threshold != UINT64_MAX || of_device() > options_.max;
     }
     uint64_t most_idle() const;
     Allowance allowance(uint64_t bytes) const;
     Allowance spill_allowance() const;
-    // Whether a request waits a while for memory that was freed with no stream: one that has none.
+    // Whether a request waits a while for unordered frees; only requests with no stream do.
     bool awaits_pending(const StreamPool &pool, uint64_t bytes) const;
 
 private:
@@ -97,9 +98,9 @@ private:
     const ThreadCaches &caches_;
     const uint64_t device_bytes_;
     uint64_t reserved_ = 0;
-    uint64_t paused_ = 0;   // of that, what the driver has back until a resume
-    uint64_t arriving_ = 0; // what the driver is being asked for, beside that
-    uint64_t spilled_ = 0;  // of what is reserved
+    uint64_t paused_ = 0;   // of `reserved_`, memory that the driver has back until a resume
+    uint64_t arriving_ = 0; // being asked from the driver, besides `reserved_`
+    uint64_t spilled_ = 0;  // of `reserved_`
     uint64_t spilling_ = 0; // as arriving_
     uint64_t most_spilled_ = 0;
     uint64_t most_reserved_ = 0;

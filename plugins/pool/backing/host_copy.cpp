@@ -11,13 +11,13 @@
 namespace emm::pool {
 namespace {
 
-// Large enough that a copy of one is at the bus's speed, and so small that a host with little
-// memory left, or `host_max`, pins most of what it can.
+// Large enough for the bus's full speed, and small enough that a host with little memory left, or a
+// low `host_max`, can pin most of its room.
 constexpr uint64_t chunk_bytes = 256ull << 20;
 
 } // namespace
 
-// What is there already is used first.
+// Existing chunks are used first.
 void HostCopy::grow(uint64_t bytes) {
     for (const Chunk &chunk : chunks_) {
         bytes -= std::min(bytes, chunk.bytes);
@@ -76,14 +76,14 @@ CUresult HostCopy::save(const std::vector<Range> &ranges,
     return result == CUDA_SUCCESS && !saved(UINT64_MAX) ? CUDA_ERROR_NOT_PERMITTED : result;
 }
 
-// Returns where the parts end that can be waited for.
+// Returns the ends of the parts that can be waited for.
 std::vector<uint64_t> HostCopy::begin_to_save(const std::vector<Range> &ranges,
                                               uint64_t part_bytes) {
     saved_.clear();
     saved_.reserve(ranges.size() + chunks_.size());
     std::vector<uint64_t> ends;
     size_t chunk = 0;
-    uint64_t used = 0; // of that chunk
+    uint64_t used = 0; // bytes used in the present chunk
     uint64_t in_part = 0;
     for (Range rest : ranges) {
         while (rest.bytes() > 0) {
@@ -143,8 +143,8 @@ bool HostCopy::read(Range range, char *to) const {
     return true;
 }
 
-// The driver gives a dead context's pinned memory back by itself. What it refuses it is asked for
-// once more, at the next end of a pause or of the pool.
+// If the context is dead, the driver gives its pinned memory back by itself. If the driver refuses,
+// it is asked once more at the next end of a pause or of the pool.
 void HostCopy::release(size_t kept_chunks) noexcept {
     saved_.clear();
     if (chunks_.size() > kept_chunks && settle()) {

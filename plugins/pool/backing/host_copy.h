@@ -1,5 +1,5 @@
-// What lay in device memory while a pool is paused, in host memory: pinned as far as the bound and
-// the host allow, else ordinary. No lock is held; the calls come one at a time.
+// The content of a paused pool, in host memory: pinned as far as the bound and the host allow, else
+// ordinary. No lock is held; the calls come one at a time.
 #pragma once
 
 #include "backing/host_node.h"
@@ -21,24 +21,25 @@ public:
     HostCopy(const HostCopy &) = delete;
     HostCopy &operator=(const HostCopy &) = delete;
 
-    // From the device, whose context is current, in parts. After each of them, while the copies of
-    // the next are under way, `saved` is told below which address all is there: UINT64_MAX after
-    // the last. It answers whether to go on: CUDA_ERROR_NOT_PERMITTED if it does not at the last.
-    // Before the first answer nothing has changed. Throws std::bad_alloc, before `saved` is called.
+    // Copies from the device in parts; its context is current. After each part, while the next is
+    // being copied, `saved` gets the address below which everything is saved: UINT64_MAX after the
+    // last part. `saved` returns whether to go on; if it stops at the last part, the result is
+    // CUDA_ERROR_NOT_PERMITTED. Before its first return nothing has changed. Throws std::bad_alloc,
+    // before `saved` is called.
     CUresult save(const std::vector<Range> &ranges, const std::function<bool(uint64_t)> &saved);
-    // Begins to copy a range back, as far as it was saved: it has memory again.
+    // Begins to copy a range back, as far as it was saved; the range has memory again.
     void load(Range range);
-    CUresult wait() { return copies_.wait(); } // for what has begun
-    // Of what was saved. False: not all of the range was, and nothing is copied.
+    CUresult wait() { return copies_.wait(); } // for the copies begun
+    // Reads saved content. False: the range was not saved completely, and nothing is copied.
     bool read(Range range, char *to) const;
-    // Waits for copies whose end was not seen. False: they may go on, and use both sides.
+    // Waits for copies whose end has not been seen. False: they may go on, and use both sides.
     bool settle() { return !copies_.go_on() || (copies_.wait(), !copies_.go_on()); }
 
-    void forget() { saved_.clear(); } // the content, and keeps the memory for the next one
-    // Both, but for the oldest chunks.
+    void forget() { saved_.clear(); } // forgets the content, and keeps the memory for the next copy
+    // Forgets the content and frees the memory, except the oldest chunks.
     void release(size_t kept_chunks = 0) noexcept;
     size_t chunks() const { return chunks_.size(); }
-    uint64_t pinned() const { return pinned_.load(std::memory_order_relaxed); } // any thread
+    uint64_t pinned() const { return pinned_.load(std::memory_order_relaxed); } // for any thread
 
 private:
     struct Chunk {

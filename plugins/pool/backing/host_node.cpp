@@ -39,7 +39,7 @@ HostNode::Preferred::Preferred(int node) {
         return;
     }
     wanted[size_t(node) / 64] = 1ul << (size_t(node) % 64);
-    // The kernel reads one bit less than it is told of.
+    // The kernel reads one bit less than the given number.
     changed_ = syscall(SYS_get_mempolicy, &mode_, before_.data(), most_nodes, nullptr, 0) == 0 &&
                syscall(SYS_set_mempolicy, prefer, wanted.data(), most_nodes) == 0;
     error_ = changed_ ? 0 : errno;

@@ -1,6 +1,5 @@
-// `host_node=nearest`: pinned memory lies on the NUMA node of the host that is nearest to the
-// device, as far as that has room. The driver takes pages by the memory policy of the thread that
-// calls it.
+// `host_node=nearest`: pinned memory lies on the host's NUMA node nearest to the device, as far as
+// the node has room. The driver takes pages by the memory policy of the calling thread.
 #pragma once
 
 #include "cuda/served_context.h"
@@ -11,7 +10,7 @@ namespace emm::pool {
 
 class HostNode {
 public:
-    // Where the system refuses such a policy, this logs a warning and then prefers no node.
+    // If the system refuses such a policy, logs a warning and prefers no node.
     HostNode(const ServedContext &context, bool nearest);
 
     // While it lives, the calling thread prefers the node.
@@ -28,7 +27,7 @@ public:
 
         static constexpr size_t most_nodes = 1024;
         std::array<unsigned long, most_nodes / 64> before_{}; // nodes of the thread's own policy
-        int mode_ = 0;                                        // of that
+        int mode_ = 0;                                        // mode of that policy
         int error_ = 0;                                       // of the system; 0: none
         bool changed_ = false;
     };

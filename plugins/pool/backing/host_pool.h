@@ -1,7 +1,7 @@
 // Pinned host memory of one set of flags. The CPU may write to an allocation the moment it has it,
-// so memory comes back only when the CPU has seen the work on it complete. A heap holds what is
-// complete and whole; blocks of the sizes that were asked for lie in lists, complete and ready.
-// What is not complete waits in its free pool.
+// so memory comes back only when the CPU has seen the work on it complete. Whole complete memory
+// lies in a heap; complete blocks of sizes that were asked for lie in lists, ready. Incomplete
+// memory waits in its free pool.
 #pragma once
 
 #include "heap/heap.h"
@@ -20,7 +20,7 @@ constexpr uint64_t host_rounding(uint64_t size) {
 struct ReadyList {
     List<Block, &Block::pending> blocks;
     uint32_t questions = 0; // asked of the driver since this size last grew
-    uint32_t growths = 0;   // for the sake of fewer questions
+    uint32_t growths = 0;   // growths that saved questions
 };
 
 struct HostPool {
@@ -32,13 +32,14 @@ struct HostPool {
     Block *take_ready(uint64_t size) {
         return size <= ready_limit ? ready[class_of(size)].blocks.pop_front() : nullptr;
     }
-    void give(Block &block); // which is complete
+    void give(Block &block); // the block is complete
     Place lent_at(uint64_t address) const {
         const Place place = heap.starting_at(address);
         return place.block && place.block->loan.size() != 0 ? place : Place{};
     }
-    List<Segment, &Segment::all> forget_all(); // what it leaves of them is the caller's
-    void clear_ready();                        // into the heap, where neighbours become one
+    List<Segment, &Segment::all> forget_all(); // the caller must free the returned segments
+    void clear_ready();                        // moves ready blocks to the heap, where neighbours
+                                               // are joined
 
     // Whether questions have cost about as much as another block would.
     bool outgrown(uint64_t size) const;
@@ -48,7 +49,7 @@ struct HostPool {
     const uint32_t flags;
     bool ragged = false; // the driver has given memory that is not aligned to 2 MiB
     FreePool complete{Order::anyone};
-    TagClock clock; // which stands still
+    TagClock clock; // always stands still
     Heap heap{complete, clock};
     ReadyList ready[ready_classes];
 };

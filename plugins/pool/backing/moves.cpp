@@ -2,7 +2,7 @@
 
 namespace emm::pool {
 
-// Every request that watches sees it, but not the moves of its own thread.
+// Every watching request sees this, except those of the same thread.
 void Moves::end_one() {
     under_way_--;
     for (Watch *watch = watches_.first(); watch; watch = watches_.next(*watch)) {

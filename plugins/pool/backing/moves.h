@@ -1,6 +1,6 @@
-// Memory on its way to the driver, from it, or to other addresses. It is in no index meanwhile, and
-// there is no room for it below `max`. A request that would fail waits for the end of that, and
-// tries again. The pool's lock is held.
+// Memory on its way to the driver, from it, or to other addresses. Meanwhile it is in no index, and
+// occupies room below `max`. A request that would fail waits for the end of such moves, and tries
+// again. The pool's lock is held.
 #pragma once
 
 #include "cuda/lock.h"
@@ -14,7 +14,7 @@ namespace emm::pool {
 
 class Moves {
 public:
-    // From its making to its end a thread has memory on its way.
+    // While it lives, its thread has memory on its way.
     class Move {
     public:
         explicit Move(Moves &moves) : moves_(moves) { moves_.under_way_++; }
@@ -38,7 +38,7 @@ public:
         friend class Moves;
         Moves &moves_;
         const pthread_t thread_ = pthread_self();
-        bool saw_one_ = false; // of another thread end
+        bool saw_one_ = false; // a move of another thread has ended
         Link<Watch> link_;
     };
 
@@ -46,10 +46,10 @@ public:
     Moves(const Moves &) = delete;
     Moves &operator=(const Moves &) = delete;
 
-    // Whether a move of another thread has ended since the watch began, if only now.
+    // Whether a move of another thread has ended since the watch began; waits for one if needed.
     bool await(Lock &lock, const Watch &watch);
 
-    // While a caller defers the cleanup, nothing goes back to the driver. It may move: to other
+    // While a caller defers the cleanup, nothing goes back to the driver. Memory may move to other
     // addresses, which waits for nothing.
     void defer_returns() { deferring_++; }
     void end_deferral() { deferring_ -= deferring_ > 0 ? 1 : 0; }
@@ -60,7 +60,7 @@ private:
 
     std::condition_variable_any ended_;
     List<Watch, &Watch::link_> watches_;
-    uint32_t under_way_ = 0; // threads that have memory on its way
+    uint32_t under_way_ = 0; // number of threads with memory on its way
     uint32_t deferring_ = 0;
 };
 

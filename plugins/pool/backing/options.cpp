@@ -67,10 +67,10 @@ const emm_option option_list[] = {
 
 namespace {
 
-constexpr uint64_t least_dedicated = 64 << 10; // no slot is as large
-constexpr uint64_t least_limit = 2 << 20;      // what the driver hands out at a time
+constexpr uint64_t least_dedicated = 64 << 10; // larger than any slot
+constexpr uint64_t least_limit = 2 << 20;      // the unit in which the driver hands out memory
 constexpr double most_slack = 1;
-constexpr uint64_t most_places = 64; // a move looks at each
+constexpr uint64_t most_places = 64; // a move looks at each place
 
 void read_size(const char *const *texts, const char *name, uint64_t &value) {
     const char *text = emm_option_text(option_list, texts, name);
@@ -88,7 +88,7 @@ void read_size(const char *const *texts, const char *name, uint64_t &value) {
     throw PluginError(EMM_E_PLUGIN_SPEC, 0, text.c_str());
 }
 
-// A limit below it would serve nothing.
+// A lower limit would serve nothing.
 void expect_at_least(const char *const *texts, const char *name, uint64_t least, uint64_t value) {
     if (value < least) {
         refuse(texts, name,
@@ -97,7 +97,7 @@ void expect_at_least(const char *const *texts, const char *name, uint64_t least,
     }
 }
 
-// Taken in whole pieces of what the driver hands out, it must fit.
+// Rounded up to whole pieces of the driver's unit, the value must fit.
 void expect_at_most(const char *const *texts, const char *name, uint64_t max, uint64_t value) {
     if (value > max / least_limit * least_limit) {
         refuse(texts, name,
@@ -160,7 +160,7 @@ void Options::read_growth(const char *const *texts) {
              : strcmp(word, "vmm") == 0         ? Growth::pages
                                                 : Growth::segments;
     if (const char *text = emm_option_text(option_list, texts, "slack")) {
-        slack = std::strtod(text, nullptr); // the host has seen that it is a number
+        slack = std::strtod(text, nullptr); // the host has checked that it is a number
     }
     const char *const reaches = emm_option_text(option_list, texts, "rdma");
     const char *const at = emm_option_text(option_list, texts, "places");

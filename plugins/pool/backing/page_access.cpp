@@ -15,7 +15,7 @@ CUmemAccessDesc access_of(int32_t device, uint32_t flags) {
 
 } // namespace
 
-// A thread changes the access; the pool's lock is held when it begins and ends.
+// While it lives, its thread changes the access; the pool's lock is held when it begins and ends.
 class PageAccess::Change {
 public:
     explicit Change(PageAccess &access) : access_(access) { access_.changing_ = true; }
@@ -38,7 +38,7 @@ void PageAccess::await(Lock &lock) {
     changed_.wait(lock, [this] { return !changing_; });
 }
 
-// What is mapped now, run by run, and by way of `granted_` what will be.
+// Sets access to each run that is mapped now. `granted_` has later mappings grant it too.
 emm_status PageAccess::set(int32_t peer, uint32_t flags) {
     const CUmemAccessDesc wanted = access_of(peer, flags);
     CUresult result = CUDA_SUCCESS;
@@ -69,7 +69,7 @@ std::vector<PageAccess::Run> PageAccess::mapped_runs() const {
     for (Segment *s = heap_.first_segment(); s; s = heap_.next_segment(*s)) {
         s->pieces.each([&](const Piece &piece) {
             if (piece.handle == 0) {
-                return; // paused
+                return; // paused: no memory to grant
             }
             if (!runs.empty() && runs.back().first + runs.back().second == piece.address) {
                 runs.back().second += piece.bytes;

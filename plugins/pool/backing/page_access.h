@@ -1,5 +1,5 @@
-// Who may use memory behind addresses: the pool's own device, and peers. The access of a peer is
-// granted over all that is mapped, and no thread maps or unmaps meanwhile.
+// Which devices may use memory behind addresses: the pool's own, and peers. A peer gets access to
+// everything mapped, and no thread maps or unmaps meanwhile.
 #pragma once
 
 #include "cuda/served_context.h"
@@ -17,7 +17,7 @@ public:
     PageAccess(const PageAccess &) = delete;
     PageAccess &operator=(const PageAccess &) = delete;
 
-    // From its making to its end a thread maps or unmaps. The pool's lock is held at both times,
+    // While it lives, its thread maps or unmaps. The pool's lock is held when it begins and ends,
     // and since await().
     class Use {
     public:
@@ -32,7 +32,7 @@ public:
     private:
         PageAccess &access_;
     };
-    void await(Lock &lock); // until no thread changes it
+    void await(Lock &lock); // until no thread changes the access
     const std::vector<CUmemAccessDesc> &granted() const { return granted_; }
     bool any_peer() const { return granted_.size() > 1; }
 
@@ -49,8 +49,8 @@ private:
     const Heap &heap_;
     std::vector<CUmemAccessDesc> granted_;
     std::condition_variable_any changed_;
-    uint32_t users_ = 0;    // threads that map or unmap
-    bool changing_ = false; // while none does
+    uint32_t users_ = 0;    // number of threads that map or unmap
+    bool changing_ = false; // set only while users_ is 0
 };
 
 } // namespace emm::pool

@@ -9,12 +9,12 @@
 namespace emm::pool {
 namespace {
 
-// What older headers lack: CU_MEM_LOCATION_TYPE_HOST_NUMA, and of CU_DEVICE_ATTRIBUTE_ HOST_NUMA_ID
-// and HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED.
+// Names that older headers lack: CU_MEM_LOCATION_TYPE_HOST_NUMA, and of CU_DEVICE_ATTRIBUTE_
+// HOST_NUMA_ID and HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED.
 constexpr auto host_numa = CUmemLocationType(3);
 constexpr auto host_numa_id = CUdevice_attribute(134), maps_host_numa = CUdevice_attribute(141);
 
-// A driver that does not tell is asked for no attribute and believed `unknown`.
+// `unknown` if the driver has no call for attributes, or does not know this one.
 int attribute_of(const ServedContext &context, CUdevice_attribute attribute, int unknown) {
     const Driver &driver = context.driver;
     int value = 0;
@@ -54,13 +54,13 @@ bool PageDriver::can_spill(const ServedContext &context) {
     return has_attribute(context, maps_host_numa, true);
 }
 
-// Without NUMA the driver says -1, and wants 0.
+// Without NUMA the driver reports -1, but expects 0.
 int PageDriver::nearest_node(const ServedContext &context) {
     return std::max(0, attribute_of(context, host_numa_id, 0));
 }
 
-// What libraries that exchange memory ask for: descriptors (NCCL), and network cards that reach it
-// (NCCL, UCX). Host memory has neither.
+// Properties that libraries which exchange memory need: descriptors (NCCL), and access by network
+// cards (NCCL, UCX). Host memory has neither.
 CUmemAllocationProp PageDriver::properties(bool spilled) const {
     CUmemAllocationProp wanted = {};
     wanted.type = CU_MEM_ALLOCATION_TYPE_PINNED;
@@ -87,7 +87,7 @@ void PageDriver::free_addresses(CUdeviceptr base, uint64_t bytes) const {
     driver_.cuMemAddressFree(base, bytes);
 }
 
-// Behind the pieces that lie side by side in one segment from the first on.
+// The end of the run of pieces that lie side by side in one segment, from `first` on.
 size_t PageDriver::end_of_run(std::span<const Piece> pieces, size_t first, const Heap &heap) {
     const Segment &segment = heap.segment_at(pieces[first].address);
     size_t end = first + 1;
@@ -98,8 +98,8 @@ size_t PageDriver::end_of_run(std::span<const Piece> pieces, size_t first, const
     return end;
 }
 
-// In one call for those that lie side by side; where the driver refuses that, the first of them
-// alone, then the rest.
+// Unmaps neighbours in one call. If the driver refuses that, the first is unmapped alone, then the
+// others.
 size_t PageDriver::unmap(std::vector<Piece> &pieces, size_t count, const Heap &heap,
                          CUresult &result) const {
     const Relaxed relaxed(driver_);
@@ -142,7 +142,8 @@ void PageDriver::release(const Piece &piece, Refused &refused) const noexcept {
     }
 }
 
-// Piece by piece a request that fails would keep the memory from other programs until then.
+// If the pieces were made one by one, a failing request would keep the memory from other programs
+// meanwhile.
 CUresult PageDriver::try_as_one(uint64_t bytes, Refused &refused) const {
     const Relaxed relaxed(driver_);
     const CUmemAllocationProp wanted = properties(false);
@@ -216,7 +217,7 @@ size_t PageDriver::map(Block &block, std::vector<Piece> &pieces, size_t kept,
         }
     }
     for (size_t i = mapped; i < pieces.size(); i++) {
-        if (!pieces[i].other) { // it is mapped nowhere
+        if (!pieces[i].other) { // mapped nowhere else
             release(pieces[i], refused);
         }
     }
@@ -232,7 +233,7 @@ CUresult PageDriver::map_piece(uint64_t at, const Piece &piece) const {
     return result;
 }
 
-// One that is not noted, for want of memory, stays for good.
+// Without host memory to note it, a stuck mapping stays for good.
 void PageDriver::keep_stuck(Segment &segment, const Piece &mapping) const noexcept {
     try {
         const std::lock_guard lock(stuck_mutex_);
@@ -254,8 +255,9 @@ bool PageDriver::end_stuck(uint64_t begin, uint64_t end) const noexcept {
     return none_left;
 }
 
-// All work of the context. cuMemFree waits for it and leaves captures valid, which cuCtxSynchronize
-// does not. In another context the wait would be for that one's work, and might end its captures.
+// Waits for all work of the context. cuMemFree does so and leaves captures valid, which
+// cuCtxSynchronize does not. In another context the wait would be for that context's work, and
+// might end its captures.
 CUresult PageDriver::await_device() const {
     const Current current = context_.make_current();
     if (current.result() != CUDA_SUCCESS) {
@@ -270,8 +272,8 @@ CUresult PageDriver::await_device() const {
     return driver_.cuCtxSynchronize();
 }
 
-// Mappings side by side end in one call, or one by one where the driver refuses that. A piece goes
-// with its last place.
+// Neighbouring mappings end in one call; if the driver refuses that, one by one. A piece is
+// released with its last place.
 uint64_t PageDriver::give_back(Segment &segment, uint64_t begin, uint64_t end, const Segments &all,
                                Refused &refused) const {
     const auto pieces_of = [&](uint64_t at) -> Pieces & {

@@ -5,7 +5,7 @@
 
 namespace emm::pool {
 
-// A run that the driver does not unmap stays as it is.
+// If the driver refuses to unmap a run, the run stays as it is.
 void PageDriver::take_away(std::span<const Piece> pieces, const Heap &heap,
                            std::vector<Piece> &ret_gone, Refused &refused) const {
     const Relaxed relaxed(driver_);
@@ -52,14 +52,14 @@ CUresult PageDriver::put_behind(std::span<Piece> pieces, const std::vector<CUmem
     return result;
 }
 
-// What stays mapped is unmapped before something else is mapped there.
+// Pieces that stay mapped are unmapped before anything else is mapped there.
 void PageDriver::withdraw(std::span<const Piece> pieces, size_t mapped, bool in_use,
                           const Heap &heap, Refused &refused) const noexcept {
     const Relaxed relaxed(driver_);
     for (size_t i = 0; i < pieces.size(); i++) {
         const Piece &piece = pieces[i];
         if (piece.handle == 0) {
-            return; // nor has one behind it
+            return; // the pieces behind have none either
         }
         if (i < mapped &&
             (in_use || (driver_.cuMemUnmap(piece.address, piece.bytes) != CUDA_SUCCESS &&

@@ -8,9 +8,9 @@
 
 namespace emm::pool {
 
-// What a request's stream may use at another place before it is complete: its own memory, and that
-// of streams whose events it waits for. Their free pools stay while this does. The lock is held at
-// its end.
+// Incomplete memory that a request's stream may use at another place: the stream's own, and that of
+// streams whose events it waits for. Their free pools stay as long as this object. The lock is held
+// when it ends.
 class Pages::OrderedPools {
 public:
     explicit OrderedPools(StreamOrder &order) : order_(order) {
@@ -42,7 +42,7 @@ private:
     std::vector<Heap::Ordered> pools_;
 };
 
-// A container may refuse what the device could do, so it is tried once.
+// A container may forbid what the device supports, so spilling is tried once.
 void Pages::begin_spill() {
     if (options_.spill == 0) {
         return;
@@ -74,7 +74,7 @@ Block *Pages::take(StreamPool &pool, uint64_t bytes) {
     return take_of(pool, bytes, zone_for(options_, bytes));
 }
 
-// What was taken at the beginning is for every size.
+// Memory taken at the beginning serves every size.
 Block *Pages::take_of(StreamPool &pool, uint64_t bytes, Zone zone) {
     heap_.reserve_record();
     Block *block = heap_.take(pool, bytes, zone);
@@ -102,10 +102,10 @@ Block *Pages::grow(Lock &lock, StreamPool &pool, const Caller &caller, uint64_t 
     return fill_up(lock, pool, caller, bytes, zone_for(options_, bytes), ordered, result);
 }
 
-// Until there is a block in that zone: what is missing is new memory, or moves.
+// Fills the missing bytes by new memory or by moves, until the zone has a block.
 Block *Pages::fill_up(Lock &lock, StreamPool &pool, const Caller &caller, uint64_t bytes, Zone zone,
                       OrderedPools &ordered, CUresult &result) {
-    // Until the driver has no more: then what is free elsewhere has to do.
+    // False once the driver has no more: then free memory elsewhere must suffice.
     bool at_ease = zone != Zone::spilled;
     for (int i = 1; i <= most_fills;) {
         access_.await(lock);
@@ -134,7 +134,8 @@ Block *Pages::fill_up(Lock &lock, StreamPool &pool, const Caller &caller, uint64
     return nullptr;
 }
 
-// To grow is to move all that is idle. Beside what the small zone has free, less may be missing.
+// Growing moves all idle memory already. Beside free memory of the small zone, fewer bytes may be
+// missing.
 Block *Pages::reclaim(Lock &lock, StreamPool &pool, const Caller &caller, uint64_t bytes, bool,
                       CUresult &result) {
     return_refused(lock);
@@ -154,7 +155,7 @@ Block *Pages::reclaim(Lock &lock, StreamPool &pool, const Caller &caller, uint64
                                                           : block;
 }
 
-// Host memory, of which one place is enough: what is idle of it first.
+// Takes host memory, idle host memory first. A piece of it needs one place only.
 Block *Pages::spill(Lock &lock, StreamPool &pool, const Caller &caller, uint64_t bytes,
                     CUresult &result) {
     if (Block *block = take_of(pool, bytes, Zone::spilled)) {
@@ -172,8 +173,9 @@ CUresult Pages::take_initial(Lock &lock, uint64_t bytes) {
                : result;
 }
 
-// On the device, for the streams whose pieces the request would get, as of their latest events.
-// Where no range has room, another one will be reserved, and all of the request is missing there.
+// Waits on the device for the streams whose pieces the request would get, as of their latest
+// events. If no range has room, another one will be reserved, and all bytes of the request are
+// missing there.
 void Pages::wait_for_others(Lock &lock, const StreamPool &pool, const Caller &caller,
                             uint64_t bytes, bool may_grow, OrderedPools &ordered) {
     Heap::Room room = heap_.room_for(pool, bytes, zone_for(options_, bytes));
@@ -222,8 +224,8 @@ bool Pages::has_enough_idle(const Heap::Room &room, bool may_grow,
     return found >= room.missing;
 }
 
-// A plan for the room, made of what is idle now; nothing but new memory if there is no host memory
-// for more.
+// A plan for the room, made of memory that is idle now. If there is no host memory for such a plan,
+// only new memory.
 FillPlan Pages::plan_for(const Heap::Room &room, bool may_grow,
                          const std::vector<Heap::Ordered> &ordered) const {
     const bool spills = room.range && room.range->segment->spilled();
@@ -258,12 +260,12 @@ FillPlan Pages::plan_for(const Heap::Room &room, bool may_grow,
     }
 }
 
-// What moving may have cost by now.
+// The time that moving may have cost by now.
 uint64_t Pages::allowance_ns() const {
     return moving_allowance(caches_.calls_served(), holdings_.requested());
 }
 
-// A peer may have got access since the request began: then no piece gets a second place any more.
+// If a peer has got access since the request began, no piece gets a second place any more.
 CUresult Pages::fill(Lock &lock, StreamPool &pool, const Heap::Room &room, bool may_grow,
                      const OrderedPools &ordered) {
     static const std::vector<Heap::Ordered> none;
@@ -275,8 +277,8 @@ CUresult Pages::fill(Lock &lock, StreamPool &pool, const Heap::Room &room, bool 
     return go_back(pool, plan, room) ? CUDA_SUCCESS : carry_out(lock, pool, plan, &room);
 }
 
-// Where the plan would put pieces that are all mapped there already, side by side in any order, no
-// call to the driver is needed.
+// If all planned pieces are mapped at the room already, side by side in any order, no driver call
+// is needed.
 bool Pages::go_back(StreamPool &pool, const FillPlan &plan, const Heap::Room &room) {
     const uint64_t begin = room.begin(plan.mapped);
     std::vector<IdlePiece> pieces = plan.moved;
@@ -371,7 +373,7 @@ std::unique_ptr<Segment> Pages::reserve(uint64_t bytes, Zone zone, CUresult &res
 
 // --- other processes and devices -----------------------------------------------------------------
 
-// All pieces of the range are there: it is live.
+// All pieces of the range exist, because it is live.
 ExportedRange Pages::range_of(const Segment &segment, uint64_t begin, uint64_t size) const {
     Piece piece = segment.pieces.at(begin);
     ExportedRange range{begin - piece.address, size, segment.driver_base, segment.driver_bytes, {}};
@@ -400,7 +402,7 @@ emm_status Pages::serve(const ExportedRange &range, emm_ipc_handle &ret_handle) 
     return context_.host.serve_ipc(context_.emm, &source, &ret_handle);
 }
 
-// The host lets go of the pieces before another request may have them.
+// The host closes its references to the pieces before another request may have them.
 emm_status Pages::withdraw(const emm_ipc_handle &handle) {
     return handle.kind == EMM_IPC_FILE_DESCRIPTOR && driver_.shares()
                ? context_.host.withdraw_ipc(context_.emm, &handle)

@@ -1,13 +1,14 @@
 // Growth by pieces of physical memory behind ranges of addresses. A block that fits nowhere is made
-// where the fewest bytes are missing; those are new, or come from free blocks elsewhere: plan.h
-// decides. Only complete memory is ever unmapped: cuMemUnmap does not wait, and what a graph may
-// use is never complete. What the request's stream may use before that gets another place.
+// where the fewest bytes are missing. Those bytes are new, or come from free blocks elsewhere:
+// plan.h decides. Only complete memory is ever unmapped, because cuMemUnmap does not wait; memory
+// that a graph may use is never complete. Incomplete memory that the request's stream may use gets
+// another place.
 //
 //   pages.cpp         where memory is put
-//   pages_return.cpp  what goes back
+//   pages_return.cpp  memory that goes back
 //   pages_pause.cpp   a pool that is paused
 //   fill.h            one plan, while the driver works on it
-//   page_driver.h     what that asks of the driver
+//   page_driver.h     the driver calls
 //   page_access.h     which devices may use it
 #pragma once
 
@@ -93,8 +94,8 @@ private:
 
     const PageDriver driver_{context_, options_.rdma, options_.spill > 0};
     PageAccess access_{context_, heap_};
-    std::vector<Piece> refused_pieces_; // as refused_, and mapped nowhere
-    uint64_t moved_ns_ = 0;             // what moving has cost, in the driver
+    std::vector<Piece> refused_pieces_; // like refused_, and mapped nowhere
+    uint64_t moved_ns_ = 0;             // the driver's time that moving has cost
 };
 
 } // namespace emm::pool

@@ -16,7 +16,7 @@ bool overlaps(const Piece &piece, const std::vector<Range> &ranges) {
     });
 }
 
-// Everything but memory that is free and complete: what a graph or a stream may use is kept.
+// Everything except free complete memory: memory that a graph or a stream may use is kept.
 std::vector<Range> used_ranges(const Segment &segment) {
     std::vector<Range> used;
     for (const Block *block = segment.first; block; block = block->right) {
@@ -29,7 +29,7 @@ std::vector<Range> used_ranges(const Segment &segment) {
     return used;
 }
 
-// By the address: the driver is paid by the call.
+// Joins neighbours, by address, because the driver's cost is by the call.
 std::vector<Range> joined(const std::vector<Piece> &pieces) {
     std::vector<Range> runs;
     for (const Piece &piece : pieces) {
@@ -74,7 +74,7 @@ std::vector<Range> Pages::content_of(const std::vector<Piece> &pieces) const {
     return ranges_to_copy(used, joined(pieces));
 }
 
-// Further mappings of pieces.
+// Ends further mappings of pieces.
 void Pages::end_places(Lock &lock) {
     FillPlan plan;
     for (const Piece &each : pieces_where([](const Piece &p) { return p.role != Role::owner; })) {
@@ -86,7 +86,7 @@ void Pages::end_places(Lock &lock) {
     }
 }
 
-// A piece leaves once its content is saved. What has gone stays so if the copies of others fail.
+// A piece leaves once its content is saved. If later copies fail, pieces that have gone stay gone.
 CUresult Pages::pause(Lock &lock, const PauseRequest &request, HostCopy &copy) {
     release_idle(lock, 0, true);
     access_.await(lock);
@@ -100,7 +100,7 @@ CUresult Pages::pause(Lock &lock, const PauseRequest &request, HostCopy &copy) {
     const std::vector<Range> content = request.keeps ? content_of(leaving) : std::vector<Range>();
     std::vector<Piece> gone;
     gone.reserve(leaving.size());
-    size_t next = 0; // of those that are leaving
+    size_t next = 0; // index of the next leaving piece
     Refused refused;
     CUresult result = CUDA_SUCCESS;
     const auto leave = [&](uint64_t saved_end) {
@@ -133,7 +133,7 @@ bool Pages::defers_returns() {
     return moves_.returns_are_deferred();
 }
 
-// What was freed meanwhile needs no memory.
+// Memory that was freed during the pause needs no memory behind it.
 void Pages::drop_idle_paused() {
     std::vector<IdlePiece> idle = heap_.idle_pieces(nullptr, SIZE_MAX);
     idle.erase(std::remove_if(idle.begin(), idle.end(),
@@ -151,7 +151,7 @@ void Pages::drop_idle_paused() {
     }
 }
 
-// Nothing changes unless all of it succeeds.
+// Changes nothing unless everything succeeds.
 CUresult Pages::resume(Lock &lock, HostCopy &copy, bool keeps_copy) {
     drop_idle_paused();
     std::vector<Piece> returning =
@@ -185,8 +185,8 @@ CUresult Pages::resume(Lock &lock, HostCopy &copy, bool keeps_copy) {
     return result;
 }
 
-// Part by part: while the content of one is copied, the driver makes and maps the memory of the
-// next. Whether it has all of it is tried meanwhile, too. No lock is held.
+// Works part by part: while the content of one part is copied, the driver makes and maps the memory
+// of the next. Meanwhile it is also tried whether the driver has all of it. No lock is held.
 CUresult Pages::put_behind(std::vector<Piece> &pieces, std::vector<Range> &content, HostCopy &copy,
                            size_t &mapped, Refused &refused) {
     const uint64_t part = content.empty() ? UINT64_MAX : part_bytes(bytes_of(pieces));

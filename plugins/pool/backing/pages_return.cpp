@@ -8,9 +8,9 @@
 
 namespace emm::pool {
 
-// Spilled pieces go first, then those of the smallest parts of free memory; none of them is in use,
-// complete or not. They go whole, so a little less than `keep` may stay. A trim ends all idle
-// places, too.
+// Spilled pieces go first, then those of the smallest parts of free memory. None of them is in use,
+// complete or not. They go whole, so a little less than `keep` may stay. A trim also ends all idle
+// places.
 uint64_t Pages::release_idle(Lock &lock, uint64_t keep, bool complete_only) {
     const uint64_t before = holdings_.reserved();
     CUresult result = CUDA_SUCCESS;
@@ -41,7 +41,7 @@ uint64_t Pages::release_idle(Lock &lock, uint64_t keep, bool complete_only) {
 }
 
 // Pieces belong to the device, so they go back even if the context is gone. Refused segments are
-// kept and tried again: a program under the thread sanitizer has few addresses to lose.
+// kept and tried again, because a program under the thread sanitizer has few addresses to lose.
 void Pages::give_back(List<Segment, &Segment::all> segments) {
     std::vector<Piece> pieces;
     {
@@ -75,8 +75,8 @@ void Pages::give_back(List<Segment, &Segment::all> segments) {
     }
 }
 
-// False: work of the context may still use its memory. A context that was lost works no more. The
-// last time the memory goes back in any case: the program has given it up, and nothing is left to
+// False: work of the context may still use the memory. A lost context does no more work. At the
+// pool's end the memory goes back in any case: the program has given it up, and nothing is left to
 // try again.
 bool Pages::has_finished() {
     for (int tries = 0; tries < 2 && context_.lives() && context_.serves(); tries++) {
@@ -102,7 +102,7 @@ void Pages::give_back(const std::vector<Piece> &pieces) {
     keep_refused(refused);
 }
 
-// They count as held. Without host memory for the list they are not tried again.
+// Refused pieces count as held. Without host memory for the list they are not tried again.
 void Pages::keep_refused(const Refused &refused) {
     holdings_.add(refused.bytes - refused.spilled);
     holdings_.add(refused.spilled, true);

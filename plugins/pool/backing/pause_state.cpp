@@ -5,7 +5,8 @@
 namespace emm::pool {
 namespace {
 
-constexpr std::chrono::milliseconds between_looks{50}; // at the context, by a call that waits
+// A waiting call looks at the context so often.
+constexpr std::chrono::milliseconds between_looks{50};
 
 } // namespace
 
@@ -53,7 +54,7 @@ void PauseState::open() {
     }
 }
 
-// An error that ends reuse may come at the same time, and has the last word.
+// An error that ends reuse may come at the same time, and takes precedence.
 void PauseState::let_in() {
     serving_.store(identity_);
     if (!context_.serves()) {

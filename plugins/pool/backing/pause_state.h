@@ -1,5 +1,6 @@
-// Whether the pool's device memory is there. From the beginning of a pause to the end of its resume
-// no call takes or moves any. The one owner of that state. The pool's lock is held.
+// Whether the pool's device memory is there. From the beginning of a pause to the end of its
+// resume, no call takes or moves device memory. This class alone owns that state. The pool's lock
+// is held.
 #pragma once
 
 #include "cuda/served_context.h"
@@ -10,15 +11,15 @@ namespace emm::pool {
 
 class PauseState {
 public:
-    // `serving` is the manager's, and `identity` its value: while requests are kept out, calls find
-    // no magazine.
+    // `serving` is the manager's, and `identity` its value. While requests are kept out, `serving`
+    // is 0, and calls find no magazine.
     PauseState(ServedContext &context, std::atomic<uint64_t> &serving, uint64_t identity)
         : context_(context), serving_(serving), identity_(identity) {}
     PauseState(const PauseState &) = delete;
     PauseState &operator=(const PauseState &) = delete;
 
-    // A call that takes, moves or returns device memory, from its making to its end. It has the
-    // lock at both times: an exception may have come while it had let go.
+    // While it lives, its call takes, moves or returns device memory. The lock is held when it
+    // begins and ends, even if an exception came while the call had let go of the lock.
     class Use {
     public:
         Use(Lock &lock, PauseState &state) : lock_(lock), state_(state) { state_.uses_++; }
@@ -31,8 +32,8 @@ public:
         PauseState &state_;
     };
 
-    // A pause or a resume: requests are kept out, and those that had begun are over. At its end the
-    // state is what it was before, unless it was told otherwise.
+    // A pause or a resume. While it lives, requests are kept out, and earlier ones have ended. At
+    // its end the state is restored, unless ends_paused() has set another.
     class Change {
     public:
         Change(Lock &lock, PauseState &state);
@@ -49,10 +50,10 @@ public:
 
     bool is_open() const { return !changing_ && !paused_; }
     bool is_paused() const { return paused_; }
-    // Whether a Use may begin; until it may, if it `waits`. A resume that cannot come any more, of
-    // a context that is lost or has gone, is not waited for.
+    // Whether a Use may begin. If it `waits`, waits until one may. If the context is lost or gone,
+    // no resume can come, so there is no wait.
     bool admit(Lock &lock, bool waits);
-    void open(); // by a reset, which drops what was paused
+    void open(); // for a reset, which drops paused memory
 
 private:
     void let_in();

@@ -11,7 +11,7 @@ PeerContexts::~PeerContexts() {
 }
 
 emm_status PeerContexts::set_access(int32_t device, bool on) {
-    std::list<int32_t> listed{device}; // before anything is done that it is to remember
+    std::list<int32_t> listed{device}; // made first, so that nothing can fail afterwards
     CUcontext peer = nullptr;
     CUresult result = driver_.cuDevicePrimaryCtxRetain(&peer, device);
     if (result != CUDA_SUCCESS) {

@@ -1,5 +1,5 @@
 // Access of peer devices to all memory of cuMemAlloc, present and future. It is granted from the
-// side that wants to see it: by the peer's primary context, which is retained for as long.
+// peer's side: by its primary context, which is retained meanwhile.
 #pragma once
 
 #include "cuda/served_context.h"
@@ -25,7 +25,7 @@ private:
 
     ServedContext &context_;
     const Driver &driver_ = context_.driver;
-    std::list<int32_t> devices_; // whose primary context is retained
+    std::list<int32_t> devices_; // peers whose primary context is retained
 };
 
 } // namespace emm::pool

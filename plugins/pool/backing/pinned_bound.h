@@ -11,8 +11,8 @@ class PinnedBound {
 public:
     explicit PinnedBound(uint64_t most) : most_(most) {}
 
-    // Before the driver is asked, so that the bound holds whatever other threads do meanwhile.
-    // False: there is no room.
+    // Called before the driver is asked, so that the bound holds whatever other threads do
+    // meanwhile. False: there is no room.
     bool claim(uint64_t bytes) {
         uint64_t held = held_.load();
         do {

@@ -35,7 +35,7 @@ bool PinnedMemory::give_to_magazine(uint32_t flags, uint64_t host, size_t size,
 
 // --- with the lock -------------------------------------------------------------------------------
 
-// The calling thread's, with room for pinned memory; NULL if it can have none.
+// The calling thread's magazine, with room for pinned memory; NULL if it can have none.
 Magazine *PinnedMemory::magazine_for(emm_stream stream, StreamPool &stream_pool) {
     Magazine *magazine = context_.serves() ? caches_.own(stream, stream_pool) : nullptr;
     if (magazine && !magazine->pinned) {
@@ -44,7 +44,7 @@ Magazine *PinnedMemory::magazine_for(emm_stream stream, StreamPool &stream_pool)
     return magazine && magazine->pinned ? magazine : nullptr;
 }
 
-// More of what has just been taken off a list.
+// Takes more blocks of the size that was just taken from a list.
 void PinnedMemory::refill(HostPool &pool, size_t size) {
     Magazine *magazine = magazine_for(EMM_STREAM_UNORDERED, order_.common());
     if (!magazine || !magazine->pinned->kept) {
@@ -85,7 +85,7 @@ void PinnedMemory::hand_over(emm_stream stream, StreamPool &stream_pool) {
     }
 }
 
-// What was freed goes where its stream's work is asked about.
+// Freed blocks go to the free pool whose work is asked about.
 void PinnedMemory::hand_over(Magazine &magazine) {
     PinnedCache &cache = *magazine.pinned;
     const uint32_t count = cache.freed_count.get();
@@ -95,7 +95,7 @@ void PinnedMemory::hand_over(Magazine &magazine) {
         bytes += block.size;
         put_off(block, magazine.unordered ? unordered_pool(block) : magazine.pool);
     }
-    if (count > 0 && magazine.unordered) { // of which kind they were does not matter
+    if (count > 0 && magazine.unordered) { // the kinds need not be told apart
         order_.mark_dirty(order_.unordered(), bytes);
         order_.mark_dirty(order_.cross_context(), bytes);
     } else if (count > 0) {
@@ -125,8 +125,8 @@ void PinnedMemory::hand_over_own() {
     });
 }
 
-// What other threads keep, which they do no more from then on: they would only pass it to and fro.
-// False: there was nothing.
+// Takes the blocks that other threads keep. From then on those threads keep none, because they
+// would only pass blocks to and fro. False: there were none.
 bool PinnedMemory::fetch_from_threads() {
     bool any = false;
     caches_.each([&](const Magazine &m) { any = any || (m.pinned && !m.pinned->empty()); });
@@ -143,7 +143,7 @@ bool PinnedMemory::fetch_from_threads() {
     return any;
 }
 
-// Below 0 for a moment if a block was allocated by one thread and freed by another.
+// Briefly below 0 if one thread allocated a block and another freed it.
 uint64_t PinnedMemory::live() const {
     uint64_t live = live_;
     caches_.each([&](const Magazine &m) { live += m.pinned ? uint64_t(m.pinned->live.get()) : 0; });

@@ -29,17 +29,17 @@ Block *PinnedMemory::grow(Lock &lock, HostPool &pool, uint64_t size, CUresult &r
         }
         Block *block = result == CUDA_SUCCESS ? pool.take(size) : nullptr;
         if (block || result != CUDA_SUCCESS) {
-            return block; // none if the segment's ends were ragged: once more
+            return block; // NULL if the segment's ends were ragged: try once more
         }
     }
     return nullptr;
 }
 
-// Idle memory goes back, of other sizes and flags; then all work is waited for, unless that could
-// hurt a capture.
+// Gives back idle memory of other sizes and flags. Then waits for all work, unless that could
+// invalidate a capture.
 Block *PinnedMemory::reclaim(Lock &lock, HostPool &pool, uint64_t size, CUresult &result) {
     Block *block = nullptr;
-    bool others = false; // have given memory back since
+    bool others = false; // other threads have given memory back since
     for (int round = 0; round < most_reclaims && !block; round++) {
         const bool may_wait = !order_.has_announced_captures();
         const Moves::Watch watch(moves_);
@@ -90,7 +90,7 @@ CUresult PinnedMemory::add(Lock &lock, HostPool &pool, uint64_t bytes) {
     return CUDA_SUCCESS;
 }
 
-// No lock is held. No page is shared with others: the ends that are not aligned are left out.
+// No lock is held. Pages are shared with no other memory: unaligned ends are left out.
 std::unique_ptr<Segment> PinnedMemory::allocate(HostPool &pool, uint64_t bytes, CUresult &result) {
     const Relaxed relaxed(driver_);
     void *host = nullptr;
@@ -135,8 +135,7 @@ void PinnedMemory::uncount(uint64_t bytes) {
 
 // --- back to the driver --------------------------------------------------------------------------
 
-// Whole segments. All that lies in a pool's heap is complete, so the driver has nothing to wait
-// for.
+// Gives back whole segments. All memory in a pool's heap is complete, so the driver need not wait.
 uint64_t PinnedMemory::release_idle(Lock &lock, uint64_t keep) {
     const uint64_t before = reserved_;
     return_refused(lock);
@@ -160,7 +159,8 @@ uint64_t PinnedMemory::release_idle(Lock &lock, uint64_t keep) {
     return before - std::min(before, reserved_);
 }
 
-// The pool keeps a segment that the driver refuses to free, and tries again later. No lock is held.
+// If the driver refuses to free a segment, the pool keeps it and tries again later. No lock is
+// held.
 void PinnedMemory::release(Segment &segment) {
     CUresult result = CUDA_SUCCESS;
     if (context_.lives()) {

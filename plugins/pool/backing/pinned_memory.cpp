@@ -7,7 +7,7 @@ namespace {
 
 constexpr uint32_t all_flags = EMM_HOST_PORTABLE | EMM_HOST_MAPPED | EMM_HOST_WRITE_COMBINED;
 
-// Blocks that are only just being taken have no pool yet.
+// Blocks that are just being taken have no pool yet.
 uint64_t taken_from(const HostPool &pool) {
     uint64_t taken = 0;
     for (const Segment *s = pool.heap.first_segment(); s; s = pool.heap.next_segment(*s)) {
@@ -107,8 +107,8 @@ Block *PinnedMemory::reuse(Lock &lock, HostPool &pool, uint64_t size) {
     return context_.serves() ? pool.take(size) : nullptr;
 }
 
-// Asks about one stream after another until one of them has given enough back. No event is recorded
-// on the context here: an unannounced capture would not survive it, unless a call has freed with no
+// Asks about one stream after another until one has given enough back. Records no event on the
+// context, which would invalidate an unannounced capture, unless some call has freed with no
 // stream.
 void PinnedMemory::ask(Lock &lock, HostPool &pool, uint64_t size) {
     if (size <= ready_limit) {

@@ -1,14 +1,14 @@
-// Pinned host memory: pooled, because pinning costs the driver a millisecond. What was freed is
+// Pinned host memory: pooled, because pinning costs the driver a millisecond. Freed memory is
 // handed out again once the CPU has seen its work complete: the program may write at once.
 //
-// It grows and gives back as a Backing does, but it is none. The host's addresses are told apart by
-// flags, with a heap for each set of them. A request names no stream, so it may have only what is
-// complete, and never waits for a stream on the device. And no part of it is shared with another
+// It grows and gives back as a Backing does, but is no Backing. Host addresses are kept apart by
+// flags, with a heap for each set of flags. A request names no stream, so it may have only complete
+// memory, and never waits for a stream on the device. No part of the memory is shared with another
 // process or opened to a peer.
 //
-//   pinned_memory.cpp  allocations and frees, and what the driver is asked about them
+//   pinned_memory.cpp  allocations and frees, and questions to the driver about them
 //   pinned_growth.cpp  growing and giving back
-//   pinned_caches.cpp  what of it lies in magazines
+//   pinned_caches.cpp  the blocks in magazines
 //
 // The pool's lock is held, except where said otherwise. Functions that take a Lock & may let go of
 // it for a driver call; their callers look at everything anew afterwards.
@@ -39,26 +39,27 @@ public:
 
     // --- allocations ---
     bool serves(uint32_t flags) const;
-    // No lock is held. A block of the calling thread's magazine, or NULL; back to it, or false.
+    // No lock is held. Takes a block from the calling thread's magazine, or returns NULL; gives one
+    // back to it, or returns false.
     Block *take_from_magazine(uint32_t flags, size_t size) const;
     bool give_to_magazine(uint32_t flags, uint64_t host, size_t size, emm_stream stream) const;
-    // From any other place. NULL: `result` says why.
+    // Takes a block from any other place. NULL: `result` says why.
     Block *take(Lock &lock, uint32_t flags, size_t size, CUresult &result);
-    static emm_deviceptr device_address(const Block &block); // 0: it is not mapped
-    // The allocation that begins there, if it is one.
+    static emm_deviceptr device_address(const Block &block); // 0: not mapped
+    // The allocation that begins at `host`, if any.
     Place lent_at(uint32_t flags, uint64_t host) const;
     Place lent_at(uint64_t host) const;
 
     // --- frees ---
-    // For what is freed with no stream.
+    // The free pool for frees with no stream.
     StreamPool &unordered_pool(const Block &block);
-    // What the calling thread has freed on the stream goes where its work is asked about.
+    // Moves the calling thread's frees on the stream to the free pool whose work is asked about.
     void hand_over(emm_stream stream, StreamPool &pool);
     // Returns a stream that should get an event now, or NULL.
     StreamPool *free(Place place, StreamPool &stream_pool);
-    // Until the work that was on its stream, or on all, has been seen complete.
+    // Keeps the block until the work on its stream, or on all streams, has been seen complete.
     void put_off(Block &block, StreamPool &stream_pool);
-    // What `stream_pool` freed with tags up to `tag` is complete.
+    // Memory that `stream_pool` freed with tags up to `tag` is complete.
     void complete(StreamPool &stream_pool, uint64_t tag);
     // Freed memory waits for further uses.
     void begin_wait(uint64_t bytes) { waiting_ += bytes; }
@@ -66,15 +67,15 @@ public:
     void drain_pinned(Magazine &magazine) override;
 
     // --- memory as such ---
-    // Idle memory goes back to the driver until no more than `keep` bytes are cached. Returns how
-    // many have gone.
+    // Gives idle memory back to the driver until no more than `keep` bytes are cached. Returns the
+    // bytes given back.
     uint64_t release_idle(Lock &lock, uint64_t keep);
-    List<Segment, &Segment::all> forget_all();             // every allocation
-    void give_back(List<Segment, &Segment::all> segments); // which it had; no lock is held
+    List<Segment, &Segment::all> forget_all();             // forgets every allocation
+    void give_back(List<Segment, &Segment::all> segments); // of forget_all(); no lock is held
 
     // --- counts ---
     uint64_t live() const; // bytes, as asked for
-    // Freed with no stream, and complete with the next event on this context.
+    // Whether memory freed with no stream waits for the next event on this context.
     bool any_waits_for_context() const { return !order_.unordered().pinned.empty(); }
     std::string fault() const; // the first broken invariant; empty if all hold
 
@@ -91,7 +92,7 @@ private:
     Block *reclaim(Lock &lock, HostPool &pool, uint64_t size, CUresult &result);
     CUresult add(Lock &lock, HostPool &pool, uint64_t bytes);
     std::unique_ptr<Segment> allocate(HostPool &pool, uint64_t bytes, CUresult &result);
-    void uncount(uint64_t bytes); // the driver has not given them, or has them back
+    void uncount(uint64_t bytes); // if the driver has not given them, or has them back
     void release(Segment &segment);
     void return_refused(Lock &lock);
     uint64_t cached() const;
@@ -115,10 +116,12 @@ private:
     ThreadCaches &caches_;
     Moves &moves_;
     const std::atomic<uint64_t> &serving_;
-    std::atomic<HostPool *> known_[kinds] = {}; // by flags, to be read without the lock
+    std::atomic<HostPool *> known_[kinds] = {}; // by flags, readable without the lock
     std::unique_ptr<HostPool> pools_[kinds];    // the same
-    List<Segment, &Segment::all> refused_;      // by the driver: held still, and tried again
-    uint64_t reserved_ = 0;                     // with what the driver is being asked for
+    List<Segment, &Segment::all> refused_;      // refused by the driver: still held, and tried
+                                                // again
+    uint64_t reserved_ = 0;                     // including bytes that are being asked from the
+                                                // driver
     uint64_t live_ = 0;                         // as asked for
     uint64_t taken_ = 0;                        // as taken from a pool
     uint64_t waiting_ = 0;                      // freed, and not complete

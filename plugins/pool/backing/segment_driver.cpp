@@ -1,4 +1,4 @@
-// Growth by segments: what it asks of the driver.
+// Growth by segments: the driver calls.
 #include "segments.h"
 
 #include "cuda/relaxed.h"
@@ -33,8 +33,8 @@ CUresult Segments::add(Lock &lock, uint64_t bytes, Zone zone) {
     return CUDA_SUCCESS;
 }
 
-// No lock is held. What the driver hands out in such sizes is aligned to 2 MiB; if it is ever not,
-// the ragged ends are left out.
+// No lock is held. The driver aligns memory of these sizes to 2 MiB; should it not, the ragged ends
+// are left out.
 std::unique_ptr<Segment> Segments::allocate(uint64_t bytes, CUresult &result) {
     const Relaxed relaxed(driver_);
     CUdeviceptr base = 0;
@@ -69,7 +69,8 @@ void Segments::release(Lock &lock, Segment &segment) {
     give_back(segment);
 }
 
-// The pool keeps a segment that the driver refuses to free, and tries again later. No lock is held.
+// If the driver refuses to free a segment, the pool keeps it and tries again later. No lock is
+// held.
 void Segments::give_back(Segment &segment) {
     CUresult result = CUDA_SUCCESS;
     if (context_.lives()) {
@@ -114,7 +115,7 @@ ExportedRange Segments::range_of(const Segment &segment, uint64_t begin, uint64_
     return {begin - segment.driver_base, size, segment.driver_base, segment.driver_bytes, {}};
 }
 
-// CUDA's legacy handle, which names all of the segment.
+// CUDA's legacy handle names the whole segment.
 emm_status Segments::serve(const ExportedRange &range, emm_ipc_handle &ret_handle) {
     CUipcMemHandle made;
     CUresult result = CUDA_ERROR_NOT_SUPPORTED;

@@ -49,7 +49,7 @@ Block *Segments::grow(Lock &lock, StreamPool &pool, const Caller &, uint64_t byt
     }
     exchange_idle(lock, bytes);
     if (zone == Zone::large && missing_for(bytes) > 0) {
-        heap_.reserve_record(); // what cannot be exchanged is cut after all
+        heap_.reserve_record(); // a block that cannot be exchanged for a segment is cut after all
         block = heap_.take(pool, bytes, zone);
     }
     for (int attempt = 0; attempt < 2 && !block; attempt++) {
@@ -61,7 +61,8 @@ Block *Segments::grow(Lock &lock, StreamPool &pool, const Caller &, uint64_t byt
         if (result != CUDA_SUCCESS) {
             return nullptr;
         }
-        block = take_new(pool, bytes, zone); // fails if the segment's ends were ragged: once more
+        block = take_new(pool, bytes, zone); // NULL if the segment's ends were ragged: try once
+                                             // more
     }
     return block;
 }
@@ -79,7 +80,8 @@ bool Segments::has_unfinished() const {
     return segment;
 }
 
-// Only while the work of a stream on idle segments can make more of them exchangeable.
+// Waits only while streams may complete work on idle segments, so that more segments can be
+// exchanged.
 Block *Segments::await_segments(Lock &lock, StreamPool &pool, uint64_t bytes) {
     const bool on_stream = pool.order == Order::stream;
     if (grows_first(bytes) || (on_stream && !has_unfinished())) {
@@ -91,8 +93,8 @@ Block *Segments::await_segments(Lock &lock, StreamPool &pool, uint64_t bytes) {
     });
 }
 
-// A segment that is idle and too small for what is asked goes back if the pool would else hold
-// more than it may.
+// If the pool would otherwise hold too much, idle segments that are too small for the request go
+// back.
 void Segments::exchange_idle(Lock &lock, uint64_t bytes) {
     const uint64_t growth = growth_for(bytes);
     while (!moves_.returns_are_deferred()) {
@@ -114,8 +116,8 @@ uint64_t Segments::exchangeable() const {
     return std::min(bytes, reserved - std::min(reserved, options_.initial));
 }
 
-// The one that was idle for the longest; but for the little that the small zone grows by, the
-// smallest that is enough, else the largest.
+// The segment that was idle for the longest. For the small zone, which grows by little: the
+// smallest that suffices, else the largest.
 Segment *Segments::idle_for(uint64_t missing, Zone zone) const {
     Segment *chosen = nullptr;
     for (Segment *s = heap_.first_whole(); s; s = heap_.next_whole(*s)) {

@@ -1,8 +1,9 @@
-// Growth by segments of cuMemAlloc. What is idle can only go back whole, so the pool holds about
-// as much as was ever needed, and exchanges segments that have become too small for others.
+// Growth by segments of cuMemAlloc. A segment can only go back whole, and only when idle. So the
+// pool holds about as much as was ever needed, and exchanges segments that have become too small
+// for others.
 //
-//   segments.cpp        what is cut, when to grow, which segment goes back: with policy/segments.h
-//   segment_driver.cpp  what that asks of the driver
+//   segments.cpp        cutting, when to grow, which segment goes back: with policy/segments.h
+//   segment_driver.cpp  the driver calls
 #pragma once
 
 #include "backing/backing.h"
@@ -40,7 +41,7 @@ private:
     SegmentUse use(uint64_t bytes) const;
     uint64_t growth_for(uint64_t bytes) const;
     uint64_t largest_for(uint64_t bytes) const;
-    uint64_t missing_for(uint64_t bytes) const; // of what idle segments have to make room for
+    uint64_t missing_for(uint64_t bytes) const; // bytes that idle segments must make room for
     Block *take_new(StreamPool &pool, uint64_t bytes, Zone zone);
     void exchange_idle(Lock &lock, uint64_t bytes);
     uint64_t exchangeable() const;
@@ -50,7 +51,7 @@ private:
     std::unique_ptr<Segment> allocate(uint64_t bytes, CUresult &result);
     void release(Lock &lock, Segment &segment);
     void give_back(Segment &segment);
-    bool return_refused(Lock &lock); // whether there was any
+    bool return_refused(Lock &lock); // whether there were any
 
     const Driver &driver_ = context_.driver;
     PeerContexts peers_{context_};

@@ -1,4 +1,5 @@
-// What a request takes of the heap. Zones keep apart what is small, and what has a segment alone.
+// The zone of the heap for a request. Zones keep small blocks apart, and blocks that have a segment
+// alone.
 #pragma once
 
 #include "backing/options.h"
@@ -6,8 +7,8 @@
 
 namespace emm::pool {
 
-// The bytes of a block that is no slot. Under ipc=dedicated it is whole segments from a certain
-// size on, and no other sizes are multiples of a segment's granule.
+// The bytes of a block that is no slot. With ipc=dedicated, blocks from a certain size on are whole
+// segments, and no smaller block is a multiple of a segment's granule.
 inline uint64_t block_bytes(const Options &options, uint64_t size) {
     const uint64_t bytes = round_up(size, granule);
     return bytes < options.dedicated_from ? bytes : round_up(bytes, segment_granule);

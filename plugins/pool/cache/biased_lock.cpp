@@ -17,10 +17,9 @@ void BiasedLock::prepare() {
     static_cast<void>(registered);
 }
 
-// Afterwards every thread of the process either has its `inside` seen or sees that the lock is
-// closed. The kernel may stop doing that at any time (a sandbox that begins after the start). Then
-// locks that were open plainly are brought to rest by other means, once: they open again as fenced
-// ones.
+// Afterwards, for every other thread: its `inside` is visible here, or it sees that the lock is
+// closed. If the kernel refuses (a sandbox that begins after the start), owners are brought to rest
+// by other means, once; their locks then open again as fenced ones.
 int BiasedLock::fence_owners() {
     const int refused = asymmetric_fence();
     if (refused == 0) {

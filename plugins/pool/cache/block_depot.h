@@ -19,8 +19,8 @@ public:
 
     // A block that no one has any more, and that waits from now on. False: there are too many.
     bool put(Block &block);
-    // What was put here with tags up to this one is complete: to be taken again, if it is kept,
-    // else the heap's.
+    // Blocks put here with tags up to this one are complete. If `keep`, they can be taken again,
+    // else they return to the heap.
     void complete(uint64_t tag, bool keep);
     Block *take(uint64_t size); // complete, and of just that size; NULL: there is none
 

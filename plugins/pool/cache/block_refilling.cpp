@@ -3,7 +3,7 @@
 
 namespace emm::pool {
 
-// Blocks that no magazine has any more go home.
+// Blocks that no magazine has any more return to the heap.
 void ThreadCaches::unload_blocks(Magazine &magazine) {
     StreamPool &pool = magazine.pool;
     uint64_t bytes = 0;
@@ -64,8 +64,8 @@ bool ThreadCaches::make_room_for_block(Magazine &magazine, uint64_t bytes) {
     return own->has_room_for(bytes);
 }
 
-// What was freed waits with what other threads have freed, for an event from now on; what is too
-// much does so in the heap.
+// The magazine's unordered frees join those of other threads, and wait for the next event. The
+// excess waits in the heap.
 bool ThreadCaches::hand_over_blocks(Magazine &magazine) {
     UnorderedBlocks *const kept = magazine.unordered_blocks_.get();
     if (!kept || kept->freed_count.get() == 0) {

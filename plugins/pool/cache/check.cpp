@@ -4,7 +4,7 @@
 namespace emm::pool {
 namespace {
 
-// What lies in magazines and batches is taken, of the right class, and not the program's.
+// Slots in magazines and batches are taken, of the right class, and not the program's.
 bool are_idle(const SlotAt *slots, uint32_t count, unsigned index) {
     for (uint32_t i = 0; i < count; i++) {
         const Slot &slot = *slots[i].slot;

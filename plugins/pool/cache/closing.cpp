@@ -3,7 +3,7 @@
 
 namespace emm::pool {
 
-// Of this free pool, or of all if it is NULL.
+// Closes the magazines of this free pool, or of all if it is NULL.
 void ThreadCaches::shut(const StreamPool *pool) {
     const auto concerns = [=](const Magazine &magazine) {
         return !magazine.is_own() && (!pool || &magazine.pool == pool);
@@ -49,7 +49,7 @@ bool ThreadCaches::enter(Magazine &magazine) {
     return magazine.lock.enter();
 }
 
-// What it is about to hold is walked over again.
+// A drained magazine that will hold slots again returns to the list that is walked.
 void ThreadCaches::unpark(Magazine &magazine) {
     magazine.drained_ = false;
     if (!magazine.active_.linked && !magazine.lock.closed_for_good()) {

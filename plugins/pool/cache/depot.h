@@ -10,7 +10,7 @@
 
 namespace emm::pool {
 
-// What all depots of a pool have in common.
+// State that all depots of a pool share.
 struct DepotTotals {
     alignas(128) std::atomic<uint64_t> bytes{0};
     // Threads that look for whole blocks. Meanwhile depots take no more.
@@ -33,7 +33,7 @@ public:
     bool unload(Bin &bin, unsigned index, uint32_t count, SpareBatches &spares);
     // The `count` oldest slots as a batch that is the caller's; NULL without host memory.
     Batch *make_batch(Bin &bin, unsigned index, uint32_t count, SpareBatches &spares);
-    bool put(Batch &batch); // false: it may not
+    bool put(Batch &batch); // false: the depot may not take it
     template <class Function> void clear(Function give, SpareBatches &spares) {
         const std::lock_guard lock(mutex_);
         for (unsigned i = 0; i < slab_classes; i++) {

@@ -1,10 +1,10 @@
-// What one thread keeps of memory for one stream. Its owner takes from it and gives to it without a
-// lock; the pool fills and empties it in batches. What lies in it counts as taken for the heap and
-// the slabs, and the program has none of it.
+// One thread's cache of memory for one stream. Its owner takes from it and gives to it without a
+// lock; the pool fills and empties it in batches. Memory in it counts as taken for the heap and the
+// slabs, and the program has none of it.
 //
-// A stream's magazine takes back what was freed on the stream, and that may go out again at once.
-// The magazine of calls without a stream hands out complete memory, and what it takes back waits in
-// its quarantine for the next batch.
+// A stream's magazine takes back memory that was freed on the stream, and may hand it out again at
+// once. The magazine of calls without a stream hands out complete memory. Memory that it takes back
+// waits in its quarantine for the next batch.
 #pragma once
 
 #include "batch.h"

@@ -15,8 +15,8 @@ void ThreadCaches::widen(Bin &bin, unsigned index, uint32_t limit) {
     }
 }
 
-// With a batch that some magazine had too much, else to half of what it may hold with what the
-// free pool has at hand.
+// Fills a bin with a batch from a magazine that had too much, else to half of its limit from the
+// free pool's slots.
 void ThreadCaches::refill(Magazine &magazine, unsigned index) {
     Bin &bin = magazine.bins_[index];
     StreamPool &pool = magazine.pool;
@@ -60,7 +60,7 @@ void ThreadCaches::add_counts(Magazine &magazine) {
 
 // --- emptying ------------------------------------------------------------------------------------
 
-// Slots that neither a magazine nor a batch has any more go home.
+// Slots that neither a magazine nor a batch has any more return to their slabs.
 void ThreadCaches::give_slots(const SlotAt *slots, uint32_t count, StreamPool &pool) {
     if (count == 0) {
         return;
@@ -179,7 +179,7 @@ void ThreadCaches::drain(Magazine &magazine) {
     }
 }
 
-// Its owner is kept out, or is the calling thread.
+// The owner is kept out, or is the calling thread.
 void ThreadCaches::drain_or_park(Magazine &magazine) {
     if (magazine.is_unused()) {
         active_.remove(magazine);

@@ -9,7 +9,7 @@
 
 namespace emm::pool {
 
-// Of a thread that has used its own stream. It comes before the destructors of pthread keys, one of
+// For a thread that has used its own stream. Runs before the destructors of pthread keys, one of
 // which is the driver's and ends that stream.
 struct EarlyEnd {
     bool wanted = false;
@@ -25,8 +25,8 @@ namespace {
 // Not within the function: a guard there takes eight bytes of each thread's storage.
 constinit thread_local EarlyEnd early_end;
 
-// To register a destructor takes the C library memory, without which it ends the process: so there
-// has to be some.
+// The C library needs memory to register a destructor, and ends the process without. So this makes
+// sure that there is some.
 void end_early() {
     constexpr size_t enough = 256;
     ::operator delete(::operator new(enough));
@@ -35,8 +35,8 @@ void end_early() {
 
 } // namespace
 
-// The process's first thread ends with the process, and so does the only thread of a fork's child:
-// nothing is torn down then.
+// The process's first thread ends with the process, and so does the only thread of a forked child,
+// so nothing is torn down.
 void Thread::end(void *thread) {
     if (thread != self_ || syscall(SYS_gettid) == getpid()) { // ended early, or not at all
         return;
@@ -46,7 +46,7 @@ void Thread::end(void *thread) {
     delete static_cast<Thread *>(thread);
 }
 
-// Its end is not a thread-local object's destructor: without memory to register one, the C library
+// A thread-local object's destructor would not do: without memory to register it, the C library
 // ends the process.
 Thread *Thread::self() {
     if (!self_ && !is_over_) {

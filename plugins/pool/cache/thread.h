@@ -1,5 +1,5 @@
-// What the pool keeps for each thread: its magazines, and a table that leads from a call's stream
-// to one of them.
+// The pool's state for each thread: its magazines, and a table that leads from a call's stream to
+// one of them.
 #pragma once
 
 #include "cuda/lock.h"

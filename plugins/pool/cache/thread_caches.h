@@ -1,14 +1,14 @@
-// What threads keep of free memory: their magazines, the depots between them, and the quarantine of
-// what was freed unordered.
+// Free memory in the hands of threads: their magazines, the depots between them, and the quarantine
+// of unordered frees.
 //
-//   thread_caches.cpp  making magazines, and what lies in all of them
+//   thread_caches.cpp  making magazines, and figures about all of them
 //   refilling.cpp      filling and emptying them
 //   block_refilling.cpp  the same for blocks
 //   closing.cpp        keeping their owners out, for a while or for good
 //   check.cpp          the invariants
 //
-// The pool's lock is held, except where said otherwise; what is another thread's is closed while it
-// is looked into.
+// The pool's lock is held, except where said otherwise. Another thread's magazine is closed while
+// the pool looks into it.
 #pragma once
 
 #include "block_depot.h"
@@ -75,23 +75,23 @@ public:
     void refill(Magazine &magazine, unsigned index);    // an empty bin
     void make_room(Magazine &magazine, unsigned index); // for one more freed slot of this class
     void unload_blocks(Magazine &magazine);
-    // What the magazine has freed unordered waits with the rest. False: there is nothing.
+    // The magazine's unordered frees join those of other threads, and wait. False: there are none.
     bool hand_over_blocks(Magazine &magazine);
     // Whether so many blocks have been handed over that they are worth an event: once for each.
     bool takes_batch();
-    // Whether a request of that size asks the driver about the blocks that wait: the magazine keeps
-    // such blocks, they are worth an event, and no answer in vain was the last.
+    // Whether a request of that size asks the driver about the waiting blocks: if the magazine
+    // keeps such blocks, they are worth an event, and the last question was not in vain.
     bool asks_about_blocks(const Magazine &magazine, uint64_t bytes);
-    // Blocks of the size that the magazine has not; false: there are none, and what would else be
-    // kept from a best fit is the heap's.
+    // Fetches blocks of a size that the magazine lacks. False: there are none; blocks kept from a
+    // best fit have returned to the heap.
     bool refill_blocks(Magazine &magazine, uint64_t bytes);
     // Room for one more freed block of this size; false: the magazine does not keep it.
     bool make_room_for_block(Magazine &magazine, uint64_t bytes);
-    // All work that may use what was freed unordered with tags up to this one is done.
+    // All work that may use unordered frees with tags up to this one is done.
     void complete_batches(uint64_t tag);
     void drain_own(); // what the calling thread keeps, and what lies in depots
     bool drain_all(); // false: there was nothing
-    // What was freed unordered and still waits becomes the heap's all the same.
+    // Unordered frees that still wait return to the heap without waiting.
     void give_up_waiting_blocks();
     void forget_quarantine();
 

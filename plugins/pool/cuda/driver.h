@@ -8,7 +8,7 @@
 
 namespace emm::pool {
 
-// As EMM_CUDA_REQUIRED and EMM_CUDA_OPTIONAL, each watched for a lock that is held over the call.
+// Like EMM_CUDA_REQUIRED and EMM_CUDA_OPTIONAL, but each call is checked: no lock may be held.
 #define EMM_POOL_REQUIRED(name)                                                                    \
     Entry<EMM_CUDA_TYPE(name)> name {                                                              \
         required<EMM_CUDA_TYPE(name)>(#name, EMM_CUDA_SIGNATURES), #name                           \
@@ -40,7 +40,7 @@ struct Driver : cuda::Entries {
     EMM_POOL_REQUIRED(cuEventSynchronize);
     EMM_POOL_REQUIRED(cuThreadExchangeStreamCaptureMode);
 
-    // Without one of these a feature is refused.
+    // If one of these is missing, a feature is refused.
     EMM_POOL_OPTIONAL(cuUserObjectCreate);
     EMM_POOL_OPTIONAL(cuUserObjectRelease);
     EMM_POOL_OPTIONAL(cuGraphRetainUserObject);
@@ -97,17 +97,18 @@ struct Driver : cuda::Entries {
     }
 };
 
-// The context, or the whole driver, is gone, and with it what was to be freed or waited for.
+// Whether the context, or the whole driver, is gone. Then there is nothing left to free or to wait
+// for.
 bool is_gone(CUresult result);
 
-// The pool itself has no memory for a request: within `max` or `host_max`, or where it would lie.
-// No result of CUDA's.
+// The pool itself has no memory for a request, within `max` or `host_max` or at the wanted place.
+// Not a result of CUDA.
 constexpr auto no_memory_of_pool = CUresult(1000);
 
 constexpr bool is_exhausted(CUresult result) {
     return result == CUDA_ERROR_OUT_OF_MEMORY || result == no_memory_of_pool;
 }
-// What the driver has answered, for an error.
+// The driver's answer, for an error text.
 constexpr int32_t answer_of_driver(CUresult result) {
     return result == no_memory_of_pool ? 0 : int32_t(result);
 }

@@ -1,5 +1,5 @@
-// The pool's lock, and the promise that no driver call is made under it. The build that looks at
-// its own invariants counts the locks that a thread holds and watches the driver's entries.
+// The pool's lock, under which no driver call is made. The checking build counts the locks that a
+// thread holds, and checks the driver's entries.
 #pragma once
 
 #include <atomic>
@@ -19,7 +19,8 @@ public:
         held_by_this_thread--;
         mutex_.unlock();
     }
-    // A driver call begins. The first that breaks the promise is remembered for all to see.
+    // Called when a driver call begins. The first call under a lock is remembered and reported to
+    // all.
     static void expect_none(const char *call) {
         const char *none = nullptr;
         if (held_by_this_thread > 0) {
@@ -67,7 +68,7 @@ private:
 
 using Lock = std::unique_lock<Mutex>;
 
-// From its making to its end the calling thread does not have the lock.
+// While it lives, the calling thread does not hold the lock.
 class Unlocked {
 public:
     explicit Unlocked(Lock &lock) : lock_(lock) { lock_.unlock(); }

@@ -1,6 +1,6 @@
-// The calling thread's capture mode, relaxed around driver calls that would else invalidate a
-// capture in global mode (cuThreadExchangeStreamCaptureMode). An exchange is a driver call, so a
-// slow path that makes many such calls pays for two of them: it has a section around all.
+// The calling thread's capture mode, relaxed around driver calls that would otherwise invalidate a
+// capture in global mode (cuThreadExchangeStreamCaptureMode). An exchange is a driver call too. So
+// a slow path with many such calls puts one section around all, and pays for two exchanges:
 //
 //   RelaxedSection   [ - - - - - - - - - - - - - - - - - - - - - - - ]
 //   Relaxed                 [ query ]  [ query ]      [ map ]
@@ -11,15 +11,15 @@
 
 namespace emm::pool {
 
-// Small, and zero at first: a process has little static thread-local storage to give.
+// Small and zero-initialized, because a process has little static thread-local storage.
 struct ThreadMode {
     uint32_t sections = 0;
     uint8_t other = 0; // the program's mode, if it is exchanged
     bool exchanged = false;
 };
 
-// The mode is exchanged by the first Relaxed in it, and back when the outermost section of the
-// thread ends. Begin and end it with no lock held, and let none of the program's code run in it.
+// The first Relaxed inside exchanges the mode; the end of the thread's outermost section restores
+// it. Begin and end a section with no lock held, and run no code of the program inside.
 class RelaxedSection {
 public:
     explicit RelaxedSection(const Driver &driver) : driver_(driver) { mode_.sections++; }
@@ -41,7 +41,7 @@ protected:
     }
 
 private:
-    // Without success the thread's mode is as it was, whichever that is.
+    // If this fails, the thread's mode is unchanged.
     CUresult exchange() {
         auto mode = CUstreamCaptureMode(mode_.other);
         const CUresult result = cuda::exchange_capture_mode(driver_, mode);
@@ -63,7 +63,7 @@ class Relaxed : private RelaxedSection {
 public:
     explicit Relaxed(const Driver &driver) : RelaxedSection(driver), result_(relax()) {}
 
-    // Without success the mode is the program's: a call that may be left out is not made.
+    // If not CUDA_SUCCESS, the mode is the program's: leave out calls that may be left out.
     CUresult result() const { return result_; }
 
 private:

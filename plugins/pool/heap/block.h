@@ -20,15 +20,15 @@ struct UseRecord;
 enum class State : uint8_t {
     free,     // in the heap's indexes
     live,     // an allocation, or in a magazine
-    unmapped, // addresses with no memory behind them, but for idle places of pieces
+    unmapped, // addresses without memory, except idle places of pieces
     vacated,  // a piece's former place, where work of `pool` may use it
     slab,     // cut into slots
     waiting   // freed; a use record or a capture has it until it may become free
 };
 
-// What neighbours and a free's check look at is the first cache line, what a stream's own free
-// blocks need besides is the second: processors fetch the two together. The third holds what is
-// mostly written, the fourth what is seldom used at all.
+// The first cache line has the members for neighbours and for a free's check, the second those for
+// a stream's own free blocks, because processors fetch the two together. The third has members that
+// are mostly written, the fourth those that are seldom used.
 struct alignas(record_alignment) Block {
     State state = State::free;
     Zone zone = Zone::large;  // its segment's
@@ -40,28 +40,29 @@ struct alignas(record_alignment) Block {
     Segment *segment = nullptr;
     Loan<uint64_t> loan; // of a live block
 
-    SizeNode own; // the whole, for the free pool itself and for who is willing to wait for it
+    SizeNode own; // the whole block, for its own free pool and for requests that would wait for it
 
-    // Of a free block: [dirty_begin, dirty_end) may still be in use by `pool`'s work as of `tag`;
-    // what lies before and after it is complete. The two are equal in a block that is all complete.
+    // Of a free block: `pool`'s work as of `tag` may still use [dirty_begin, dirty_end); the memory
+    // before and after it is complete. In a complete block the two are equal.
     uint64_t dirty_begin = 0;
     uint64_t dirty_end = 0;
     uint64_t tag = 0;
     HostPool *host = nullptr; // of pinned memory, until its heap has it back
 
-    Link<Block> pending;       // of its free pool, oldest tag first; or of the capture that has it
+    Link<Block> pending;       // of its free pool, oldest tag first; or of the capture that holds
+                               // it
     UseRecord *uses = nullptr; // of a live block
 
     SizeNode low;  // the complete part in front, or the whole of a complete block
     SizeNode high; // the complete part behind
 
     Slab *slab = nullptr;
-    Capture *capture = nullptr; // the graph's private memory; NULL for the rest of us
+    Capture *capture = nullptr; // its memory is private to this graph; NULL: to none
 
     uint64_t end() const { return begin + size; }
     bool dirty() const { return dirty_begin != dirty_end; }
 
-    // Most of what a call costs is waiting for what lies in records.
+    // Most of a call's cost is waiting for records to load.
     void expect() const {
         __builtin_prefetch(this);
         __builtin_prefetch(&own);
@@ -69,7 +70,7 @@ struct alignas(record_alignment) Block {
     }
     void expect_neighbours() const {
         expect();
-        (left ? left : this)->expect(); // no branch, which would be mispredicted
+        (left ? left : this)->expect(); // without a branch, which would be mispredicted
         (right ? right : this)->expect();
     }
 };
@@ -81,7 +82,7 @@ inline Block *SizeNode::block() const {
                                      record_alignment);
 }
 
-// Block records, made in batches and used again; they go away with the store.
+// Block records, made in batches and reused; they end with the store.
 class BlockStore {
 public:
     ~BlockStore();
@@ -95,8 +96,8 @@ public:
             refill();
         }
     }
-    Block *take();           // free, alone, with no loan and in no list or tree
-    void give(Block *block); // which is so, but for its neighbours
+    Block *take();           // free, alone, without a loan, and in no list or tree
+    void give(Block *block); // in that state, except for its neighbours
 
 private:
     void refill();

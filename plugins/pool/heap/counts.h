@@ -1,5 +1,5 @@
-// What the program has, and what is taken from the heap and the slabs for it. Magazines count for
-// themselves; their counts are added now and then. The pool's lock protects it.
+// The program's memory, and the memory taken from the heap and the slabs for it. Magazines count
+// for themselves; their counts are added now and then. The pool's lock protects it.
 #pragma once
 
 #include <algorithm>
@@ -23,13 +23,13 @@ public:
         live_count_--;
         frees_++;
     }
-    // By the program, or to lie in a magazine.
+    // Taken by the program, or for a magazine.
     void count_taken(uint64_t bytes) { taken_ += bytes; }
     void count_returned(uint64_t bytes) { taken_ -= bytes; }
     void count_failure() { failures_++; }
-    // A magazine has as many bytes more live than ever since it began anew. No lock is held.
+    // A magazine's live bytes have risen above its peak by this much. No lock is held.
     void raise(int64_t by) { highest_.fetch_add(by, std::memory_order_relaxed); }
-    // A magazine's, which begins anew.
+    // Adds a magazine's counts, which begin anew.
     void add(uint64_t allocations, uint64_t frees, int64_t live, int64_t highest) {
         peak_live_ = peak_live();
         raise(-highest);
@@ -44,14 +44,14 @@ public:
         live_ = live_count_ = 0;
     }
 
-    // Once the counts of all magazines have been added.
+    // Call this after the counts of all magazines have been added.
     void reset_peak() { peak_live_ = live_; }
 
     uint64_t taken() const { return taken_; } // bytes
     int64_t live() const { return live_; }    // bytes, as asked for
     int64_t live_count() const { return live_count_; }
     // An upper bound: as if all magazines had their most at the same time. It is exact for one
-    // thread on one stream. What falls is noted before.
+    // thread on one stream. A falling count is noted before it falls.
     int64_t peak_live() const {
         return std::max(peak_live_, live_ + highest_.load(std::memory_order_relaxed));
     }

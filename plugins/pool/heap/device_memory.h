@@ -1,4 +1,4 @@
-// The device memory of a pool, as it is cut into blocks and slots, and what is taken of it.
+// The device memory of a pool, cut into blocks and slots, and the counts of memory taken.
 #pragma once
 
 #include "counts.h"
@@ -7,11 +7,11 @@
 namespace emm::pool {
 
 struct DeviceMemory {
-    // `common` is the pool of what is complete.
+    // `common` is the pool of complete memory.
     DeviceMemory(FreePool &common, const TagClock &clock) : heap(common, clock) {}
 
     Heap heap;                      // every call reads its map of addresses,
-    alignas(128) Slabs slabs{heap}; // and nothing that calls write lies beside that
+    alignas(128) Slabs slabs{heap}; // and no member that calls write is near
     Counts counts;
 };
 

@@ -11,7 +11,7 @@ enum class Order : uint8_t {
     anyone,    // nothing: all work that used it is complete
     unordered, // all work that the context held when it was freed
     stream,    // that stream's work; the stream itself may have it at once
-    capture    // a stream inside a capture: for this capture's use alone until its graph is gone
+    capture    // a stream inside a capture: only for this capture until its graph is gone
 };
 
 struct FreePool {
@@ -25,11 +25,11 @@ struct FreePool {
 
     SizeTree own[zones];
     List<Block, &Block::pending> pending;
-    SlotQueue freed[slab_classes]; // slots of others' slabs, freed here
+    SlotQueue freed[slab_classes]; // slots of other pools' slabs, freed here
     List<Slab, &Slab::ready> ready[slab_classes];
     List<Slab, &Slab::owned> slabs;
 
-    // Neither slabs, nor anything that is not complete.
+    // Has neither slabs nor anything incomplete.
     bool holds_nothing() const {
         for (const SlotQueue &queue : freed) {
             if (queue.first) {
@@ -39,7 +39,7 @@ struct FreePool {
         return slabs.empty() && pending.empty();
     }
 
-    // All memory has gone elsewhere, by no doing of the pool's.
+    // All memory has gone elsewhere, without the pool's help.
     void forget_memory(uint64_t now) {
         for (SizeTree &tree : own) {
             tree = {};

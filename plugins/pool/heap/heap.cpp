@@ -5,7 +5,7 @@
 namespace emm::pool {
 namespace {
 
-// The dirty part is of no use to an ordinary request.
+// An ordinary request cannot use the dirty part.
 bool is_quarantine(const FreePool &pool) {
     return pool.order == Order::unordered || pool.order == Order::capture;
 }
@@ -14,12 +14,12 @@ uint64_t quarantine_of(const Block &block) {
     return is_quarantine(*block.pool) ? block.dirty_end - block.dirty_begin : 0;
 }
 
-// It could serve as something larger: as a segment, or by its pages.
+// Whether the block could serve something larger: as a segment, or by its pages.
 bool is_idle(const Block &block) {
     return block.segment->whole.linked || block.segment->paged();
 }
 
-// Told from the record: the segment's own is one miss more.
+// Computed from the record, because reading the segment's own would be one more cache miss.
 bool spans_segment(const Block &block) {
     return !block.left && !block.right;
 }
@@ -34,9 +34,9 @@ SizeTree &own_like(const Block &block) {
 
 } // namespace
 
-// Two free neighbours become one block unless that would mix what two free pools wait for, or give
-// memory that every stream may use to a graph, or keep what was freed with no stream waiting for a
-// later event than its own.
+// Two free neighbours become one block, with three exceptions: two free pools' waits would mix; a
+// graph would get memory that every stream may use; or unordered frees would wait for a later event
+// than their own.
 bool can_merge(const Block &left, const Block &right) {
     if (left.state != State::free || right.state != State::free) {
         return left.state == State::unmapped && right.state == State::unmapped;
@@ -81,7 +81,7 @@ void Heap::index(Block &block) {
     }
 }
 
-// Whether a part of that size of the block is in its index.
+// Whether a part of this size of the block is in its index.
 bool Heap::counts(const Block &block, uint64_t size) const {
     return size > small_limit || !remnants_apart_ || block.zone != Zone::large;
 }
@@ -144,8 +144,8 @@ void Heap::unindex(Block &block) {
     }
 }
 
-// What is left after a cut. If all the dirt was cut off, it is complete, and may now join its
-// neighbour.
+// Puts the rest of a cut block in its index. If all the dirt was cut off, the rest is complete, and
+// may now join its neighbour.
 void Heap::settle(Block &block) {
     if (block.dirty() || !block.pending.linked) {
         index(block);
@@ -170,7 +170,7 @@ void Heap::own(Block &block) {
 }
 
 void Heap::disown(Block &block) {
-    const bool owns = block.state != State::free; // a new segment leads nowhere yet
+    const bool owns = block.state != State::free; // a new segment's map is still empty
     if (owns && !map_.page(block.begin)->remove_start(block.begin)) {
         block.segment->own(block.begin, 0);
     }
@@ -198,8 +198,8 @@ Block *Heap::take(FreePool &pool, uint64_t size, Zone zone, uint64_t most) {
     return complete ? cut_complete(*complete, size) : nullptr;
 }
 
-// Beside what is dirty, if anything is: from the far end, its free would make all that lies between
-// dirty too.
+// Cuts next to the dirty part, if there is one. A cut at the far end would, when freed, make
+// everything between dirty too.
 Block *Heap::cut_complete(const SizeNode &part, uint64_t size) {
     Block &block = *part.block();
     const bool behind = &part == &block.high;
@@ -293,7 +293,7 @@ void Heap::give(Block &block, FreePool &pool, uint64_t tag) {
     index(*coalesce(&block));
 }
 
-// The block, not indexed, and its free neighbours as one, not indexed either.
+// Joins the block with its free neighbours; neither is indexed.
 Block *Heap::coalesce(Block *block) {
     if (block->left && can_merge(*block->left, *block)) {
         unindex(*block->left);
@@ -306,8 +306,8 @@ Block *Heap::coalesce(Block *block) {
     return block;
 }
 
-// The record that lives on is the one that is pending, or pending for longer to come: its place in
-// its free pool's list stays right.
+// Keeps the record that is pending, or pending for longer, so that its place in its free pool's
+// list stays right.
 Block *Heap::merge(Block &left, Block &right) {
     const bool keep_left = left.dirty() && (!right.dirty() || left.tag >= right.tag);
     Block &kept = keep_left ? left : right;
@@ -405,8 +405,9 @@ Place Heap::around(uint64_t address) const {
     return address - first < size ? place : Place{};
 }
 
-// What begins at the address or before it, nearest first, as far back as the next mark; if nothing
-// does, what covers that. Only large blocks reach further than from one page into the next.
+// The nearest place that begins at or before the address, as far back as the next mark; if none
+// does, the place that covers the mark. Only large blocks reach further than from one page into the
+// next.
 Place Heap::last_before(const Segment &segment, uint64_t address) const {
     const uint64_t home = address / segment_granule * segment_granule;
     uint64_t from = address / granule * granule;
@@ -426,7 +427,7 @@ Place Heap::last_before(const Segment &segment, uint64_t address) const {
     }
 }
 
-// The slot or block that holds the address, if its block was the last to hold the mark too.
+// The slot or block that holds the address, if its block also was the last to hold the mark.
 Place Heap::covering(const Segment &segment, uint64_t mark, uint64_t address) const {
     const Block *block = mark % cover_granule == 0 ? segment.cover(mark) : nullptr;
     const bool holds =

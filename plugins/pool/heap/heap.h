@@ -1,5 +1,6 @@
-// Blocks in segments: best fit, splitting, and coalescing at once, with what each free byte still
-// waits for. Knows no driver; the pool's lock protects it. README.md explains the shape.
+// Blocks in segments: best fit, splitting, and immediate coalescing. Each free byte knows which
+// work it waits for. Calls no driver; the pool's lock protects it. README.md explains the
+// structure.
 #pragma once
 
 #include "free_pool.h"
@@ -17,7 +18,7 @@ bool can_merge(const Block &left, const Block &right);
 
 class Heap {
 public:
-    // `common` is the pool of what is complete.
+    // `common` is the pool of complete memory.
     Heap(FreePool &common, const TagClock &clock) : anyone(common), clock_(clock) {}
 
     // --- blocks ---
@@ -26,19 +27,21 @@ public:
     // A segment that is one free block, or memory that has pages, is left alone if it has more
     // than `most` bytes.
     Block *take(FreePool &pool, uint64_t size, Zone zone = Zone::large, uint64_t most = UINT64_MAX);
-    // What the large zone has of no more than `small_limit` is kept out of its indexes, because
-    // it is hardly ever asked for so little; until it is sorted in, for a request that must.
+    // Blocks of the large zone up to `small_limit` stay out of its indexes, because requests for so
+    // little hardly ever go there. A request that must have them sorts them in.
     void set_remnants_apart() { remnants_apart_ = true; } // before there is any memory
     void sort_remnants_in();
-    // A whole dedicated segment, not much larger than that.
+    // A whole dedicated segment that is not much larger than `size`.
     Block *take_dedicated(FreePool &pool, uint64_t size);
     void reserve_record() { records_.reserve(2); }
     void reserve_records(size_t count) { records_.reserve(count); }
-    // One of those reserved, for a split that must not fail later; and back, if it was not needed.
+    // Takes a reserved record, for a split that must not fail later; gives back one that was not
+    // needed.
     Block *take_record() { return records_.take(); }
     void give_record(Block *record) { records_.give(record); }
 
-    // The next larger block of `pool`, a stream's, that others could have after waiting for it.
+    // The next larger block of `pool`, a stream's, that others could have after waiting for that
+    // stream.
     static const SizeNode *offered_after(const FreePool &pool, const SizeNode &position, Zone zone);
     Block *take_offered(Block &block, uint64_t size);
 
@@ -48,14 +51,14 @@ public:
     // The same for memory whose last use is older; `tag` is not below that of any earlier free.
     void give(Block &block, FreePool &pool, uint64_t tag);
 
-    // What `pool` freed with tags up to `tag` is complete.
+    // Memory that `pool` freed with tags up to `tag` is complete.
     void complete(FreePool &pool, uint64_t tag);
 
     // --- segments ---
     void prepare(Segment &segment);            // throws std::bad_alloc
     void add(Segment &segment);                // as one complete block
-    void remove(Segment &segment);             // which is whole
-    List<Segment, &Segment::all> forget_all(); // what it leaves of them is the caller's
+    void remove(Segment &segment);             // the segment is whole
+    List<Segment, &Segment::all> forget_all(); // the caller must free the returned segments
     Segment *first_whole() const { return whole_.first(); }
     Segment *next_whole(const Segment &segment) const { return whole_.next(segment); }
     Segment *first_segment() const { return segments_.first(); }
@@ -70,36 +73,36 @@ public:
         bool at_its_end = false;
         const Block *beside = nullptr; // the free block that the new memory joins, if any
 
-        uint64_t begin(uint64_t bytes) const; // where so much is put
+        uint64_t begin(uint64_t bytes) const; // where to put that many bytes
     };
-    // Where memory would make a block of this size together with what is free beside it.
+    // The place where memory would make a block of this size together with free memory beside it.
     Room room_for(const FreePool &pool, uint64_t bytes, Zone zone) const;
-    Room room_alone(uint64_t bytes, Zone zone) const; // without what is free beside it
+    Room room_alone(uint64_t bytes, Zone zone) const; // without free memory beside it
     void add_addresses(Segment &segment);             // as one unmapped range
     void make_unmapped(Block &block);                 // of a taken block without memory
-    // The addresses, and what idle places reach beyond them: a taken block.
+    // Takes addresses, including the parts of idle places beyond them, as a block.
     Block *take_unmapped(uint64_t begin, uint64_t end);
-    // A free pool whose memory with tags up to that the asking stream may use at once.
+    // A free pool whose memory with tags up to `tag` the asking stream may use at once.
     struct Ordered {
         const FreePool *pool;
         uint64_t tag;
     };
-    // The pieces that lie in complete free memory, but for the block `spared`; of no more parts
-    // than that, the smallest first. Then those of the pools in `ordered` that work may still use.
-    // Of host memory if `spilled`, or of device memory. Throws std::bad_alloc.
+    // Pieces that lie in complete free memory, except in the block `spared`; of at most `parts`
+    // parts, the smallest first. Then pieces of the pools in `ordered` that work may still use.
+    // Host memory if `spilled`, else device memory. Throws std::bad_alloc.
     std::vector<IdlePiece> idle_pieces(const Block *spared, size_t parts,
                                        const std::vector<Ordered> &ordered = {},
                                        bool spilled = false) const;
-    // Takes some of those pieces, each as a block of its own, in the same order. A pending one is
-    // vacated, and complete with the next event of `pool`, whose stream gets it. `chosen` is
-    // ordered by the address. reserve_records() must have succeeded for two records a piece.
-    // Throws std::bad_alloc, before anything is taken.
+    // Takes some of those pieces, each as a block of its own, in the same order. A pending piece is
+    // vacated, and completes with the next event of `pool`, whose stream gets it. `chosen` is
+    // ordered by the address. reserve_records() must have succeeded for two records a piece. Throws
+    // std::bad_alloc, before anything is taken.
     std::vector<Block *> take_pieces(const std::vector<IdlePiece> &chosen, FreePool &pool);
 
     // --- further places: heap_places.cpp ---
     void set_most_places(uint64_t most) { most_places_ = most; }
-    // While it lives so many places may become idle with no need of host memory. The pool's lock is
-    // held when it begins and ends.
+    // While it lives, that many places may become idle without host memory. The pool's lock is held
+    // when it begins and ends.
     class Promise {
     public:
         Promise(Heap &heap, size_t count); // throws std::bad_alloc
@@ -111,49 +114,50 @@ public:
         Heap &heap_;
         const size_t count_;
     };
-    // A taken piece has one more place, which owns its memory from now on. The block is the former
-    // place: vacated, or complete and then a part of an unmapped range.
+    // Gives a taken piece one more place, which owns its memory from now on. The block is the
+    // former place: vacated, or, if complete, part of an unmapped range.
     void link(Block &block, uint64_t new_place);
-    void reoccupy(Block &block); // it got none: the memory is free where it was
-    // Pieces that lie idle go back to idle places of theirs, which lie side by side in that order:
-    // they become one free block, of `pool` if work may use any of them. The driver is not asked.
-    // Throws std::bad_alloc, before anything is taken.
+    void reoccupy(Block &block); // it got none: its memory is free at its old place
+    // Idle pieces return to idle places of theirs, which lie side by side in that order. They
+    // become one free block; if work may use any of them, the block is `pool`'s. The driver is not
+    // asked. Throws std::bad_alloc, before anything is taken.
     void go_back(const std::vector<IdlePiece> &pieces, uint64_t place, FreePool &pool);
     // Idle places, the oldest first.
     const std::vector<uint64_t> &idle_places() const { return idle_places_; }
     size_t further_places() const { return idle_places_.size() + former_places_; }
     Piece piece_at(uint64_t address) const { return map_.find(address)->pieces.at(address); }
-    // Places of a piece other than this one: all of them; or those that have to end before it has
-    // one more.
+    // Further places of a piece: all of them; or those that must end before it gets one more.
     void add_further_places(const Piece &piece, std::vector<uint64_t> &ret_places) const;
     void add_surplus_place(const Piece &piece, std::vector<uint64_t> &ret_places) const;
-    // The driver is asked to end a place: the block, unless it is a part of a taken one. Two
-    // records are needed. Then the mapping has gone, or has stayed.
+    // Begins to end a place in the driver. Returns its block, unless the place is part of a taken
+    // block. Needs two records. Then the mapping has ended, or has stayed.
     Block *begin_to_end(uint64_t place, bool within);
     void end_place(uint64_t place);
     void keep_place(uint64_t place);
     Block *split(Block &block, uint64_t front) { return split(block, front, *records_.take()); }
-    Block *split(Block &block, uint64_t front, Block &record); // one from take_record
+    Block *split(Block &block, uint64_t front, Block &record); // `record` comes from take_record
 
     // --- addresses ---
-    Place found_at(uint64_t address) const;    // what begins there, live or not; needs no lock
-    Place starting_at(uint64_t address) const; // what begins there and has been taken
+    Place found_at(uint64_t address) const;    // the place that begins there, live or not; needs no
+                                               // lock
+    Place starting_at(uint64_t address) const; // the taken place that begins there
     Place around(uint64_t address) const;      // the live allocation that holds the address
-    void set_slab(Block &block, Slab *slab);   // or NULL, when it becomes a block again
+    void set_slab(Block &block, Slab *slab);   // NULL: it becomes a block again
 
-    uint64_t largest_free() const; // of what is complete
-    // Of what is indexed: complete, or `pool`'s own. Looks at no block.
+    uint64_t largest_free() const; // of complete memory
+    // Of indexed memory: complete, or `pool`'s own. Reads no block.
     uint64_t largest_complete() const { return largest_in(complete_); }
     static uint64_t largest_own(const FreePool &pool) { return largest_in(pool.own); }
     uint64_t bytes_in(Zone zone) const { return zone_bytes_[unsigned(zone)]; }
-    uint64_t idle_in(Zone zone) const { return idle_bytes_[unsigned(zone)]; } // free, no quarantine
+    // Free, except quarantine.
+    uint64_t idle_in(Zone zone) const { return idle_bytes_[unsigned(zone)]; }
     uint64_t whole_bytes() const { return whole_bytes_; }
     uint64_t quarantined() const { return quarantined_; } // bytes that no request may use yet
 
-    // The first broken invariant, in words; empty if all hold.
+    // The first broken invariant, as text; empty if all hold.
     std::string fault() const;
 
-    uint64_t now() const { return clock_.now(); } // what a free is tagged with
+    uint64_t now() const { return clock_.now(); } // the tag of a free
 
     FreePool &anyone;
 
@@ -179,10 +183,11 @@ private:
     Place covering(const Segment &segment, uint64_t mark, uint64_t address) const;
     Room room_in(Block &range, const FreePool &pool, uint64_t bytes) const;
     const SizeNode *next_paged_part(const SizeNode &position, bool spilled) const;
-    uint64_t next_place(uint64_t address) const; // of the piece that begins there; or itself
-    Block *range_at(uint64_t address) const;     // the unmapped range that holds it
-    void rest(Block &block);                     // the former place of a piece, complete
-    void leave_to_rest(Block &block);            // the same, once it is
+    uint64_t next_place(uint64_t address) const; // of the piece that begins there; or the address
+                                                 // itself
+    Block *range_at(uint64_t address) const;     // the unmapped range that holds the address
+    void rest(Block &block);                     // the complete former place of a piece
+    void leave_to_rest(Block &block);            // the same, once it is complete
     void forget_idle(uint64_t place);
     void join_ring(uint64_t member, uint64_t place);
     void leave_ring(uint64_t place);
@@ -203,11 +208,11 @@ private:
     List<Segment, &Segment::whole> whole_;
     SizeTree complete_[zones]; // complete parts of all blocks
     SizeTree unmapped_[zones];
-    SizeTree ranges_;          // all that is unmapped, by its end
-    size_t former_places_ = 0; // vacated, and no idle ones yet
+    SizeTree ranges_;          // all unmapped ranges, by their end
+    size_t former_places_ = 0; // vacated places that are not idle yet
     std::vector<uint64_t> idle_places_;
     size_t promised_places_ = 0;
-    uint64_t most_places_ = 2; // of a piece
+    uint64_t most_places_ = 2; // that a piece may have
     uint64_t zone_bytes_[zones] = {};
     uint64_t idle_bytes_[zones] = {};
     uint64_t whole_bytes_ = 0;
@@ -215,7 +220,7 @@ private:
     bool remnants_apart_ = false;
 };
 
-// Always inlined: a free that hits needs no frame then.
+// Always inlined, so that a free that hits needs no frame.
 [[gnu::always_inline]] inline Place Heap::found_at(uint64_t address) const {
     const Page *page = map_.page(address);
     if (!page || address % granule != 0) {

@@ -1,4 +1,4 @@
-// What must hold of every segment, verified.
+// Checks of every segment's invariants.
 #include "heap.h"
 
 #include <algorithm>
@@ -57,7 +57,7 @@ std::string Heap::fault() const {
     return "";
 }
 
-// Nothing but former places: idle ones, or one that is vacated.
+// A range holds only former places: idle ones, or a vacated one.
 std::string Heap::fault_of_range(const Block &block) const {
     if (block.begin % segment_granule != 0 || block.size % segment_granule != 0) {
         return "it is not made of whole pages";

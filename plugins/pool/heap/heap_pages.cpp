@@ -1,5 +1,6 @@
-// A segment of pages is a range of addresses, parts of which have memory behind them. The rest are
-// unmapped ranges: blocks too, so that neighbours and addresses work as everywhere else.
+// A segment of pages is a range of addresses, and parts of it have memory behind them. The other
+// parts are unmapped ranges. They are blocks too, so that neighbours and addresses work as
+// everywhere else.
 #include "heap.h"
 
 #include <algorithm>
@@ -7,9 +8,9 @@
 namespace emm::pool {
 namespace {
 
-constexpr int ranges_considered = 8; // the smallest; each costs a step at every growth
+constexpr int ranges_considered = 8; // the smallest ones; each costs a step at every growth
 
-// What a request of `pool` could have of a free neighbour, on the side that touches an
+// Bytes of a free neighbour that a request of `pool` could have, on the side that touches an
 // unmapped range.
 uint64_t usable(const Block *block, const FreePool &pool, bool at_its_end) {
     if (!block || block->state != State::free) {
@@ -59,8 +60,8 @@ Heap::Room Heap::room_in(Block &range, const FreePool &pool, uint64_t bytes) con
     return {&range, missing, after > before, beside > 0 ? joined : nullptr};
 }
 
-// Where the fewest pages are missing, among a few unmapped ranges that are as small as possible and
-// the largest.
+// The range with the fewest missing pages, among a few of the smallest that suffice and the
+// largest.
 Heap::Room Heap::room_for(const FreePool &pool, uint64_t bytes, Zone zone) const {
     const SizeTree &ranges = unmapped_[unsigned(zone)];
     Room best;
@@ -106,7 +107,7 @@ Block *Heap::take_unmapped(uint64_t begin, uint64_t end) {
     return taken;
 }
 
-// The next larger complete part that may have whole pieces. Where segments have pages, all do.
+// The next larger complete part that may have whole pieces. If segments have pages, all parts do.
 const SizeNode *Heap::next_paged_part(const SizeNode &position, bool spilled) const {
     if (spilled) {
         return complete_[unsigned(Zone::spilled)].after(position);
@@ -140,7 +141,8 @@ std::vector<IdlePiece> Heap::idle_pieces(const Block *spared, size_t parts,
     return found;
 }
 
-// What a free block that is in no index has in front, as free and as dirty as it was there.
+// Cuts the front off a free block that is in no index. The front stays free, and as dirty as it
+// was.
 Block *Heap::split_free(Block &block, uint64_t bytes) {
     Block *front = records_.take();
     front->segment = block.segment;
@@ -168,15 +170,15 @@ Block *Heap::split_free(Block &block, uint64_t bytes) {
     return front;
 }
 
-// A piece may lie in several free blocks, side by side: together they are one taken block.
+// A piece may lie in several free blocks, side by side: together they become one taken block.
 std::vector<Block *> Heap::take_pieces(const std::vector<IdlePiece> &chosen, FreePool &pool) {
     std::vector<Block *> taken, rests;
     taken.reserve(chosen.size());
     rests.reserve(3 * chosen.size());
-    Block *rest = nullptr; // what is left of the latest block, to the right, with its record
+    Block *rest = nullptr; // the remainder of the latest block, to the right, with its record
     const auto put_aside = [&](Block *block) {
         if (block) {
-            block->state = State::waiting; // so that no neighbour joins it yet
+            block->state = State::waiting; // so that no neighbour joins the block yet
             rests.push_back(block);
         }
     };
@@ -216,10 +218,10 @@ std::vector<Block *> Heap::take_pieces(const std::vector<IdlePiece> &chosen, Fre
     return taken;
 }
 
-// A taken block keeps its front; the rest is returned, taken as well.
+// A taken block keeps its front; the remainder is returned, taken as well.
 Block *Heap::split(Block &block, uint64_t front, Block &record) {
     Block *rest = &record;
-    disown(block); // small blocks and large ones are found in different ways
+    disown(block); // small blocks and large ones are found differently
     rest->segment = block.segment;
     rest->zone = block.zone;
     rest->begin = block.begin + front;

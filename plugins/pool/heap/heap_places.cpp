@@ -1,6 +1,6 @@
 // A piece in several places: physical memory that is mapped at several addresses. One of them owns
-// it. The others are vacated blocks, which no request gets, while work may use them, then idle
-// parts of unmapped ranges. The places are a ring.
+// it. While work may use the others, they are vacated blocks, which no request gets; afterwards
+// they are idle parts of unmapped ranges. The places form a ring.
 #include "heap.h"
 
 #include <algorithm>
@@ -12,7 +12,8 @@ uint64_t Heap::next_place(uint64_t address) const {
     return next ? next : address;
 }
 
-// A pending piece that has as many places as it may needs one that can end.
+// If a pending piece has the most places that it may have, one of them must be idle, so that it can
+// end.
 bool Heap::may_leave(const Piece &piece, bool pending) const {
     unsigned places = 1;
     bool any_idle = false;
@@ -27,8 +28,8 @@ bool Heap::may_leave(const Piece &piece, bool pending) const {
     return !pending || places < most_places_ || any_idle;
 }
 
-// Each free block that is dirty leads to the pieces that it is a part of. Blocks of less than a
-// quarter of a page are not looked at first: there may be many of them.
+// Each dirty free block leads to the pieces that it is part of. Blocks of less than a quarter of a
+// page are left out at first, because there may be many of them.
 void Heap::add_pending_pieces(const Block *spared, size_t parts,
                               const std::vector<Ordered> &ordered,
                               std::vector<IdlePiece> &found) const {
@@ -81,7 +82,8 @@ void Heap::add_pending_pieces(const Block *spared, size_t parts,
                 found.end());
 }
 
-// What work may still use there is `pool`'s from now on: its next event covers that work.
+// Work that may still use the block is `pool`'s from now on: the pool's next event covers that
+// work.
 void Heap::vacate(Block &block, FreePool &pool) {
     block.pool->pending.remove(block);
     block.state = State::vacated;
@@ -92,7 +94,7 @@ void Heap::vacate(Block &block, FreePool &pool) {
     pool.pending.push_back(block);
 }
 
-// The ring goes up, but for one step.
+// The ring ascends, except for one step.
 void Heap::join_ring(uint64_t member, uint64_t place) {
     const auto is_between = [&](uint64_t before, uint64_t behind) {
         return before < behind ? before < place && place < behind
@@ -125,7 +127,7 @@ void Heap::rest(Block &block) {
     make_unmapped(block);
 }
 
-// What may still use it may have been completed since it was taken.
+// The work that may use the block may have completed since the block was taken.
 void Heap::link(Block &block, uint64_t new_place) {
     join_ring(block.begin, new_place);
     leave_to_rest(block);
@@ -187,7 +189,7 @@ void Heap::add_further_places(const Piece &piece, std::vector<uint64_t> &ret_pla
     }
 }
 
-// The oldest idle one; of a piece that is complete any will do.
+// Adds the oldest idle place; for a complete piece any place would do.
 void Heap::add_surplus_place(const Piece &piece, std::vector<uint64_t> &ret_places) const {
     std::vector<uint64_t> places;
     add_further_places(piece, places);

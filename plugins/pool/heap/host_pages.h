@@ -1,5 +1,5 @@
-// Host memory straight from the kernel: zero until touched, and untouched pages cost nothing. Made
-// for arrays that are as large as the device memory they describe and mostly empty.
+// Host memory straight from the kernel: zero until touched, and untouched pages cost nothing. For
+// arrays that are as large as the device memory they describe, and mostly empty.
 #pragma once
 
 #include <cstddef>
@@ -33,7 +33,7 @@ public:
         }
     }
     T &operator[](size_t index) const { return data_[index]; }
-    // They are zero again and cost nothing. Whole pages of the host, or nothing happens.
+    // Makes the pages zero again, so that they cost nothing. Whole host pages, or nothing happens.
     void discard(size_t first, size_t count) {
         madvise(data_ + first, count * sizeof(T), MADV_DONTNEED);
     }

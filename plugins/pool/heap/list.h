@@ -1,4 +1,4 @@
-// A doubly linked list through a member of its elements: nothing is allocated, any element can
+// A doubly linked list through a member of its elements: nothing is allocated, and any element can
 // leave at once.
 #pragma once
 

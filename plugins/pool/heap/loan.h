@@ -1,5 +1,5 @@
-// What the program holds of a slot or block: the size that it asked for, 0 while it holds nothing.
-// Read without a lock by the thread that frees an address.
+// The size that the program asked for, of a slot or block that it holds; 0 while it holds nothing.
+// The thread that frees an address reads this without a lock.
 #pragma once
 
 #include <atomic>
@@ -18,13 +18,13 @@ public:
 
     void begin(uint64_t size) { put(Word(size << 1)); }
     void end() { put(0); }
-    // Its free needs more than a magazine: it has further uses, is a graph's, or
-    // is exported.
+    // Marks that its free needs more than a magazine: the allocation has further uses, is a
+    // graph's, or is exported.
     void mark_special() { put(word_.load(std::memory_order_relaxed) | special_bit); }
     void end_special() { begin(size()); }
 
     uint64_t size() const { return word_.load(std::memory_order_relaxed) >> 1; }
-    // The size, or 0 if the free is special or there is nothing to free.
+    // The size; 0 if the free is special or there is nothing to free.
     uint64_t plain_size() const {
         const Word word = word_.load(std::memory_order_relaxed);
         return word & special_bit ? 0 : word >> 1;

@@ -11,15 +11,14 @@ unsigned bits_of_a_part() {
     return unsigned(std::bit_width(uint64_t(sysconf(_SC_PAGESIZE)) / sizeof(uintptr_t))) - 1;
 }
 
-// How many parts keep their host memory, in use or for what begins there next: as many as were in
-// use of late, a quarter more, and 1024, so that blocks which come and go at the same places cost
-// no call of the system.
+// How many parts keep their host memory: the recent number in use, a quarter more, and 1024. So
+// blocks that come and go at the same places cost no system call.
 constexpr uint64_t most_kept(uint64_t used_of_late) {
     return 1024 + used_of_late + used_of_late / 4;
 }
 
-// A program that now uses less is known by what becomes empty meanwhile: each time so many parts,
-// one part less was in use of late.
+// If so many parts have become empty, the recent number in use falls by one: so a program that now
+// uses less is noticed.
 constexpr uint32_t empty_for_one_less = 16;
 
 } // namespace
@@ -27,8 +26,8 @@ constexpr uint32_t empty_for_one_less = 16;
 Owners::Owners(uint64_t granules)
     : owners_(granules), part_bits_(bits_of_a_part()), parts_((granules >> part_bits_) + 1) {}
 
-// An empty part is not read: the kernel would show a page of zeros for it, and to replace that at
-// the first write interrupts every processor that runs the process.
+// An empty part is not read: the kernel would map a page of zeros for it, and replacing that at the
+// first write interrupts every processor that runs the process.
 void Owners::set(uint64_t index, uintptr_t owner) {
     Part &part = parts_[index >> part_bits_];
     const bool had = part.used > 0 && owners_[index].load(std::memory_order_relaxed) != 0;
@@ -44,7 +43,7 @@ void Owners::set(uint64_t index, uintptr_t owner) {
         used_parts_--;
         idle_parts_++;
         queue(index >> part_bits_);
-        for (int i = 0; i < 2 && has_too_many(); i++) { // no pause is long
+        for (int i = 0; i < 2 && has_too_many(); i++) { // few at a time, so that no pause is long
             discard_first();
         }
     }

@@ -50,7 +50,7 @@ PageMap::~PageMap() {
 
 PageMap::Leaf *PageMap::leaf_of(uint64_t number) {
     if (number >> (3 * level_bits)) {
-        throw std::bad_alloc(); // no address of this generation of devices
+        throw std::bad_alloc(); // beyond the addresses of today's devices
     }
     auto &middle = root_[number >> (2 * level_bits)];
     if (!middle.load()) {

@@ -1,6 +1,6 @@
-// From an address to what is there: a radix tree over the 2 MiB pages of 57 bits of address space.
-// Lookups are three loads, need no lock, and may run beside changes. A page knows its segment and
-// the large blocks that begin in it; where small ones begin is in the segment.
+// Maps an address to its place: a radix tree over the 2 MiB pages of 57 bits of address space. A
+// lookup is three loads, needs no lock, and may run beside changes. A page knows its segment and
+// the large blocks that begin in it; the segment knows where small ones begin.
 #pragma once
 
 #include "segment.h"
@@ -13,10 +13,10 @@ namespace emm::pool {
 
 struct alignas(32) Page {
     std::atomic<Segment *> segment{nullptr};
-    // Its part of the segment's owners: found with one load less than by way of the segment.
+    // The page's part of the segment's owners, one load nearer than by way of the segment.
     std::atomic<const std::atomic<uintptr_t> *> owners{nullptr};
-    // Blocks that begin in it: the record's address, which is a multiple of 64, and where, in
-    // granules. No more than two blocks of over half a page can.
+    // Blocks that begin in the page: the record's address, a multiple of 64, and the offset in
+    // granules. At most two blocks of over half a page can begin in one.
     std::atomic<uint64_t> starts[2] = {};
 
     Block *start_at(uint64_t address) const {
@@ -34,7 +34,7 @@ struct alignas(32) Page {
         const std::atomic<uintptr_t> *const all = owners.load(std::memory_order_acquire);
         return all ? all[place_of(address)].load(std::memory_order_acquire) : 0;
     }
-    // The last block that begins at the address or before; NULL if none does in this page.
+    // The last block that begins at or before the address; NULL if none does in this page.
     Block *last_start(uint64_t address) const;
     bool add_start(uint64_t address, Block &block); // false: there are two already
     bool remove_start(uint64_t address);            // false: there was none

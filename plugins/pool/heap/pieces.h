@@ -8,13 +8,14 @@
 
 namespace emm::pool {
 
-constexpr uint64_t page_bytes = 2ull << 20; // what every piece is a multiple of, and aligned to
+constexpr uint64_t page_bytes = 2ull << 20; // the size and alignment of every piece is a multiple
+                                            // of this
 
-// What a piece has at one of its places.
+// The purpose of one of a piece's places.
 enum class Role : uint8_t {
     owner,  // its memory, in use or free
     former, // work that may still use it: a vacated block
-    idle,   // nothing but the mapping, to come back to: part of an unmapped range
+    idle,   // only a mapping, for the piece's return: part of an unmapped range
     ending  // a mapping that the driver is being asked to end
 };
 
@@ -48,16 +49,16 @@ public:
 
     bool has_range() const { return pages_.size() > 0; }
     bool spilled() const { return spilled_; } // all of them, or none
-    void add(const Piece &piece);             // where nothing is
+    void add(const Piece &piece);             // where no piece is
     void remove(const Piece &piece);
     void set_other(uint64_t address, uint64_t other);   // of the piece that begins there
     void set_handle(uint64_t address, uint64_t handle); // the same
     void set_role(uint64_t address, Role role);         // the same
 
-    Piece at(uint64_t address) const; // the piece that holds the byte there
-    // The first piece that begins at `from` or behind it and ends at `end` or before it.
+    Piece at(uint64_t address) const; // the piece that holds the byte at `address`
+    // The first piece that begins at or behind `from` and ends at or before `end`.
     Piece first_within(uint64_t from, uint64_t end) const;
-    // Every piece, in the order of addresses; the function may remove it.
+    // Visits every piece, in the order of addresses; the function may remove it.
     template <class Function> void each(Function function) const {
         uint64_t next = 0;
         for (uint64_t i = 0; i < pages_.size(); i = next) {
@@ -72,7 +73,8 @@ public:
 private:
     struct Page {
         uint64_t handle, other;
-        int64_t extent; // of a piece's first page: its pages; of others: less the way to the first
+        int64_t extent; // for a piece's first page: its pages; for others: minus the distance to
+                        // the first
         Role role;      // of a piece's first page
     };
     uint64_t number(uint64_t address) const { return (address - base_) / page_bytes; }
@@ -90,8 +92,8 @@ private:
     HostPages<Page> pages_;
 };
 
-// The piece that begins there is no longer one of its places. `pieces_of` finds the pieces around
-// an address. The last place of all has `other` 0.
+// Takes a place out of its piece's ring. `pieces_of` finds the pieces around an address. If one
+// place is left, its `other` is 0.
 template <class PiecesOf> void leave_ring(uint64_t place, PiecesOf pieces_of) {
     const auto other = [&](uint64_t at) { return pieces_of(at).at(at).other; };
     const uint64_t next = other(place);

@@ -18,7 +18,7 @@ struct Place {
     Capture *capture() const { return block ? block->capture : nullptr; }
     State &state() const { return block ? block->state : slot->state; }
 
-    // What the program has asked for; 0 while it holds nothing.
+    // The size that the program asked for; 0 while it holds nothing.
     uint64_t requested() const { return block ? block->loan.size() : slot->loan.size(); }
     void begin_loan(uint64_t size) const {
         block ? block->loan.begin(size) : slot->loan.begin(size);

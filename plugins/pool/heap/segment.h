@@ -14,17 +14,18 @@ namespace emm::pool {
 struct Block;
 struct Slab;
 
-// What a segment serves. What is small would pin large segments, so it is kept out of them.
-// The third is apart from both: dedicated (growth=segment), one allocation at a time, uncut;
+// The use of a segment. Small blocks would pin large segments, so they are kept out of those. The
+// third zone is apart from both: dedicated (growth=segment), one allocation at a time, uncut;
 // spilled (growth=vmm), host memory.
 enum class Zone : uint8_t { large, small, dedicated, spilled = dedicated };
 constexpr unsigned zones = 3;
 
-constexpr uint64_t granule = 512;                // every size and address is a multiple
-constexpr uint64_t segment_granule = 2ull << 20; // what the driver hands out, and aligns to
-constexpr uint64_t small_limit = 1 << 20;        // the most that belongs in the small zone
+constexpr uint64_t granule = 512;                // every size and address is a multiple of this
+constexpr uint64_t segment_granule = 2ull << 20; // the driver's unit and alignment
+constexpr uint64_t small_limit = 1 << 20;        // the largest size in the small zone
 constexpr uint64_t record_alignment = 256;       // of blocks' records
-constexpr uint64_t cover_granule = 64ull << 20;  // how far back an address is looked for
+constexpr uint64_t cover_granule = 64ull << 20;  // the distance of marks: how far back an address
+                                                 // is looked for
 
 constexpr uint64_t round_up(uint64_t value, uint64_t unit) {
     return (value + unit - 1) / unit * unit;
@@ -48,21 +49,21 @@ struct Segment {
         return covers[mark / cover_granule - base / cover_granule];
     }
 
-    const uint64_t driver_base; // as cuMemAlloc gave it, and as cuMemFree wants it
+    const uint64_t driver_base; // as returned by cuMemAlloc, for cuMemFree
     const uint64_t driver_bytes;
     Zone zone = Zone::large;
-    std::atomic<bool> keeps_addresses{false}; // a mapping in it stays, and is in no list
-    bool refused = false;     // the driver did not take all of it back when it was given up
+    std::atomic<bool> keeps_addresses{false}; // a mapping in it has stayed, and is in no list
+    bool refused = false;                     // when it was given up, the driver refused a part
     uint64_t device_base = 0; // of pinned memory that is mapped: the device's name for driver_base
     const uint64_t base;      // the part in use: aligned to segment_granule
     const uint64_t size;
 
-    // For the granule in which a block that is not free begins, the block, unless the map of pages
-    // leads to it; for one in which a slot begins, the slot, told apart by bit 0; 0 for all others.
-    // Read without the lock.
+    // For the granule where a taken block begins, the block, unless the map of pages leads to it.
+    // For the granule where a slot begins, the slot, marked by bit 0. 0 for all others. Read
+    // without the lock.
     Owners owners;
-    // For each mark, a multiple of cover_granule, the last block handed out that holds the byte
-    // there: perhaps no more.
+    // For each mark, a multiple of cover_granule, the last block handed out that held the byte
+    // there; it may be stale.
     std::vector<Block *> covers;
     Pieces pieces; // of growth=vmm: the memory behind the addresses
     Block *first = nullptr;

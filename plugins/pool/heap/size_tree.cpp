@@ -12,7 +12,7 @@ void SizeTree::insert(SizeNode &node, uint64_t size, uint64_t address) {
     while (*link && (*link)->priority() >= node.priority()) {
         link = &(*link)->child[(*link)->before(node)];
     }
-    // The subtree found is split in two around the new node, which takes its place.
+    // The subtree found is split around the new node, which takes its place.
     SizeNode *rest = *link;
     *link = &node;
     SizeNode **low = &node.child[0];

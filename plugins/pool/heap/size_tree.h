@@ -1,5 +1,5 @@
-// An index of blocks by size: best fit, and of equal sizes the one at the lowest address. Sizes are
-// told apart roughly by bins, sixty-four to each doubling, and exactly by a tree in each bin.
+// An index of blocks by size: best fit, and among equal sizes the lowest address. Bins, sixty-four
+// to each doubling, tell sizes apart roughly, and a tree in each bin exactly.
 #pragma once
 
 #include <bit>
@@ -9,18 +9,18 @@ namespace emm::pool {
 
 struct Block;
 
-// Part of a block; one block may be in several trees, or twice in one, with a node for each.
+// A member of a block. One block may be in several trees, or twice in one, with a node for each.
 struct SizeNode {
     SizeNode *child[2] = {nullptr, nullptr};
     uint64_t size = 0; // 0: in no tree
     uint64_t address = 0;
 
     bool linked() const { return size != 0; }
-    Block *block() const; // whose record it is in
+    Block *block() const; // the block whose record has this node
     bool before(const SizeNode &other) const {
         return size != other.size ? size < other.size : address < other.address;
     }
-    // As good as random: the tree is a treap, so no order of insertions makes it a list.
+    // As good as random: the tree is a treap, so no order of insertions can make it a list.
     uint64_t priority() const {
         return reinterpret_cast<uintptr_t>(this) / sizeof(SizeNode) * 0x9e3779b97f4a7c15u;
     }
@@ -28,7 +28,7 @@ struct SizeNode {
 
 class SizeTree {
 public:
-    // No two nodes of a tree have both size and address in common.
+    // No two nodes of a tree share both size and address.
     void insert(SizeNode &node, uint64_t size, uint64_t address);
     void remove(SizeNode &node);
 
@@ -42,7 +42,7 @@ private:
     static constexpr unsigned unit_bits = 9; // finer differences are left to the trees
     static constexpr unsigned step_bits = 6;
     static constexpr unsigned steps = 1 << step_bits;
-    static constexpr unsigned bins = 23 * steps; // the last one: 127 GiB and all beyond
+    static constexpr unsigned bins = 23 * steps; // the last bin: 127 GiB and beyond
     static constexpr unsigned words = bins / 64;
 
     static unsigned bin_of(uint64_t size) {

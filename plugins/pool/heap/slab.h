@@ -1,6 +1,6 @@
-// Small allocations: a slab is a block cut into slots of one size. A slab is owned by a free pool:
-// slots freed there are ready for it at once; slots freed elsewhere come back when they are
-// complete, and meanwhile serve the free pool that freed them.
+// Small allocations: a slab is a block cut into slots of one size, and belongs to a free pool.
+// Slots freed in that pool are ready at once. Slots freed in another pool come back when they are
+// complete; meanwhile they serve the pool that freed them.
 #pragma once
 
 #include "block.h"
@@ -12,7 +12,7 @@ namespace emm::pool {
 
 struct Slab;
 
-// Sizes 512, 1024, ... 4096, then eight to each doubling: at most 12.5 % is rounded away.
+// Sizes 512, 1024, ... 4096, then eight to each doubling: rounding wastes at most 12.5 %.
 constexpr uint64_t slab_limit = 32 << 10;
 constexpr unsigned slab_classes = 32;
 
@@ -35,7 +35,7 @@ static_assert(class_of(slab_limit) == slab_classes - 1 &&
               class_size(slab_classes - 1) == slab_limit);
 
 struct Slot {
-    Slot *next = nullptr; // of the ready slots of a slab, or of a queue of freed ones
+    Slot *next = nullptr; // in a slab's ready slots, or in a queue of freed ones
     Slab *slab = nullptr;
     UseRecord *uses = nullptr;
     uint64_t tag = 0; // of its free
@@ -88,13 +88,13 @@ struct Slab {
     }
 };
 
-// Throws std::bad_alloc. Records of slabs outlive them, because a wrong free may still look at one:
-// Slabs keeps those of dropped slabs for the next slab of the class.
+// Throws std::bad_alloc. Records of slabs outlive them, because a wrong free may still read one. So
+// Slabs keeps the records of dropped slabs for the next slab of the class.
 Slab *new_slab(unsigned index);
-void renew_slab(Slab &slab); // as new
+void renew_slab(Slab &slab); // makes it as new
 void delete_slab(Slab *slab);
 
-// How much memory a slab of this class takes.
+// The memory of one slab of this class.
 uint64_t slab_bytes(unsigned index);
 
 } // namespace emm::pool

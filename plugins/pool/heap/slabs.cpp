@@ -43,7 +43,7 @@ void Slabs::add(unsigned index, Block &block, FreePool &pool) {
     renew_slab(slab);
     slab.block = &block;
     slab.owner = &pool;
-    slab.newest = heap_.now(); // the block may still be dirty with the free pool's own work
+    slab.newest = heap_.now(); // work of the free pool itself may still use the block
     pool.slabs.push_back(slab);
     pool.ready[slab.index].push_front(slab);
     heap_.set_slab(block, &slab);
@@ -62,8 +62,8 @@ void Slabs::give(Slot &slot, FreePool &pool) {
     quarantined_ += pool.order == Order::unordered ? slab.slot_size : 0;
 }
 
-// The slab's owner may use the slot again. Of the slabs without an allocation one is kept, so that
-// a program that allocates and frees one slot does not make and drop a slab each time.
+// The slab's owner may use the slot again. One slab without an allocation is kept, so that a
+// program that allocates and frees a single slot does not make and drop a slab each time.
 void Slabs::ready(Slot &slot) {
     Slab &slab = *slot.slab;
     slot.state = State::free;
@@ -84,7 +84,7 @@ void Slabs::drop(Slab &slab) {
     owner.ready[slab.index].remove(slab);
     owner.slabs.remove(slab);
     heap_.set_slab(*slab.block, nullptr);
-    // What was ready in it waits for the owner's last free, which may be long complete.
+    // The slab's ready slots wait for the owner's last free, which may be long complete.
     const bool complete = slab.newest <= owner.completed;
     heap_.give(*slab.block, complete ? heap_.anyone : owner, std::max(owner.newest, slab.newest));
     forget(slab);

@@ -15,18 +15,18 @@ public:
     // A slot that `pool` may use at once; NULL if there is none.
     Slot *take(FreePool &pool, unsigned index);
 
-    // The next call of add for this class cannot fail. Throws std::bad_alloc.
+    // Afterwards the next `add` for this class cannot fail. Throws std::bad_alloc.
     void prepare(unsigned index);
-    // Makes a slab for `pool` of a block that has been taken for it.
+    // Makes a slab for `pool` of a block taken for it.
     void add(unsigned index, Block &block, FreePool &pool);
 
     void give(Slot &slot, FreePool &pool);
-    void give_complete(Slot &slot) { ready(slot); } // which waits for nothing
+    void give_complete(Slot &slot) { ready(slot); } // the slot waits for nothing
 
-    // What `pool` freed with tags up to `tag` is complete.
+    // Slots that `pool` freed with tags up to `tag` are complete.
     void complete(FreePool &pool, uint64_t tag);
 
-    // Gives the slabs that a free pool will not need again to all.
+    // Makes slabs that a free pool no longer needs available to all.
     void disband(FreePool &pool);
 
     // Gives slabs without an allocation back to the heap.

@@ -1,5 +1,5 @@
-// The clock of a pool: a count of tags. Every free has the tag of its moment, and every recorded
-// event ends one tag: it covers all frees with a tag up to that.
+// The clock of a pool: a count of tags. Every free has the tag of its moment. Every recorded event
+// ends a tag, and covers all frees with tags up to it.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ public:
     uint64_t now() const { return now_; }
     uint64_t end_tag() {
         return now_++;
-    } // which is returned; what is freed from here on has the next
+    } // the ended tag is returned; later frees have the next one
 
 private:
     uint64_t now_ = 1;

@@ -27,7 +27,7 @@ void let_time_pass(uint32_t round) {
 
 } // namespace
 
-// Whether an event has been recorded that was not complete when it was asked.
+// Whether an event has been recorded that was not complete at the last query.
 bool StreamOrder::is_working() const {
     bool working = !unordered_.events_.empty();
     for (const StreamPool *d = askable_.first(); d && !working; d = askable_.next(*d)) {
@@ -36,8 +36,8 @@ bool StreamOrder::is_working() const {
     return working && context_.serves();
 }
 
-// Until there is enough or nothing more to come. Not while a capture is announced. Other threads'
-// calls go on meanwhile.
+// Waits until there is enough, or nothing more can come; not while a capture is announced. Other
+// threads' calls go on meanwhile.
 void StreamOrder::wait_bounded(Lock &lock, const StreamPool &pool,
                                const std::function<bool()> &enough) {
     if (announced_ > 0) {
@@ -68,7 +68,7 @@ void StreamOrder::wait_bounded(Lock &lock, const StreamPool &pool,
         over = is_over();
     }
     if (announced_ > 0) {
-        return; // which says nothing about the work
+        return; // a failure tells nothing about the work
     }
     if (on_stream) {
         wait_ns_ = next_wait_ns(wait.count(), !over);

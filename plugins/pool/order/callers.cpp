@@ -86,7 +86,7 @@ emm_status StreamOrder::ask_identity(Caller &caller) {
     return ask_identity(caller, reinterpret_cast<uintptr_t>(caller.stream));
 }
 
-// A capturing stream refuses to tell its id; within its capture another key will do.
+// A capturing stream refuses to tell its id; within its capture another key suffices.
 emm_status StreamOrder::ask_identity(Caller &caller, uint64_t key_in_capture) {
     bool capturing = false;
     CUresult result = events_.is_capturing(caller.stream, capturing);
@@ -127,7 +127,7 @@ emm_status StreamOrder::ask_capture(Caller &caller) {
     return EMM_OK;
 }
 
-// The handle means the stream of that identity, which does not capture.
+// Whether the handle still means the stream of that identity, and the stream does not capture.
 bool StreamOrder::is_still(emm_stream stream, uint64_t key) {
     if (stream == per_thread_handle) { // in our context
         Caller caller;
@@ -149,7 +149,7 @@ void StreamOrder::let_go_of_capture(StreamPool &pool) {
     drop_if_orphaned(pool);
 }
 
-// Its capture has ended while a call had it.
+// Recycles a capture's free pool if the capture has ended during a call.
 bool StreamOrder::drop_if_orphaned(StreamPool &pool) {
     const bool orphaned = pool.order == Order::capture && !pool.capture_ && pool.references_ == 0;
     if (orphaned) {
@@ -165,8 +165,8 @@ void StreamOrder::forget_if_idle(StreamPool &pool) {
     }
 }
 
-// The calling thread ends, and its own stream with it: what was freed there gets its event now.
-// Unless the driver has ended the stream first: the handle means a new one then.
+// The calling thread ends, and its own stream with it, so the stream's frees get their event now.
+// If the driver has ended the stream first, the handle means a new stream.
 void StreamOrder::end_own_stream() {
     Caller caller;
     caller.stream = per_thread_handle;

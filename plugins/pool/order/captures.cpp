@@ -20,7 +20,7 @@ Captures::Captures(ServedContext &context, Streams &streams, StreamOrder &order,
     : context_(context), streams_(streams), order_(order), memory_(memory),
       destroyed_(GraphDestroyedQueue::make()) {}
 
-// Threads that come meanwhile wait for the outcome: after a failure the next one tries again.
+// Other threads wait for the outcome meanwhile. After a failure the next thread tries again.
 emm_status Captures::enter(const Caller &caller) {
     uint64_t attempt = 0;
     {
@@ -56,7 +56,7 @@ void Captures::conclude_entry(uint64_t capture_id, uint64_t attempt, bool retain
     if (entry != captures_.end() && entry->second->attempt == attempt) {
         entry->second->retained = retained;
         if (!retained) {
-            captures_.erase(entry); // which no other thread has used
+            captures_.erase(entry); // no other thread has used it
         }
     }
     entered_.notify_all();
@@ -93,7 +93,7 @@ StreamPool &Captures::pool_of(const Caller &caller) {
     if (const auto known = capture.pools.find(caller.key); known != capture.pools.end()) {
         return *known->second;
     }
-    // Without host memory for its entry it stays unused.
+    // If there is no host memory for the entry, the pool stays unused.
     StreamPool *const pool = streams_.make();
     capture.pools.emplace(caller.key, pool);
     pool->order = Order::capture;
@@ -128,8 +128,9 @@ void Captures::collect() {
 }
 
 // The graph is gone, and so is the last run of every executable graph made of it: the driver keeps
-// what a graph retains for that long. What was allocated and freed inside is complete with that.
-// What came from outside, or was freed there, may have other uses: it counts as freed unordered.
+// what a graph retains for that long. Memory allocated and freed inside is complete with that.
+// Memory that came from outside, or was freed there, may have other uses: it counts as freed
+// unordered.
 void Captures::finish(Capture &capture) {
     capture.gone = true;
     capture.references++; // for as long as this function runs
@@ -154,7 +155,7 @@ void Captures::finish(Capture &capture) {
     drop_reference(capture);
 }
 
-// A block that was freed in a capture which is over.
+// Gives back a block that was freed in a capture that has ended.
 void Captures::give_back(Block &block) {
     Capture *owner = block.capture;
     if (owner && !owner->gone) { // allocated in another that lives
@@ -167,7 +168,7 @@ void Captures::give_back(Block &block) {
     }
 }
 
-// The record of a capture goes when its graph has gone and nothing points to it any more.
+// If its graph has gone and nothing points to it any more, the record of a capture is deleted.
 void Captures::drop_reference(Capture &capture) {
     if (--capture.references == 0 && capture.gone) {
         captures_.erase(capture.id);

@@ -1,6 +1,6 @@
-// Captures of streams into graphs, and the memory that is a graph's for as long as it lives. What a
-// graph may touch each time it runs is of no use to others until the graph, and every executable
-// graph made of it, is gone.
+// Captures of streams into graphs, and the memory that is a graph's for as long as it lives. Each
+// run of a graph may touch that memory. No other request gets it until the graph, and every
+// executable graph made of it, is gone.
 #pragma once
 
 #include "caller.h"
@@ -46,7 +46,7 @@ public:
     void hold(Place place, Capture &capture);
     bool any_graph_gone() const { return !destroyed_->empty(); }
     void collect(); // takes in what graphs have said
-    // A block or use record points to the capture no more.
+    // A block or use record no longer points to the capture.
     void drop_reference(Capture &capture);
     void forget_all(uint64_t now);
 

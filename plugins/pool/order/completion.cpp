@@ -1,4 +1,4 @@
-// What follows from completed work, and what freed memory waits for besides its stream.
+// The consequences of completed work, and further conditions that freed memory waits for.
 #include "registry.h"
 #include "stream_order.h"
 
@@ -48,7 +48,7 @@ void StreamOrder::mark_dirty(StreamPool &pool, uint64_t bytes, uint32_t frees) {
     relink(pool);
 }
 
-// Into the lists that it belongs to now, and out of the others.
+// Moves the pool to the lists where it belongs now.
 void StreamOrder::relink(StreamPool &pool) {
     if (pool.order != Order::stream) {
         return;
@@ -94,7 +94,7 @@ void StreamOrder::complete_all(uint64_t tag) {
 
 // --- allocations and frees -----------------------------------------------------------------------
 
-// What a capture allocates is its graph's.
+// Memory allocated in a capture belongs to its graph.
 void StreamOrder::adopt(Place place, StreamPool &pool) {
     pool.balance_++;
     if (place.block && pool.capture_) {
@@ -126,8 +126,8 @@ StreamPool *StreamOrder::free(Place place, StreamPool &pool) {
     return nullptr;
 }
 
-// The use record sees the memory through all it has to wait for. Returns a stream that should get
-// an event now, or NULL.
+// The use record leads the memory through everything it must wait for. Returns a stream that should
+// get an event now, or NULL.
 StreamPool *StreamOrder::free_with_uses(Place place, StreamPool &pool, Capture *capture) {
     UseRecord &record = *place.uses();
     place.uses() = nullptr;
@@ -149,7 +149,7 @@ StreamPool *StreamOrder::free_with_uses(Place place, StreamPool &pool, Capture *
 
 void StreamOrder::record_use(Lock &lock, Place place, const Caller &caller, StreamPool *pool) {
     add_use(place, caller.capturing ? Use{nullptr, pool->capture_} : Use{pool, nullptr});
-    // A stream that is not registered has its event now, for what was freed since its last one.
+    // An unregistered stream gets its event now, for its frees since the last one.
     if (caller.kind == StreamKind::unregistered && !caller.capturing) {
         record_event(lock, *pool, caller.stream);
     }
@@ -191,8 +191,8 @@ UseRecord &StreamOrder::begin_export(Place place) {
     return record;
 }
 
-// An allocation that lives on has no use for an empty record; one that was freed meanwhile goes on
-// from here.
+// A live allocation does not need an empty record. If the allocation was freed meanwhile, its wait
+// continues here.
 void StreamOrder::end_export(Lock &lock, UseRecord &record) {
     if (--record.exports > 0) {
         return;
@@ -212,7 +212,7 @@ void StreamOrder::end_export(Lock &lock, UseRecord &record) {
     }
 }
 
-// Takes freed memory with uses to the next thing that it waits for, at the end to its home.
+// Takes freed memory with uses to the next thing that it waits for, and in the end to its home.
 StreamPool *StreamOrder::advance(UseRecord &record) {
     if (record.exports > 0) {
         return nullptr;

@@ -22,13 +22,14 @@ public:
     // After a failure nothing more is copied until the next wait.
     void to_host(void *host, CUdeviceptr device, uint64_t bytes);
     void to_device(CUdeviceptr device, const void *host, uint64_t bytes);
-    // Behind the copies so far, which can be waited for alone. False: there is no event for it.
+    // Records an event behind the copies so far, so that they can be waited for alone. False: there
+    // is no event.
     bool mark();
     size_t marks() const { return marks_.size(); }
     bool await_mark(size_t number); // false: unknown
     bool has_failed() const { return result_ != CUDA_SUCCESS; }
-    // Until all of them are done: what failed first, or the wait. Where that fails they may go on,
-    // and neither side's memory is given back before another wait succeeds.
+    // Waits until all copies are done. Returns the first failure, or the wait's. If the wait fails,
+    // copies may go on, so free neither side's memory before another wait succeeds.
     CUresult wait();
     bool go_on() const { return stream_; }
 

@@ -20,7 +20,8 @@ void CrossContext::end() {
     if (has_portable_) {
         registry::count_portable(-1);
     }
-    // Where this one marked the context's work an older one did so too, and goes on doing so.
+    // If an older manager of the context exists, it also marked the context's work, and continues
+    // to.
     if (!registry::has_portable() || registry::has_older_sibling(order_.number()) ||
         !context_.lives()) {
         return;
@@ -65,9 +66,9 @@ bool CrossContext::is_own(const WorkMark &mark) const {
     return mark.context == context_.handle && mark.context_id == context_.id;
 }
 
-// Another context may be ending in another thread: not while its manager is visited. A manager that
-// has gone has waited for the work, or an older one of its context has a mark of it; the event goes
-// with the context.
+// Another thread may be ending the other context, but not while its manager is visited. If the
+// manager has gone, it has waited for the work, or an older one of its context has a mark; the
+// event ends with the context.
 bool CrossContext::is_over(const WorkMark &mark) const {
     if (!mark.event) {
         return true;
@@ -165,8 +166,8 @@ void CrossContext::query(Lock &lock) {
     }
 }
 
-// For a trim: a mark for what no mark covers yet, and a millisecond for it. Work that is done by
-// now is seen so in that time.
+// For a trim: marks all work that no mark covers yet, and waits a millisecond, so that finished
+// work is seen.
 void CrossContext::mark_what_is_left(Lock &lock) {
     query(lock);
     mark(lock);

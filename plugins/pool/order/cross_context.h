@@ -11,11 +11,11 @@ public:
     CrossContext(ServedContext &context, StreamOrder &order)
         : context_(context), order_(order), events_(context) {}
 
-    // The manager has portable memory from now on.
+    // From now on the manager has portable memory.
     void begin();
-    // It ends, and after it the work of its context cannot be marked.
+    // Called at the manager's end; afterwards no manager can mark its work.
     void end();
-    // Then: other managers have no events in its context any more.
+    // After end(): removes the events that other managers have in its context.
     void take_back() const;
 
     // --- with the pool's lock, which is let go of ---
@@ -25,7 +25,7 @@ public:
     void mark_what_is_left(Lock &lock);
     bool wait(Lock &lock);
 
-    // What is known of marks, given away: to be dropped without the lock.
+    // Gives away everything known of marks, to be dropped without the lock.
     std::list<Marks> forget();
     void drop(std::list<Marks> &all) const;
 

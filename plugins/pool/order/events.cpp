@@ -11,7 +11,8 @@ CUresult Events::record(CUevent &event, CUstream stream) const {
         result = driver_.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
     }
     if (result == CUDA_SUCCESS && stream == nullptr) {
-        // Says so, harmlessly, if an event here would invalidate the capture of a blocking stream.
+        // If an event here would invalidate the capture of a blocking stream, this call says so,
+        // and does no harm.
         bool capturing = false;
         result = is_capturing(stream, capturing);
     }

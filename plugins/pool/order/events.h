@@ -1,4 +1,4 @@
-// What is asked of the driver about work: to record events and to tell what is complete. No lock is
+// Questions to the driver about work: recording events, and querying which are complete. No lock is
 // held.
 #pragma once
 
@@ -10,10 +10,11 @@ class Events {
 public:
     explicit Events(const ServedContext &context) : context_(context), driver_(context.driver) {}
 
-    // A driver older than 12.5 has no event for all work of a context, which is waited for instead.
+    // A driver older than 12.5 has no event for all work of a context, so that work is waited for
+    // instead.
     bool has_context_events() const { return bool(driver_.record_context_event); }
 
-    // These make the event if there is none yet.
+    // If the event is NULL, these make it.
     CUresult record(CUevent &event, CUstream stream) const;
     CUresult record_on_context(CUevent &event) const;
     void destroy(CUevent event) const { driver_.cuEventDestroy(event); }
@@ -24,9 +25,9 @@ public:
     bool can_query_streams() const { return bool(driver_.cuStreamQuery); }
     CUresult wait_on_stream(CUstream stream, CUevent event) const; // the stream waits
 
-    // The state of a stream that lives.
+    // The state of a live stream.
     CUresult is_capturing(CUstream stream, bool &ret_capturing) const;
-    // Whether it is the stream of that id, which does not capture.
+    // Whether the handle means the stream of that id, and the stream does not capture.
     bool is_still(CUstream stream, uint64_t id) const;
 
 private:

@@ -1,6 +1,6 @@
-// Where graphs say that they are gone. The driver runs a user object's destructor on a thread of
-// its own choosing, where no driver call is allowed, and perhaps after the manager has gone: so all
-// it does is to push an entry here, and the last of both sides deletes the queue.
+// Destroyed graphs are announced here. The driver runs a user object's destructor on a thread of
+// its own, where no driver call is allowed, and perhaps after the manager has gone. So the
+// destructor only pushes an entry here, and the last of both sides deletes the queue.
 #pragma once
 
 #include <atomic>

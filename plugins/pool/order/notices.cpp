@@ -1,4 +1,4 @@
-// What the program says about its streams.
+// Notices from the program about its streams.
 #include "stream_order.h"
 
 namespace emm::pool {
@@ -52,7 +52,8 @@ void StreamOrder::unregister(StreamPool &pool) {
     memory_.disband(pool);
 }
 
-// The stream's last moment: what it freed gets its event now, and what it kept serves all streams.
+// The stream is about to end: its frees get their event now, and its kept memory serves all
+// streams.
 emm_status StreamOrder::retire_stream(emm_stream stream) {
     Lock lock(context_.mutex);
     StreamPool *pool = streams_.find_registered(stream);
@@ -70,10 +71,10 @@ emm_status StreamOrder::retire_stream(emm_stream stream) {
     return EMM_OK;
 }
 
-// When this returns no other thread is recording an event that the capture would not survive.
+// When this returns, no other thread is recording an event that would invalidate the capture.
 void StreamOrder::begin_capture(emm_stream stream) {
     Lock lock(context_.mutex);
-    // What earlier graphs had can be had in this capture. No event is recorded on the context: it
+    // The memory of ended graphs can serve this capture. No event is recorded on the context: it
     // would invalidate the captures that are not announced.
     query(lock, unordered_);
     collect_graphs();

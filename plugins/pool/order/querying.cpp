@@ -3,9 +3,9 @@
 
 namespace emm::pool {
 
-// A stream that has nothing to do has completed all that was freed on it; asking that costs less
-// than an event, and an answer comes at once. A blocking stream is not asked: the legacy stream's
-// work may come before its own without being in it.
+// If a stream has nothing to do, all its frees are complete. This question costs less than an
+// event, and is answered at once. A blocking stream is not asked, because the legacy stream's work
+// may come before its own without being in it.
 bool StreamOrder::query_stream(Lock &lock, StreamPool &pool) {
     if (!pool.nonblocking_ || !pool.reachable() || !events_.can_query_streams() ||
         !context_.serves()) {
@@ -25,8 +25,8 @@ bool StreamOrder::query_stream(Lock &lock, StreamPool &pool) {
     return result == CUDA_SUCCESS;
 }
 
-// An event is out of the list while it is asked about, so no other thread has it. One whose
-// question failed stands for its frees still, and is asked about again another time.
+// While an event is queried, it is out of the list, so no other thread has it. If the query fails,
+// the event still stands for its frees, and is queried again later.
 void StreamOrder::query(Lock &lock, StreamPool &pool) {
     pool.references_++;
     List<RecordedEvent, &RecordedEvent::link> failed;
@@ -67,8 +67,8 @@ void StreamOrder::record_and_query_unordered(Lock &lock) {
     query(lock, unordered_);
 }
 
-// Records what can be recorded and asks about everything. `with_context` belongs to calls that are
-// unordered themselves: a context event would invalidate an unannounced capture.
+// Records what can be recorded, and queries everything. `with_context` is for unordered calls: a
+// context event would invalidate an unannounced capture.
 void StreamOrder::record_and_query_all(Lock &lock, bool with_context) {
     if (with_context) {
         record_unordered_event(lock);
@@ -76,7 +76,7 @@ void StreamOrder::record_and_query_all(Lock &lock, bool with_context) {
     query_streams(lock, true);
 }
 
-// Of the streams at most that many, those first that have not been asked for the longest.
+// Queries at most `most` streams, the longest unasked first.
 void StreamOrder::query_streams(Lock &lock, bool recording, size_t most) {
     query(lock, unordered_);
     size_t count = 0;
@@ -96,8 +96,8 @@ void StreamOrder::query_streams(Lock &lock, bool recording, size_t most) {
     }
 }
 
-// No event is recorded on the context here unless something was freed with no stream: an
-// unannounced capture would not survive it.
+// Records no event on the context, which would invalidate an unannounced capture, unless memory was
+// freed with no stream.
 void StreamOrder::query_for_pinned(Lock &lock, const std::function<bool()> &enough) {
     size_t count = 0;
     for (StreamPool *d = askable_.first(); d; d = askable_.next(*d)) {
@@ -123,8 +123,8 @@ void StreamOrder::query_for_pinned(Lock &lock, const std::function<bool()> &enou
     }
 }
 
-// Whether everything that was freed before is complete: it is when this returns, unless a capture
-// forbids it or the device has failed.
+// Waits until all earlier frees are complete. False: a capture forbids the wait, or the device has
+// failed.
 bool StreamOrder::wait_for_context(Lock &lock) {
     RecordedEvent *event = record_context_event(lock);
     if (!event) {
@@ -136,14 +136,14 @@ bool StreamOrder::wait_for_context(Lock &lock) {
     lock.lock();
     context_.note_error(result);
     if (result != CUDA_SUCCESS && waits) {
-        unordered_.events_.push_back(*event); // it stands for what was freed before it
+        unordered_.events_.push_back(*event); // the event stands for earlier frees
         return false;
     }
     finish_context_event(*event);
     return true;
 }
 
-// The first that was recorded after all that the free pool freed with tags up to `tag`; or NULL.
+// The first event recorded after all frees of the free pool with tags up to `tag`; or NULL.
 RecordedEvent *StreamOrder::event_for(const StreamPool &pool, uint64_t tag) {
     RecordedEvent *event = pool.events_.first();
     while (event && event->tag < tag) {

@@ -61,8 +61,8 @@ bool StreamOrder::record_event_if_reachable(Lock &lock, StreamPool &pool) {
     return reachable && record_event(lock, pool, pool.handle_);
 }
 
-// Not while a capture is announced: it would be invalidated. Where there are many already, it takes
-// the place of the newest.
+// While a capture is announced, nothing is recorded, because that would invalidate the capture. If
+// there are many events already, this one replaces the newest.
 bool StreamOrder::record_unordered_event(Lock &lock) {
     if (unordered_.newest <= unordered_.recorded) {
         return false;
@@ -116,8 +116,8 @@ void StreamOrder::finish_context_event(RecordedEvent &event) {
     complete_all(tag);
 }
 
-// An event for what no other covers: of streams that have ended without a word, or cannot be given
-// one. It gets a while to be complete, because what asks for it is about to give memory back.
+// Records an event for work that no other event covers: of streams that ended unannounced, or
+// cannot get one. Waits a while for it, because the caller is about to give memory back.
 void StreamOrder::record_what_is_left(Lock &lock) {
     bool left = unordered_.newest > unordered_.completed;
     for (const StreamPool *d = incomplete_.first(); d && !left; d = incomplete_.next(*d)) {
@@ -179,7 +179,7 @@ uint64_t StreamOrder::answered(const StreamPool &pool) const {
 
 // --- for managers of other contexts --------------------------------------------------------------
 
-// False: not possible now. The work of a context that has died is over.
+// False: not possible now. If the context has died, its work is over.
 bool StreamOrder::mark_work(WorkMark &ret_mark) {
     WorkMark mark = {context_.handle, context_.id, number_, nullptr};
     if (context_.lives()) {

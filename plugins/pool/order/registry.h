@@ -1,5 +1,4 @@
-// The managers of this process, by numbers that do not come back. While one is visited it does not
-// go away.
+// The managers of this process, by numbers that are never reused. A visited manager does not end.
 #pragma once
 
 #include "cuda/driver.h"
@@ -23,13 +22,13 @@ bool has_older_sibling(uint64_t number);
 void count_portable(int more);
 bool has_portable();
 
-// Contexts whose managers have ended with work that could not be waited for. What was freed with no
+// Contexts whose managers have ended with work that could not be waited for. Memory freed with no
 // stream stays where it is until they have died.
 void leave_unfinished(CUcontext context, uint64_t context_id);
 bool is_unfinished(CUcontext context, uint64_t context_id);
 bool all_finished(const Driver &driver);
 
-// For as long as it lives; false: that manager has gone.
+// While it lives, the manager does not end; false: that manager has gone.
 class Visit {
 public:
     explicit Visit(uint64_t number);

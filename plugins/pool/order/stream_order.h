@@ -1,11 +1,11 @@
-// What freed memory waits for: the streams of the program, the events recorded on them, captures,
-// and further uses of allocations. The only code that calls cuEvent*, cuStream* and graph user
-// objects. What the end of work means for memory is FreedMemory's to say.
+// Everything that freed memory waits for: the streams of the program, the events recorded on them,
+// captures, and further uses of allocations. The only code that calls cuEvent*, cuStream* and graph
+// user objects. FreedMemory decides what the end of work means for memory.
 //
 //   callers.cpp        which stream a call means
 //   notices.cpp        streams registered and retired, captures announced
 //   recording.cpp      events: when one is recorded
-//   querying.cpp       events: what is complete
+//   querying.cpp       events: which are complete
 //   completion.cpp     what follows from that; further uses of freed memory
 //   bounded_wait.cpp   waiting for a while, for work that is nearly done
 //
@@ -186,7 +186,7 @@ private:
     void relink(StreamPool &pool);
     bool drop_if_orphaned(StreamPool &pool);
 
-    // What calls on unregistered streams read.
+    // Members that calls on unregistered streams read.
     alignas(128) ServedContext &context_;
     const Events events_{context_};
     // Streams entered or left. And the times that unregistered streams were asked for an event.

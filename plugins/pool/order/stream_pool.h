@@ -30,7 +30,7 @@ struct Use {
     Capture *capture; // NULL: none
 };
 
-// What record_use said about one allocation, and how often it is exported.
+// The further uses of one allocation, as record_use named them, and how often it is exported.
 struct UseRecord {
     Place place;
     StreamPool *home = nullptr; // where it was freed

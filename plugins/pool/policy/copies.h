@@ -1,4 +1,4 @@
-// What of a paused pool is copied.
+// Which ranges of a paused pool are copied.
 #pragma once
 
 #include <algorithm>
@@ -14,22 +14,22 @@ struct Range {
     bool operator==(const Range &other) const { return begin == other.begin && end == other.end; }
 };
 
-// A copy costs the driver about as much as half a MiB of it costs the bus: less lies between two
-// ranges, and both are copied as one.
+// A copy costs the driver about as much time as half a MiB takes on the bus. If the gap between two
+// ranges is smaller, both are copied as one.
 constexpr uint64_t largest_gap = 512 << 10;
 
-// What is in `used` and lies within one of `places`, in as few ranges as are worth it. Both are
+// The parts of `used` that lie within one of `places`, in as few ranges as are worth it. Both are
 // ordered by the address, and the ranges of each lie apart; those of places may touch.
 std::vector<Range> ranges_to_copy(const std::vector<Range> &used, const std::vector<Range> &places);
 
-// How much of so many bytes is copied as one part: while a part is under way, the driver gives back
-// or makes the memory of another. A part costs an event, and the driver's calls for the last one
-// run beside no copy.
+// The size of one part of a copy. While a part is under way, the driver gives back or makes the
+// memory of another part. Each part costs an event, and the driver's calls for the last part run
+// beside no copy.
 constexpr uint64_t part_bytes(uint64_t bytes) {
     return std::clamp<uint64_t>(bytes / 16, 16 << 20, 128 << 20);
 }
 
-// What is in both; the same order.
+// The intersection of both, in the same order.
 std::vector<Range> common_ranges(const std::vector<Range> &one, const std::vector<Range> &other);
 
 } // namespace emm::pool

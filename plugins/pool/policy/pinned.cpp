@@ -7,7 +7,7 @@
 namespace emm::pool {
 namespace {
 
-// Measured on an H200: a question about a stream, and pinning memory.
+// Measured on an H200: a query of a stream, and pinning memory.
 constexpr uint64_t question_ns = 150;
 constexpr uint64_t pin_ns = 700'000;
 constexpr uint64_t pin_ns_per_mib = 400'000;

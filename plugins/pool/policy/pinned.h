@@ -6,21 +6,21 @@
 
 namespace emm::pool {
 
-// Whether to pin another block of so many bytes rather than ask the driver which one is complete:
-// questions have cost about as much as pinning would. No more than 8 times for a size, because a
-// program whose work never ends would pin for ever.
+// Whether to pin another block of this size rather than ask the driver which one is complete: when
+// questions have cost about as much as pinning. At most 8 times for a size, because a program whose
+// work never ends would pin for ever.
 bool is_worth_pinning(uint64_t bytes, uint32_t questions, uint32_t growths);
 
-// How much to pin for a block of so many bytes: eight of them, up to 32 MiB, because the driver can
-// be asked about several at once; a larger block is pinned alone.
+// How much to pin for a block of this size: eight blocks, up to 32 MiB, because the driver can be
+// asked about several at once; a larger block is pinned alone.
 uint64_t pinned_bytes(uint64_t bytes);
 
-// Blocks of up to so many bytes wait in lists for a request of their size. Larger ones join their
-// neighbours in the heap: rounded up to a size class they would waste megabytes.
+// Blocks of up to this size wait in lists for a request of their size. Larger ones join their
+// neighbours in the heap, because rounding them up to a size class would waste megabytes.
 constexpr uint64_t ready_limit = 64 << 20;
 
-// Blocks of one size that a thread keeps: up to 1 MiB, at most 32, whose records are what a batch
-// touches; but four of any size, so that a loop over a few buffers stays without the lock.
+// Blocks of one size that a thread keeps: up to 1 MiB and at most 32, because a batch touches their
+// records. But four of any size, so that a loop over a few buffers takes no lock.
 constexpr uint32_t most_blocks_in_a_pinned_bin = 32;
 constexpr uint32_t blocks_in_a_pinned_bin(uint64_t block_size) {
     constexpr uint64_t bytes = 1 << 20;
@@ -28,7 +28,7 @@ constexpr uint32_t blocks_in_a_pinned_bin(uint64_t block_size) {
     return uint32_t(std::clamp<uint64_t>(bytes / block_size, fewest, most_blocks_in_a_pinned_bin));
 }
 
-// Sizes of pinned blocks that a thread keeps: a program has few, and another one of the same bin
+// Sizes of pinned blocks that a thread keeps: a program has few. A second size of the same bin
 // sends the first home.
 constexpr unsigned pinned_bins = 8;
 

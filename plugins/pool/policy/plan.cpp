@@ -15,12 +15,12 @@ uint64_t sum_of(const std::vector<IdlePiece> &pieces) {
     return bytes;
 }
 
-// Whether a piece that is too large by so much is moved as a whole.
+// Whether a piece that is too large by this much is moved as a whole.
 bool may_exceed(uint64_t wanted, uint64_t bytes) {
     return bytes - wanted <= std::max(wanted / 8, page_bytes);
 }
 
-// Largest first; of equal ones first those of the smallest blocks, which serve least.
+// Largest first; among equal ones, those of the smallest blocks first, which serve least.
 bool is_before(const IdlePiece &a, const IdlePiece &b) {
     if (a.piece.bytes != b.piece.bytes) {
         return a.piece.bytes > b.piece.bytes;
@@ -36,7 +36,7 @@ uint64_t pieces_in(uint64_t bytes, uint64_t piece) {
     return (bytes + piece - 1) / piece;
 }
 
-// Many small pieces are exchanged for a few new ones, where that costs less than moving them.
+// If a few new pieces cost less than moving many small ones, exchanges them.
 void prefer_new_pieces(const FillRequest &request, FillPlan &plan) {
     const auto cheap =
         std::stable_partition(plan.moved.begin(), plan.moved.end(), [](const IdlePiece &each) {
@@ -50,12 +50,12 @@ void prefer_new_pieces(const FillRequest &request, FillPlan &plan) {
     }
 }
 
-// Largest first, as long as they are not too much; then one that is too large: moved, if it is so
-// by little, otherwise exchanged for what is wanted of it, or left where it is if nothing may go
-// back. What is idle may not be enough.
+// Takes idle pieces, largest first, as long as they are not too much; then the smallest larger one.
+// That one is moved if it is only a little too large, exchanged for the bytes wanted otherwise, or
+// left where it is if nothing may go back. All idle pieces together may not be enough.
 void choose(const FillRequest &request, const std::vector<IdlePiece> &idle, FillPlan &plan) {
     uint64_t wanted = request.missing - std::min(request.missing, request.fresh);
-    const IdlePiece *larger = nullptr; // the smallest of those that are too large
+    const IdlePiece *larger = nullptr; // the smallest piece that is too large
     for (size_t i = 0; i < idle.size() && wanted > 0; i++) {
         if (idle[i].piece.bytes <= wanted) {
             plan.moved.push_back(idle[i]);
@@ -77,7 +77,7 @@ void choose(const FillRequest &request, const std::vector<IdlePiece> &idle, Fill
 void add_new_pieces(const FillRequest &request, FillPlan &plan) {
     const uint64_t moved = sum_of(plan.moved);
     plan.created = request.missing > moved ? request.missing - moved : 0;
-    if (plan.created == request.missing && plan.released.empty()) { // nothing but growth
+    if (plan.created == request.missing && plan.released.empty()) { // growth only
         plan.created = std::max(plan.created, std::min(request.growth, request.room));
     }
     plan.mapped = moved + plan.created;

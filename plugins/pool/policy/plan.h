@@ -1,4 +1,4 @@
-// Where memory for a request comes from when growth is by pages: pure functions, no state.
+// Where memory for a request comes from if growth is by pages: pure functions, no state.
 #pragma once
 
 #include "heap/pieces.h"
@@ -8,27 +8,27 @@
 
 namespace emm::pool {
 
-// What is to be done for a request. All lengths are multiples of a page.
+// The steps for one request. All lengths are multiples of a page.
 struct FillPlan {
-    std::vector<IdlePiece> moved;    // mapped elsewhere: what is complete, then what is pending
-    std::vector<IdlePiece> released; // given back, because new ones are cheaper than moving them
-    std::vector<uint64_t> ended;     // further places: their mappings end
+    std::vector<IdlePiece> moved;    // mapped elsewhere: complete pieces, then pending ones
+    std::vector<IdlePiece> released; // given back, because new pieces are cheaper than moving these
+    std::vector<uint64_t> ended;     // further places whose mappings end
     std::vector<uint64_t> sizes;     // of new pieces
     uint64_t created = 0;            // bytes of new memory: their sum
-    uint64_t mapped = 0;             // bytes that the request gets: of `moved`, and `created`
-    uint64_t growth_ns = 0;          // what new memory alone would take in the driver
+    uint64_t mapped = 0;             // bytes that the request gets: those of `moved`, and `created`
+    uint64_t growth_ns = 0;          // the driver's time for new memory alone
 
     uint64_t released_bytes() const;
-    bool has_pending() const; // whether work may still use some of `moved` where it lies
-    uint64_t cost() const;    // beyond growth_ns, in nanoseconds in the driver
+    bool has_pending() const; // whether work may still use some of `moved` at their present places
+    uint64_t cost() const;    // the driver's time beyond growth_ns, in nanoseconds
 };
 
 struct FillRequest {
     uint64_t missing = 0; // bytes
-    uint64_t fresh = 0;   // how many of them may be new memory
+    uint64_t fresh = 0;   // how many of `missing` may be new memory
     uint64_t room = 0;    // the most that can be mapped
-    uint64_t piece = 0;   // the size of new pieces; what is left over is one more
-    uint64_t growth = 0;  // how much to take where all of it is new memory
+    uint64_t piece = 0;   // the size of new pieces; the remainder is one more piece
+    uint64_t growth = 0;  // bytes to take if all of it is new memory
     bool keeps = false;   // whether nothing may go back to the driver: pieces move or stay
 };
 
