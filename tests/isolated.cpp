@@ -1,5 +1,5 @@
 // A main function for tests of state that a process has only once (the plugin in force, the loaded
-// driver): without arguments it runs each test case in a process of its own and counts.
+// driver). Without arguments it runs each test case in a process of its own, and counts.
 #include <cstdio>
 #include <string>
 #include <sys/wait.h>

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# What the commands beside it and CI share: see that everything emm is built with is there, fetch
-# what is not, build. Nothing is installed, and no network is needed, if nothing is missing.
+# Shared by the commands beside it and CI: checks that everything emm is built with is there, fetches
+# missing parts, and builds. If nothing is missing, it installs nothing and needs no network.
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 logs=$root/.cache/logs
@@ -197,8 +197,8 @@ fetch_nvtx_headers() {
     rm -rf "$scratch"
 }
 
-# What some tests compile emm.hpp against, one on each side of a change of names. Tests that miss it
-# are skipped; a toolkit brings one of them.
+# Some tests compile emm.hpp against these, one on each side of a change of names. Tests that miss
+# one are skipped; a toolkit brings one of them.
 cccl_wheels='
 cu12 nvidia-cuda-cccl-cu12==12.9.27
 cu13 nvidia-cuda-cccl==13.3.5.0.6
@@ -244,7 +244,7 @@ fetch_cuda_runtimes() {
     fetch_for_tests runtime/cuda-13 nvidia nvidia-cuda-runtime==13.0.96 "NVIDIA's CUDA runtime"
 }
 
-# What a test builds a program on RMM against.
+# A test builds a program against this RMM.
 fetch_rmm() {
     fetch_for_tests rmm/librmm librmm librmm-cu13==26.10.0 RMM
     fetch_for_tests rmm/rapids_logger rapids_logger rapids-logger==0.3.0 "RMM's logger"

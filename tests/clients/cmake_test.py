@@ -163,7 +163,7 @@ def whole_from_source(cmake, workshop, source):
     check_client(built / "client", str(ours), "template-cpp", ours, environment)
     installed = project.source / "installed"
     run([cmake, "--install", built, "--prefix", installed])
-    shutil.rmtree(built) # what is installed needs nothing of it
+    shutil.rmtree(built) # the installed files need nothing of it
     pool = installed / "lib/emm/libemm-pool.so"
     check_client(installed / "bin/client", "pool", "pool", pool, environment)
 

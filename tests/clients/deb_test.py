@@ -53,7 +53,7 @@ def what_they_hold_works(root):
     run("cc", "-std=c11", HERE / "client-c/client.c", "-o", root / "client", *flags)
     said = run(root / "client", **environment)
     assert said.endswith("done\n") and "plugin: pool" in said, said
-    # -lemm would take libemm.so, which lies beside it.
+    # -lemm would take libemm.so, in the same folder.
     flags = run("pkg-config", "--static", "--cflags", "--libs", "emm", PKG_CONFIG_PATH=str(library / "pkgconfig")).split()
     run("cc", "-std=c11", HERE / "client-c/client.c", "-o", root / "static-client",
         *["-l:libemm.a" if flag == "-lemm" else flag for flag in flags])

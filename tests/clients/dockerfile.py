@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 
-WITHOUT_EFFECT = ("ENTRYPOINT", "CMD")  # they say what a container starts
+WITHOUT_EFFECT = ("ENTRYPOINT", "CMD")  # they set the program that a container starts
 USUAL_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 

@@ -94,7 +94,7 @@ def check_refusal(client, environment):
 
 def check_python(moved, libdir, workshop):
     package = moved / libdir / "emm" / "python"
-    # Python itself is built without sanitizers, and could not load a library that has them.
+    # Python itself is built without sanitizers, and could not load a library with them.
     if package.is_dir() and "-Db_sanitize=none" in workshop.settings:
         found = run([sys.executable, "-c", "import emm; print(emm.library_path)"],
                     env=clean_environment(PYTHONPATH=str(package))).strip()
@@ -112,7 +112,7 @@ def test(source, build, prefix, libdir, tool, bundled, workshop):
     shutil.move(installed, moved)
     environment = clean_environment(EMM_DRIVER="sim", LD_LIBRARY_PATH=str(moved / libdir))
     plugins = {name: moved / libdir / "emm" / f"libemm-{name}.so" for name in bundled}
-    bounded = {"managed": "managed:max=1GiB"}  # else it has more than the device, and does not run out
+    bounded = {"managed": "managed:max=1GiB"}  # without the limit, it has more than the device and does not run out
     specs = [(bounded.get(name, name), name, path) for name, path in plugins.items()]
     specs += [(str(path), name, path.resolve()) for name, path in templates.items()]
     for spec, name, path in specs:

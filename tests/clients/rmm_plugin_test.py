@@ -27,7 +27,7 @@ RMM, LOGGER = CACHE / "rmm/librmm", CACHE / "rmm/rapids_logger"
 OF_RMM, OF_LOGGER = RMM / "lib64/librmm.so", LOGGER / "lib64/librapids_logger.so"
 RUNTIME = next((CACHE / "runtime/cuda-13").rglob("libcudart_static.a"), None)
 CHECKOUT = os.environ.get("EMM_TEST_RMM")
-# Of RMM's sources, what its pool, arena, binning and async are made of.
+# The parts of RMM's sources that its pool, arena, binning and async are made of.
 PARTS = [*"aligned cuda_device cuda_stream_view error logger runtime_shutdown".split(),
          *(f"mr/{name}_memory_resource" for name in ("pool", "arena", "binning", "fixed_size", "cuda_async",
                                                     "cuda_async_view")),
@@ -35,15 +35,15 @@ PARTS = [*"aligned cuda_device cuda_stream_view error logger runtime_shutdown".s
 
 # The stand-in is a library, which NVIDIA's runtime in a plugin is not.
 STAND_IN = {"library/dependencies"}
-# Of what a pool or an arena has taken from the driver it gives nothing back, and does not join pieces.
+# A pool or an arena gives no driver memory back, and does not join pieces.
 KEEPS = {"cleanup/no-memory", "cleanup/pressure", "cleanup/trim"}
 AHEAD = {f"cleanup/{what}@{progress}" for what in ("ended-uses", "ended-streams") for progress in
          ("eager", "lazy", "random")}
 # RMM goes on if an event cannot be made or recorded, or a stream not be waited for.
 IGNORES = {"faults/memalloc", "faults/unordered", "faults/memfree", "faults/order"}
-# With 256 MiB, that of these cases, the bins that it makes at its beginning do not fit.
+# With 256 MiB, as in these cases, the bins of its beginning do not fit.
 BINS = {"memory/exhaustion", "memory/failed", "threads/waits-alone", "threads/beside-trim"}
-# Half of the 256 MiB of these cases is what an arena takes.
+# An arena takes half of the 256 MiB of these cases.
 HALF = {"memory/failed", "threads/waits-alone", "threads/beside-trim"}
 EXCEPTIONS = {
     "": KEEPS | IGNORES | {"memory/sizes"},
@@ -155,7 +155,7 @@ class FromCheckout(unittest.TestCase):
                 with self.subTest(resource=resource, progress=progress):
                     said = run(TRAFFIC, "steps=20000", "captures=0", "read_back=1", EMM_SIM=f"progress={progress}",
                                EMM_PLUGIN=f"{self.plugin}:resource={resource}")
-                    # RMM keeps what it has, unless the driver's pool has it: that, at the end, is all that there is to find.
+                    # RMM keeps its memory, unless the driver's pool has it: then the suite finds only this, at the end.
                     if resource == "async":
                         self.assertEqual(said.returncode, 0, said.stdout + said.stderr)
                     else:

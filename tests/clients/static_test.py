@@ -24,7 +24,7 @@ def main(build):
         library = next(pathlib.Path(folder).rglob("libemm.a")).parent
         flags = run("pkg-config", "--static", "--cflags", "--libs", "emm", PKG_CONFIG_PATH=str(library / "pkgconfig"))
         program = pathlib.Path(folder, "client")
-        # -lemm would take libemm.so, which lies beside it.
+        # -lemm would take libemm.so, in the same folder.
         run("cc", "-std=c11", HERE / "client-c/client.c", "-o", program,
             *[":".join(("-l", "libemm.a")) if flag == "-lemm" else flag for flag in flags.split()])
         assert "libemm" not in run("readelf", "-d", program), "the program needs libemm.so"

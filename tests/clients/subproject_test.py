@@ -17,7 +17,7 @@ from out_of_tree import Failure, Workshop, clean_environment, expect, main, run
 
 SETTINGS = ["-Doptimization=0", "-Ddebug=false", "-Dunity=subprojects", "-Dunity_size=8"] # fast to build
 PLUGIN = "subprojects/emm/plugins/{0}/libemm-{0}.so"
-# What emm can fetch where a system has none: the wrap, and a header of it.
+# Libraries that emm can fetch where a system has none: the wrap, and a header of it.
 WRAPPED = {"fmt": "fmt/core.h", "spdlog": "spdlog/spdlog.h", "cli11": "CLI/CLI.hpp",
            "nlohmann_json": "nlohmann/json.hpp"}
 NAMES = "fmt,spdlog,CLI11,nlohmann_json"
@@ -98,7 +98,7 @@ def wraps_take_the_place_of_libraries(workshop, source):
 
 def test(source, whole, workshop):
     carrier = project(workshop, source, "carrier")
-    # A folder for cuda.h that was named counts, also if another would do.
+    # A named folder for cuda.h counts, even if another folder would do.
     refused(lambda: setup(workshop, carrier, "misled", "-Demm:toolkit_include=/nonexistent"),
             "-Dtoolkit_include=/nonexistent: there is no cuda.h")
     if not whole:

@@ -21,7 +21,7 @@ def main():
     own = ninja(build, "query", "quickstart").partition("outputs:")[0].splitlines()
     built = {line.strip().lstrip("| ") for line in own}
     built |= set(ninja(build, "inputs", "quickstart").splitlines())
-    # What is written as the build is configured is there already, and no target.
+    # Files that the configuration writes exist already, and are no targets.
     targets = {line.rpartition(":")[0] for line in ninja(build, "targets", "all").splitlines()}
     missing = sorted(path for path in wanted - built
                      if path in targets or not os.path.exists(os.path.join(build, path)))

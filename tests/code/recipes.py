@@ -17,7 +17,7 @@ SPACK = "tools/spack/spack_repo/emm/packages/emm/package.py"
 SPACK_PARENT = re.compile(r"parents\[(\d+)\]")
 BUILT_IN = {"buildtype", "libdir", "prefix", "unity", "unity_size", "default_library"}
 OPTION = re.compile(r"-D(\w+)=")
-# What each recipe calls the Meson that it needs.
+# The name of Meson's requirement in each recipe.
 MESON = {CONDA: r"- meson >=([\d.]+)", SPACK: r'depends_on\("meson@([\d.]+):"'}
 RENDER = """
 import sys

@@ -5,13 +5,13 @@ import re
 import subprocess
 import sys
 
-# The C library of glibc, in its parts of before 2.34 too, and its dynamic linker.
+# The C library of glibc, with its parts from before 2.34, and its dynamic linker.
 C_LIBRARY = re.compile(r"lib(c|m|dl|pthread|rt)\.so\.\d+|ld-linux[-\w]*\.so\.\d+")
 OWN = {"libemm.so.1"}
-# The process has one, which cancels threads for the C library; each since GCC 4.5 has all that is needed.
+# The process's unwinder, which cancels threads for the C library; each one since GCC 4.5 has all needed functions.
 UNWINDER = "libgcc_s.so.1"
 LATEST_OF_UNWINDER = (4, 5, 0)
-# C++ names, and those of the C++ ABI but for what the C library has.
+# C++ names, and names of the C++ ABI except those of the C library.
 RUNTIME = re.compile(r"_Z|__gxx_|__cxa_(?!atexit$|finalize$|thread_atexit_impl$)")
 # References to transactional memory in libstdc++.a: weak, and only called within a transaction.
 TRANSACTIONS = re.compile(r"_ZGTt")

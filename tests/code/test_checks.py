@@ -285,6 +285,14 @@ class Words(unittest.TestCase):
         self.assertEqual(len(found), 2)
         self.assertTrue(all(fault.startswith("lib/a.h:2: ") for fault in found), found)
 
+    def test_a_comment_that_begins_with_what_is_named_in_sources_of_all_kinds(self):
+        for name, text in (("tools/emm/print.h", "// What a command writes."), ("tools/setup.sh", "# What is missing."),
+                           ("tests/meson.build", "# What is run."),
+                           ("include/emm/emm.h", "int a; /" + "* What it is. */")):
+            self.assertEqual(len(list(words.faults(name, text))), 1, name)
+        for text in ("// Whatever it is. What follows is code.", '"// What"'):
+            self.assertEqual(list(words.faults("tools/emm/print.h", text)), [], text)
+
     def test_the_frozen_headers_are_left_alone(self):
         self.assertEqual(list(words.faults("tests/abi/include/emm/emm.h", "// a gate for somebody")), [])
 

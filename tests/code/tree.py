@@ -14,7 +14,7 @@ WRITTEN = SOURCES + (".md", ".txt", ".map")
 LONGEST = 500
 # One contract in one file, which is read from top to bottom.
 EXEMPT = {"include/emm/plugin.h", "include/emm/emm.h", "include/emm/emm.hpp"}
-# In pieces, so that this file does not hold them.
+# In pieces, so that this file does not contain them.
 UNFINISHED = ["TO" + "DO", "FIX" + "ME", "X" + "XX"]
 UNFINISHED_WORD = re.compile(r"\b(" + "|".join(UNFINISHED) + r")\b")
 

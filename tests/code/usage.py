@@ -35,7 +35,7 @@ class Usage(unittest.TestCase):
 
 
 class Folders(unittest.TestCase):
-    # For setup.sh, with no tools but those that every system has.
+    # For setup.sh, with only the tools that every system has.
     SETUP = '''root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd); logs=$root
 say() { :; }; stop() { echo "$*" >&2; exit 1; }; usage_if_asked() { :; }; set_up() { :; }; install_missing() { :; }
 build() { mkdir -p "$1"; }; logged() { :; }; cuda_headers() { :; }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""words.py ROOT: comments have things as subjects, and a private word does not replace the field's term."""
+"""words.py ROOT: comments have things as subjects, do not begin with "What", and use the field's terms."""
 import os
 import re
 import sys
@@ -16,21 +16,27 @@ PRIVATE = {
     "gate": "state flags", "duty": "requirement", "breach": "violation",
 }
 PRIVATE_WORD = re.compile(r"\b(" + "|".join(PRIVATE) + r")s?\b", re.I)
+TEXTS = (".h", ".hpp", ".c", ".cpp", ".md")
+CLAUSE = re.compile(r"^\s*(?://|#|/\*|\*) What\b|\S\s+(?://|/\*) What\b")
+SOURCES = (".h", ".hpp", ".c", ".cpp", ".S", ".py", ".sh", "meson.build")
 
 
 def faults(name, text):
     if not name.startswith(FOLDERS) or name.startswith(LEFT_ALONE):
         return
     for number, line in enumerate(text.splitlines(), 1):
-        for found in VAGUE.findall(line):
-            yield f"{name}:{number}: '{found}' is no subject: name the caller, the thread, the user"
-        for found in PRIVATE_WORD.findall(line):
-            yield f"{name}:{number}: '{found}': the field says {PRIVATE[found.lower()]}"
+        if name.endswith(TEXTS):
+            for found in VAGUE.findall(line):
+                yield f"{name}:{number}: '{found}' is no subject: name the caller, the thread, the user"
+            for found in PRIVATE_WORD.findall(line):
+                yield f"{name}:{number}: '{found}': the field says {PRIVATE[found.lower()]}"
+        if name.endswith(SOURCES) and CLAUSE.search(line):
+            yield f"{name}:{number}: a comment begins with its subject, not with 'What'"
 
 
 def main():
     root = sys.argv[1]
-    found = [fault for name in files_of(root) if name.endswith((".h", ".hpp", ".c", ".cpp", ".md"))
+    found = [fault for name in files_of(root) if name.endswith(TEXTS + SOURCES)
              for fault in faults(name, text_of(os.path.join(root, name)) or "")]
     print("\n".join(found) or "the words are the field's")
     return 1 if found else 0

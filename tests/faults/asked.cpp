@@ -13,7 +13,7 @@
 namespace faults {
 namespace {
 
-// The name of the listening socket, in a table of which no line may be torn. False: there is none.
+// The name of the listening socket, from a table without torn lines. False: it is not there.
 bool find_name(char (&ret_name)[64]) {
     static char table[1 << 20];
     char wanted[32];

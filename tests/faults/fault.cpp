@@ -32,7 +32,7 @@ template <class Function> void find(void *library, const char *name, Function &r
     }
 }
 
-// What is counted here and not by the driver.
+// Counts the calls that the driver does not count.
 struct Count {
     std::atomic<bool> armed{false};
     std::atomic<unsigned> seen{0}, failed{0};
@@ -169,8 +169,8 @@ Outside::~Outside() {
     simulator.spare(depth_outside);
 }
 
-// What is asked on the way may be the first use of a library's thread-local storage, for which the
-// C library takes memory.
+// A check on the way may be the first use of a library's thread-local storage, for which the C
+// library takes memory.
 bool memory_fails() {
     thread_local bool asks = false;
     if (!memory.armed || asks) {
@@ -194,7 +194,7 @@ bool thread_fails() {
 #define EMM_TEST_IN_FRONT __attribute__((visibility("default")))
 
 #ifdef EMM_TEST_FAILS_MALLOC
-// Operator new is made of these, also in a library that has a C++ runtime of its own inside.
+// Operator new calls these, also in a library with a C++ runtime of its own inside.
 extern "C" {
 void *__libc_malloc(size_t size);
 void *__libc_calloc(size_t count, size_t size);

@@ -1,4 +1,5 @@
-// What can be made to fail while emm works, and when: calls of the driver, memory, threads.
+// The calls that can be made to fail while emm works, and when: of the driver, for memory, for
+// threads.
 #pragma once
 
 #include <string>
@@ -11,9 +12,9 @@ enum class Kind { driver, memory, threads };
 struct Plan {
     Kind kind = Kind::driver;
     unsigned first = 1;
-    bool onwards = false; // all from the first one on
-    unsigned second = 0;  // one more; 0: none
-    int code = 0;         // what a driver call answers; 0: what suits it
+    bool onwards = false; // all calls from the first on
+    unsigned second = 0;  // one more call; 0: none
+    int code = 0;         // the result of a driver call; 0: a suitable one
 };
 
 std::string text_of(const Plan &plan);
@@ -21,7 +22,7 @@ std::string text_of(const Plan &plan);
 struct Outcome {
     unsigned failed = 0;
     bool keeps_memory = false; // the driver refused to take something back
-    std::string last;          // the driver call that failed last
+    std::string last;          // the last driver call that failed
 };
 
 // Loads the simulated driver, which EMM_DRIVER names by its path.
@@ -30,8 +31,8 @@ void open_driver();
 void arm(const Plan &plan);
 Outcome disarm();
 
-// What this thread does is emm's doing for a scope, and fails as planned. Threads that emm has
-// started always are.
+// Within the scope, this thread's calls count as emm's and fail as planned. Calls of threads that
+// emm has started always count so.
 class Inside {
 public:
     Inside();

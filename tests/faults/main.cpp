@@ -1,10 +1,10 @@
 // faults KIND PLUGIN... [-- WORKLOAD...]: makes each driver call (or allocation, or start of a
-// thread) fail in turn while emm does all that it is used for.
+// thread) fail in turn during every use of emm.
 //
-// A line for each workload says how many failures there were; the last one, how many in all.
-// Each workload has a process of its own, so that a crash is one more thing that is told. With
-// EMM_TEST_FAULT=N or N,M there are but these failures, with N+ all from there on, in this process,
-// for a debugger.
+// Prints a line with the number of failures for each workload, and a last line with their sum. Each
+// workload has a process of its own, so that a crash is reported like other failures. With
+// EMM_TEST_FAULT=N or N,M only these calls fail, with N+ all from N on, in this process, for a
+// debugger.
 #include "pass.h"
 
 #include <chrono>
@@ -22,15 +22,15 @@ using namespace faults;
 
 namespace {
 
-constexpr unsigned most = 20000;      // in one loop: more, and it does not end
+constexpr unsigned most = 20000;      // in one loop: with more, the loop does not end
 constexpr unsigned pass_seconds = 60; // at most
-constexpr unsigned reach = 12;        // calls after a failure that make up its clean-up
+constexpr unsigned reach = 12;        // calls after a failure that belong to its clean-up
 
 // How failures are put together.
 enum Way { once, onwards, twice, broken, ways };
 const char *const names[ways] = {"once", "from there on", "twice", "for good"};
 
-// What a process tells the one that started it, whatever becomes of it.
+// The report of a process to the one that started it, whatever becomes of it.
 struct Report {
     unsigned long failures[ways];
     unsigned complaints;
@@ -60,7 +60,7 @@ void tell(const Verdict &verdict, const char *plugin, const Workload &workload) 
     }
 }
 
-// Runs `what` in a child; false if it did not come to its end.
+// Runs `what` in a child. False: the child did not reach its end.
 template <class What> bool in_child(What what, const char *plugin, const Workload &workload) {
     std::fflush(nullptr);
     report->done = false;
@@ -88,7 +88,7 @@ struct Setup {
     const Workload &workload;
     const Offer *offer;
 
-    // How many failures there were; 0 also if that cannot be known.
+    // The number of failures; 0 also if it cannot be known.
     unsigned fail(const Plan &plan) const {
         std::snprintf(report->doing, sizeof report->doing, "%s", text_of(plan).c_str());
         if (in_own_process(plan.kind)) {
@@ -181,7 +181,7 @@ void run_workload(const char *plugin, const Workload &workload, Kind kind) {
     const Setup setup = {plugin, workload, offer};
     if (!setup.in_own_process(kind)) {
         open_driver();
-        pass_in_peace(workload, offer); // what is made once in a process
+        pass_in_peace(workload, offer); // makes the objects of a process that are made once
     }
     run_loops(setup, kind);
     delete offer;

@@ -23,7 +23,7 @@ void take_complaints(Run &run, const std::string &when, Complaints &complaints) 
     run.complaints.clear();
 }
 
-// The sentence for a failure says what failed; its code is one that suits what was made to fail.
+// The sentence for a failure names the call that failed, and its code suits that call.
 void judge_status(const Run &run, const Plan &plan, const Outcome &outcome,
                   Complaints &complaints) {
     if (!run.has_failed()) {
@@ -38,12 +38,12 @@ void judge_status(const Run &run, const Plan &plan, const Outcome &outcome,
                run.failed_at());
 }
 
-// What is counted agrees with what the driver has handed out since `before`.
+// emm's counters agree with the memory that the driver has handed out since `before`.
 void judge_counters(emm_context *context, const Holdings &before, bool keeps_memory,
                     bool counts_all, Complaints &complaints) {
-    // The free of a handle that failed is tried again when the queue is emptied.
+    // The failed free of a handle is tried again when the queue is emptied.
     must(emm_trim(context, SIZE_MAX, nullptr) == EMM_OK, "the end of what is pending");
-    const Holdings now = holdings(); // managed memory is the host's there
+    const Holdings now = holdings(); // there, managed memory is the host's
     const uint64_t taken =
         now.device_bytes + now.host_bytes - before.device_bytes - before.host_bytes;
     emm_stats stats = {};
@@ -72,7 +72,7 @@ void judge_counters(emm_context *context, const Holdings &before, bool keeps_mem
 void judge_end(const Holdings &before, int64_t uncounted, const Outcome &outcome, const Plan &plan,
                Complaints &complaints) {
     const int64_t now = uncounted_bytes();
-    // A pool that ends before its memory is given back takes that out of the account.
+    // A pool that ends before its memory is given back takes that memory out of the account.
     expect(now == uncounted || (outcome.keeps_memory && now > uncounted) || plan.code, complaints,
            "the accounts miss " + std::to_string(now) + " bytes that the driver has handed out, " +
                std::to_string(uncounted) + " before");
@@ -81,14 +81,14 @@ void judge_end(const Holdings &before, int64_t uncounted, const Outcome &outcome
     emm_get_counters(&counters);
     expect(counters.pending_count == 0, complaints,
            std::to_string(counters.pending_count) + " frees are still pending");
-    // What the driver has refused to take back cannot be returned to it.
+    // Memory that the driver has refused to take back cannot be returned to it.
     const Holdings after = holdings();
     expect(after == before || outcome.keeps_memory || plan.code, complaints,
            "leaked: " + text_of(before) + " before, " + text_of(after) + " after");
     expect(races() == 0, complaints, "memory was handed over too early");
 }
 
-// The same operation, nothing being made to fail any more.
+// Repeats the operation without failures.
 void repeat(const Workload &workload, World *world, const Offer *offer, Complaints &complaints) {
     Run again(world, offer);
     (workload.again ? workload.again : workload.run)(again);

@@ -1,4 +1,4 @@
-// One pass of a workload with something failing, and what must hold afterwards.
+// One pass of a workload with a failing call, and the checks afterwards.
 #pragma once
 
 #include "workloads.h"
@@ -13,7 +13,7 @@ struct Verdict {
 
 Verdict pass(const Workload &workload, const Plan &plan, const Offer *offer);
 
-// Nothing fails; what is wrong then is no fault of the faults.
+// Runs without failures: a complaint is then not the faults' work.
 Verdict pass_in_peace(const Workload &workload, const Offer *offer);
 
 } // namespace faults

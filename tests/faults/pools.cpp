@@ -10,7 +10,7 @@ emm_stats stats_of(emm_context *context) {
     return stats;
 }
 
-// Where the driver has failed, it may have failed to take host memory back too.
+// A failing driver may have failed to take host memory back, too.
 void left_unpaused(Run &run, const emm_stats &before) {
     const bool lacked_memory = emm_last_error()->driver_result == 0;
     const emm_stats now = stats_of(run.context());
@@ -38,7 +38,7 @@ void pools(Run &run) {
     run.set_context(of);
 }
 
-// A pool that moves memory has its pieces at several addresses then, also of different ranges.
+// A pool that moves memory then has its pieces at several addresses, also of different ranges.
 void spread_places(Run &run) {
     const emm_stream streams[] = {emm_stream(run.world().known()), emm_stream(run.world().other())};
     for (int i = 0; i < 8; i++) {
@@ -55,7 +55,7 @@ void spread_places(Run &run) {
     run.alloc(mib, streams[0]);
 }
 
-// All that ends such places.
+// All calls that end such places.
 void places(Run &run) {
     emm_context *const of = run.context();
     spread_places(run);

@@ -1,5 +1,4 @@
-// Workloads about pools: one with a name, one with memory at several addresses, and one that is
-// paused and resumed.
+// Workloads about pools: with a name, with memory at several addresses, and paused and resumed.
 #pragma once
 
 #include "run.h"

@@ -10,7 +10,7 @@ namespace {
 constexpr emm_deviceptr untouched = 0x5a5a5a5a5a5a;
 void *const untouched_host = reinterpret_cast<void *>(0x5a5a5a5a);
 
-// Nothing of it is left, as far as emm is concerned.
+// Whether emm has no part of it left.
 bool is_gone(emm_status status) {
     return status >= EMM_OK || status == EMM_E_NOT_OWNED || status == EMM_E_ALREADY_FREED;
 }
@@ -62,7 +62,7 @@ bool Run::pin(size_t size, uint32_t flags) {
         hold("memunpin", device, [=] { return emm_memunpin(of, bytes.get(), size); });
         return true;
     }
-    // If it could not be undone, the driver still has these pinned, and they must not come again.
+    // If the undo failed, the driver still has these pinned, and they must not be used again.
     static std::vector<std::shared_ptr<void>> kept;
     kept.push_back(bytes);
     left_alone("mempin", device, untouched);

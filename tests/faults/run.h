@@ -1,4 +1,4 @@
-// One pass of a workload: calls of emm that may fail, until one does, and the clean-up after it.
+// One pass of a workload: calls of emm until one fails, and the clean-up after it.
 #pragma once
 
 #include "fault.h"
@@ -24,7 +24,7 @@ public:
     void set_context(emm_context *context) { context_ = context; }
     const Offer &offer() const { return *offer_; }
 
-    // Makes a call, unless one has failed. Whether it succeeded.
+    // Makes a call, unless an earlier one has failed. True: it succeeded.
     template <class Call> bool call(const char *what, const Call &make) {
         if (has_failed()) {
             return false;
@@ -33,14 +33,14 @@ public:
         return status >= EMM_OK || fails(what, status);
     }
 
-    // What the program does itself must succeed, unless the device is broken.
+    // A step of the program itself must succeed, unless the device is broken.
     bool own(bool done, const char *what) {
         must(done || may_break_, what);
         status_ = done || has_failed() ? status_ : EMM_E_DEVICE_LOST;
         return done;
     }
 
-    // What an output held before a call, and must hold after one that failed.
+    // Checks that an output has the same value as before a call that failed.
     template <class Value> void left_alone(const char *what, Value output, Value before) {
         if (output != before) {
             complain(std::string(what) + " failed and has written to its output");
@@ -56,22 +56,22 @@ public:
     emm_memory *handle(const char *what, const std::function<emm_status(emm_memory **)> &make);
     emm_deviceptr latest() const { return held_.empty() ? 0 : held_.back().ptr; }
 
-    // What is freed on a stream that captures may be refused, and is kept then.
+    // A free on a stream that captures may be refused; the memory is kept then.
     bool free_oldest();
     bool free_latest(size_t count);
     bool free_all();
     bool free_every_second();
 
-    // Something that must be undone by a call of emm's, which is no free.
+    // An action that a call of emm other than a free must undo.
     void owe(const char *what, std::function<emm_status()> undo, bool done_anyway = false);
 
     bool may_break() const { return may_break_; }
 
-    // Gives up what is held; what cannot be given up now is tried again the next time.
+    // Gives up held objects; those that cannot be given up now are tried again the next time.
     void clean_up();
-    // The context was reset or retired: what is held is no longer the run's.
+    // The context was reset or retired: held objects are no longer the run's.
     void forget() { held_.clear(); }
-    // A reset has dropped what could not be freed before: its free may be refused.
+    // A reset has dropped memory that could not be freed before: its free may be refused.
     void forgive();
 
     bool has_failed() const { return status_ < EMM_OK; }

@@ -122,7 +122,7 @@ void streams(Run &run) {
         run.left_alone("get_memory_info", free + total, size_t(154));
     }
     run.free_all();
-    run.clean_up(); // a stream that emm knows must live
+    run.clean_up(); // a stream that is registered must live
     if (run.is_clean()) {
         CU(cuStreamDestroy)(stream);
     }
@@ -143,7 +143,7 @@ void trim(Run &run) {
     }
 }
 
-// Large blocks out of what small ones have left behind; and what waits until no block is on its
+// Large blocks out of the remains of small ones, and memory that waits until no block is on its
 // way.
 void remap(Run &run) {
     for (int i = 0; i < 6; i++) {
@@ -187,7 +187,8 @@ void reset(Run &run) {
     run.free_all();
 }
 
-// What a graph writes each time it runs; it was freed in the graph's capture, or that was refused.
+// Memory that a graph writes each time it runs. The graph's capture freed it, or that free was
+// refused.
 struct OfGraph {
     emm_deviceptr ptr;
     size_t size;
@@ -196,7 +197,7 @@ struct OfGraph {
 constexpr unsigned char by_graph = 7, by_program = 1;
 constexpr size_t written = 4096; // of each block, at its beginning
 
-// The program goes on, and nothing fails any more: none of what it gets may be the graph's.
+// The program goes on without failures: none of its memory may be the graph's.
 void launch_again(Run &run, CUgraphExec made, const std::vector<OfGraph> &graphs) {
     emm_context *const of = run.context();
     const CUstream stream = run.world().known(), other = run.world().other();
@@ -236,7 +237,7 @@ void fill_graph(Run &run, CUstream stream) {
     run.free_latest(1);
 }
 
-// The stream is registered, and its capture announced; or neither.
+// The stream is registered and its capture announced, or neither.
 void capture_on(Run &run, CUstream stream, bool announced) {
     emm_context *const of = run.context();
     const auto end = [=] { return announced ? emm_capture_end(of, stream) : EMM_OK; };
@@ -291,7 +292,7 @@ void capture(Run &run) {
     capture_on(run, run.world().other(), false);
 }
 
-// The queue, its limits, and a section in which nothing goes back.
+// The queue, its limits, and a section in which frees wait.
 void deferred(Run &run) {
     emm_context *const of = run.context();
     if (run.call("defer_cleanup_begin", [&] { return emm_defer_cleanup_begin(of); })) {
@@ -310,7 +311,7 @@ void deferred(Run &run) {
     }
 }
 
-// What a thread's first calls need, and its end.
+// The first calls of a new thread, and its end.
 void thread(Run &run) {
     std::thread([&] {
         const Outside program;
@@ -483,7 +484,7 @@ const std::vector<Workload> &workloads() {
         add("retire", retire).leaves = Leaves::no_context;
         Workload &loading = add("load", load);
         loading.leaves = Leaves::no_process;
-        loading.from_nothing = loading.starts_threads = true; // one of an event log
+        loading.from_nothing = loading.starts_threads = true; // a thread of an event log
         Workload &ending = add("shutdown", shut_down);
         ending.leaves = Leaves::no_process;
         ending.again = shut_down_again;

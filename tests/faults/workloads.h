@@ -1,24 +1,24 @@
-// What emm is used for, one thing at a time.
+// The uses of emm, one at a time.
 #pragma once
 
 #include "run.h"
 
 namespace faults {
 
-enum class Leaves { context, no_context, no_process }; // that can be used afterwards
+enum class Leaves { context, no_context, no_process }; // what can be used afterwards
 
 struct Workload {
     const char *name;
     void (*run)(Run &);
     Leaves leaves = Leaves::context;
-    void (*again)(Run &) = nullptr; // what is repeated, if not the whole
+    void (*again)(Run &) = nullptr; // the part to repeat, if not the whole
     bool from_nothing = false;      // the process has neither plugin nor context yet
     bool needs_offer = false;
-    bool optional = false; // a plugin may answer that it does not support this
-    int device = 0;        // that it runs on
+    bool optional = false;                            // a plugin may lack support
+    int device = 0;                                   // the device of the run
     const char *variable = nullptr, *value = nullptr; // of the environment
     bool starts_threads = false;
-    bool counts_all = false; // after one refusal or two a context counts all that it holds
+    bool counts_all = false; // after one or two refusals a context counts all its memory
 };
 
 const std::vector<Workload> &workloads();

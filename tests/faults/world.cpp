@@ -18,7 +18,7 @@ struct Export {
     emm_ipc_handle handle = {};
 };
 
-// The other process: exports and waits until it is not needed any more.
+// The other process: exports memory and waits until it is no longer needed.
 [[noreturn]] void export_until_told(int socket) {
     open_driver();
     emm_context *context = nullptr;
@@ -90,7 +90,7 @@ uint64_t races() {
 World::World(int device) {
     using Create = CUresult (*)(CUcontext *, unsigned, CUdevice);
     must(CU(cuInit)(0) == CUDA_SUCCESS, "cuInit");
-    // What could not be popped, when that was made to fail.
+    // The contexts whose pop was made to fail.
     CUcontext left = nullptr;
     while (CU(cuCtxPopCurrent)(&left) == CUDA_SUCCESS) {
     }

@@ -1,4 +1,4 @@
-// Where a workload runs: a CUDA context of its own, and what the driver says that it holds.
+// The place of a workload: a CUDA context of its own, and the driver's count of its memory.
 #pragma once
 
 #include <emm/emm.h>
@@ -12,22 +12,22 @@ namespace faults {
 // A driver entry with its CUDA 12.0 signature, for the test's own use.
 #define CU(name) reinterpret_cast<decltype(&::name)>(emm_driver_entry(#name, 12000))
 
-// Ends the program: without this there is nothing to test.
+// Ends the program: without this, the test has no subject.
 [[noreturn]] void stop(const std::string &why);
 void must(bool done, const char *what);
 
-// What the driver has handed out, to all programs.
+// The memory that the driver has handed out, to all programs.
 struct Holdings {
     uint64_t device_bytes = 0, device_blocks = 0, host_bytes = 0, host_blocks = 0;
     bool operator==(const Holdings &) const = default;
 };
 Holdings holdings();
 std::string text_of(const Holdings &holdings);
-// Of all devices, what the driver has handed out and no account has; 0 without EMM_LIMIT.
+// On all devices, the driver's memory that no account has; 0 without EMM_LIMIT.
 int64_t uncounted_bytes();
 uint64_t races();
 
-// A context that has not been used before, with a manager and two streams. Current on this thread.
+// A new context, with a manager and two streams. Current on this thread.
 class World {
 public:
     explicit World(int device = 0);
@@ -48,7 +48,7 @@ private:
     bool retired_ = false;
 };
 
-// Memory that another process exports for as long as this lives. To be made before this process
+// Memory that another process exports for as long as this object lives. Make it before this process
 // has a driver.
 class Offer {
 public:

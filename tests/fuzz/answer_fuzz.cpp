@@ -1,4 +1,4 @@
-// What emm top hears is made harmless, whatever it is: an answer, a table of sockets.
+// Messages to emm top are made harmless, whatever they hold: an answer, a table of sockets.
 #include "file.h"
 #include "top/process.h"
 #include "top/view.h"

@@ -1,4 +1,4 @@
-// Any bytes as /etc/ld.so.cache: no byte behind their end is read, and what is found is a path.
+// Any bytes as /etc/ld.so.cache: no byte behind their end is read, and each result is a path.
 #include "file.h"
 #include "library_file.h"
 

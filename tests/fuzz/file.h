@@ -1,4 +1,4 @@
-// Input for what reads files: the bytes as a file without a name, and a check of refusals.
+// Input for functions that read files: the bytes as a file without a name, and a check of refusals.
 #pragma once
 
 #include "fuzz.h"

@@ -1,5 +1,5 @@
-// A fuzz target is a function that takes any bytes and requires what must hold for all of them. It
-// runs under libFuzzer where the compiler has that, and under run.cpp everywhere.
+// A fuzz target is a function that takes any bytes and checks the rules for all of them. It runs
+// under libFuzzer where the compiler has it, and under run.cpp everywhere.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// Any bytes with a right checksum are either a handle of a kind that is opened here, whose name
-// names it, or are refused in a sentence.
+// Any bytes with a right checksum are either a handle of a kind that is opened here, and that its
+// name names, or are refused in a sentence.
 #include "file.h"
 #include "observe/error.h"
 #include "sharing/handle/stamp.h"

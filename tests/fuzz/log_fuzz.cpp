@@ -1,5 +1,5 @@
 // Any EMM_LOG is either a level and perhaps a file, which read the same after being written again,
-// or is complained about in a sentence; warnings are shown all the same.
+// or a sentence complains about it; warnings are shown in both cases.
 #include "file.h"
 #include "observe/file.h"
 #include "observe/log_setting.h"

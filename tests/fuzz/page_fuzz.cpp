@@ -1,4 +1,4 @@
-// Any file is either an event log or a trace, of which the page of emm report can be made, or is
+// Any file is either an event log or a trace, from which the page of emm report can be made, or is
 // refused in a sentence.
 #include "exchange/conversion.h"
 #include "file.h"

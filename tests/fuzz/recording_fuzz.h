@@ -1,4 +1,4 @@
-// Any bytes are either a recording of another program, of which a trace can be made that is read
+// Any bytes are either a recording of another program, from which a trace can be made and read
 // back, or are refused in a sentence.
 #pragma once
 

@@ -1,7 +1,6 @@
-// Whatever an importer asks for, it gets the parts of the one export whose secret it knows, in
-// their order and as many as it has asked for at most; otherwise a status and no descriptor. Who
-// asks for its handle gets that by its whole name alone. The first byte says what of all this it
-// knows.
+// An importer gets only parts of the one export whose secret it knows, in their order and at most
+// as many as it asked for; otherwise it gets a status and no descriptor. A request for the handle
+// needs its whole name. The first byte says what of all this the importer knows.
 #include "core/record/context.h"
 #include "fuzz.h"
 #include "sharing/exporter/exporter.h"
@@ -49,7 +48,7 @@ emm_function find(const char *name, int32_t) {
                                                       : reinterpret_cast<emm_function>(refuse);
 }
 
-// A context with one export, of a plugin that has served it.
+// A context with one export, by a plugin that has served it.
 struct Exporter {
     Exporter() {
         plugin.table.get_ipc_handle = [](emm_manager *self, emm_deviceptr, size_t size,
@@ -120,7 +119,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
          sizeof exporter->handle.handle);
     const emm_ipc_name name = sharing::write_name(exporter->handle);
     know(4, 0, &sharing::handle_magic, sizeof sharing::handle_magic);
-    // All of it, or what comes before the proof.
+    // The whole request, or the part before the proof.
     know(5, offsetof(sharing::HandleRequest, name), &name, sizeof name);
     know(6, offsetof(sharing::HandleRequest, name), &name, 24);
     switch (sharing::what_is_asked(message.data(), static_cast<long>(message.size()))) {

@@ -1,6 +1,6 @@
-// run ROUNDS PATH...: runs a fuzz target on each file, those of a folder too, then on ROUNDS
-// variations of them and as many texts from nowhere. The seed is fixed, so that a failure comes
-// again. Says how many were tried.
+// run ROUNDS PATH...: runs a fuzz target on each file, also those of a folder, then on ROUNDS
+// variations of them and as many random texts. The seed is fixed, so that a failure can be
+// repeated. Prints the number of runs.
 #include "fuzz.h"
 
 #include <algorithm>
@@ -37,7 +37,7 @@ public:
     size_t below(size_t limit) { return limit ? random_() % limit : 0; }
 
 private:
-    // Most of what is interesting in a binary file is at its front.
+    // The interesting part of a binary file is mostly at its front.
     size_t place(const Bytes &input) {
         return below(2) ? below(input.size()) : below(std::min(input.size(), size_t{512}));
     }
@@ -77,8 +77,8 @@ Bytes read(const std::string &path) {
     return Bytes(std::istreambuf_iterator<char>(file), {});
 }
 
-// A copy of just its size, so that a read beyond it is found; no input is at NULL, as with
-// libFuzzer.
+// A copy of exactly its size, so that a read beyond it is found; the input is never at NULL, as
+// with libFuzzer.
 void fuzz(const Bytes &input) {
     const std::unique_ptr<uint8_t[]> copy(new uint8_t[input.size()]);
     std::copy(input.begin(), input.end(), copy.get());

@@ -3,7 +3,7 @@
 #include "file.h"
 #include "options.h"
 
-// The table of the entries has the whole driver behind it.
+// The table of the entries would need the whole driver.
 bool simcuda::is_entry(std::string_view name) {
     return name.substr(0, 2) == "cu";
 }

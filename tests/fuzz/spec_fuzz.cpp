@@ -1,5 +1,5 @@
 // Any text is either a list of specs that reads the same after being written again, or an error
-// that names a column of it.
+// that names a column of the text.
 #include "fuzz.h"
 #include "loader/spec.h"
 #include "loader/text.h"

@@ -1,6 +1,6 @@
-// A spool of a killed process in which any bytes are others is either made rows of, or refused, and
-// then neither it nor the log has changed. Each patch is a part of the file (header, modules, the
-// first chunk's front), a place in that, a number of bytes, and those.
+// A spool of a killed process with changed bytes either becomes rows, or is refused, and then
+// neither it nor the log has changed. Each patch is a part of the file (header, modules, the first
+// chunk's front), a place in that part, a number of bytes, and the bytes.
 #include "fuzz.h"
 #include "observe/events/log_writer.h"
 #include "observe/events/rows.h"
@@ -31,7 +31,7 @@ void write_to(const std::string &path, const std::string &bytes) {
             "it is written");
 }
 
-// A folder of this process's own, and in it the log whose spool is patched.
+// A folder of this process, and in it the log whose spool is patched.
 class Log {
 public:
     Log() {

@@ -1,4 +1,4 @@
-// Any text is either a trace whose events name blocks that there are, or is refused in a sentence.
+// Any text is either a trace whose events name existing blocks, or is refused in a sentence.
 #include "file.h"
 #include "problem.h"
 #include "trace/reader.h"

@@ -1,4 +1,4 @@
-// What the questions of aliases.cu share: pieces, places, and the kernels that write and read.
+// Shared by the questions of aliases.cu: pieces, places, and the kernels that write and read.
 #pragma once
 
 #include <cuda.h>
@@ -260,7 +260,7 @@ __global__ void fill_bulk(unsigned *p, unsigned base) { // a block for each tile
     }
 }
 
-// What a reader does that is on the GPU before the writer's end.
+// A reader that is on the GPU before the writer's end.
 struct Care {
     bool wait;    // for the grid before it
     bool touched; // it has read the words before, so that they lie in its L1

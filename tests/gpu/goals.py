@@ -45,7 +45,7 @@ HARD_FOOTPRINT, HARD_COST = "reserved / live, hard lifetimes", "ns an event, har
 RATIO, RATE = "reserved / live, as a program", "steps a second"
 
 
-# What is to be reached. A check of a value that is not known is None.
+# The goals. A check of an unknown value is None.
 
 def at_most(value, *bounds):
     return [None if value is None or bound is None else value <= bound for bound in bounds]
@@ -71,7 +71,7 @@ def rate_checks(found):
     return [None if mine is None or other is None else mine >= 0.99 * other for other in others]
 
 
-GOALS = {  # unit: what is to be reached, and the checks of what was found, by allocator
+GOALS = {  # unit: the goal, and the checks of the results, by allocator
     plan.FAILURES: ("no more than passthrough within the same bound", failure_checks),
     TIGHT: ("no more than passthrough", failure_checks),
     LARGEST_SET: ("within 0.5 % of cuMemAllocAsync", largest_set_checks),

@@ -129,7 +129,7 @@ class HardLifetimes(unittest.TestCase):
         for row, following in zip(rows, rows[1:]):
             live += int(row[4]) if row[2] == "alloc" else -int(row[4])
             self.assertLessEqual(live, 1 << 20)
-            if row[2] == "alloc" and following[2] == "free":  # all that begins at this moment has begun
+            if row[2] == "alloc" and following[2] == "free":  # all events that begin at this moment have begun
                 least.append(live)
         self.assertEqual(set(least), {1 << 20})
 

@@ -1,10 +1,11 @@
-// Without emm: what a process has exported of a memory pool of CUDA's, after it was killed.
+// Without emm: the exported memory of a CUDA memory pool, after its process was killed.
 //
 //     killed-exporter ROUNDS DEVICE
 //
-// In each round a process exports memory of device 0, another one opens it for DEVICE and reads it,
-// kills the first one, and reads again. Each round has two new processes, as error 226 leaves one
-// without its contexts. Prints how many rounds failed; exits with 1 if any did.
+// In each round a process exports memory of device 0. Another process opens it for DEVICE and reads
+// it, kills the first process, and reads again. Each round has two new processes, because error 226
+// leaves a process without its contexts. Prints the number of failed rounds; exits with 1 if any
+// failed.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -120,7 +121,7 @@ void read(CUdeviceptr ptr) {
     }
 }
 
-// Of a process of its own, which has not called CUDA yet.
+// Runs in a process of its own, which has not called CUDA yet.
 void play_round(CUdevice device) {
     int ends[2];
     Message message;

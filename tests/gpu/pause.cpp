@@ -1,4 +1,4 @@
-// What a pause promises, on a device:
+// The promises of a pause, tried on a device:
 //
 //     EMM_PLUGIN=pool pause [MIB [CYCLES]]      4096 MiB and 100 cycles unless given
 //
@@ -236,7 +236,7 @@ void cycles(emm_context *pool, int count) {
     for (int i = 0; i < count; i++) {
         emm::pause(pool, i % 2 ? EMM_PAUSE_KEEP : EMM_PAUSE_DISCARD);
         emm::resume(pool, i % 3 ? EMM_RESUME_KEEP_COPY : 0);
-        if (i == count / 10) { // the first ones make what the driver keeps for itself
+        if (i == count / 10) { // the first pauses make objects that the driver keeps
             emm::resume(pool);
             device = free_device_bytes();
             host = resident_kib();
@@ -328,7 +328,7 @@ int run(size_t bytes, int count) {
                                                          " bytes reserved " +
                                                          std::to_string(released) + " went back");
             const size_t more = free_device_bytes() - before;
-            promise(more >= released / 100 * 97, // the driver takes some for what it pins
+            promise(more >= released / 100 * 97, // the driver takes some memory for pinning
                     "the device has " + std::to_string(more) + " bytes more free");
             promise(let_another_process_use(released / 100 * 95),
                     "another process has written to as much meanwhile");

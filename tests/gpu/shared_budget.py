@@ -24,7 +24,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path += [str(ROOT / "tests/process"), str(ROOT / "tests/clients/gpu")]
 MIB = 1 << 20
-LATE = 64 * MIB  # that a context may take after it was made
+LATE = 64 * MIB  # that a context may take after its creation
 
 
 def options():

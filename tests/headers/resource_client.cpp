@@ -1,4 +1,4 @@
-// What a user of cuda::mr does with emm's resource. Compiled only: cuda::mr needs CUDA's runtime.
+// A user of cuda::mr with emm's resource. Compiled only: cuda::mr needs CUDA's runtime.
 #define LIBCUDACXX_ENABLE_EXPERIMENTAL_MEMORY_RESOURCE // CCCL before 3.1
 
 #include <cuda/memory_resource>

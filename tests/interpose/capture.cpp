@@ -38,7 +38,7 @@ void launched(const Executable &executable, CUdeviceptr out, unsigned value, CUs
     }
 }
 
-// Memory that the graph takes and gives back, in every launch.
+// Memory that the graph takes and gives back in every launch.
 void inside(CUdeviceptr out, CUstream stream, CUstreamCaptureMode mode, const char *name) {
     NEED(cu.cuStreamBeginCapture(stream, mode));
     fact(status_of(stream) == CU_STREAM_CAPTURE_STATUS_ACTIVE, "%s: the stream captures", name);
@@ -51,7 +51,7 @@ void inside(CUdeviceptr out, CUstream stream, CUstreamCaptureMode mode, const ch
     launched(executable, out, 71, stream, name);
 }
 
-// A stream that takes part because it waits for an event, and has memory of its own there.
+// A stream that joins because it waits for an event, and that has memory of its own in the capture.
 void joined(CUdeviceptr out, CUstream stream, CUstream other) {
     NEED(cu.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
     order(stream, other);
@@ -132,7 +132,7 @@ void freed_by_a_graph(CUdeviceptr out, CUstream stream) {
     NEED(cu.cuMemFreeAsync(next, stream));
 }
 
-// A graph that leaves memory to the program, with that value in it.
+// A graph that leaves memory with `value` in it to the program.
 CUgraph leaving(CUdeviceptr &ret_address, unsigned value, CUstream stream) {
     NEED(cu.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
     ret_address = allocate_async(mib, stream);
@@ -140,7 +140,7 @@ CUgraph leaving(CUdeviceptr &ret_address, unsigned value, CUstream stream) {
     return end_capture(stream);
 }
 
-// Blocks that take what an allocator has free, written.
+// Blocks that take an allocator's free memory, written.
 struct Others {
     explicit Others(CUstream its_stream) : stream(its_stream) {
         for (CUdeviceptr &block : blocks) {
@@ -158,7 +158,7 @@ struct Others {
     CUdeviceptr blocks[4];
 };
 
-// The launches leave the memory of the graph that it was updated from, and keep it.
+// The graph was updated from another graph. Its launches leave that graph's memory, and keep it.
 void updated(CUstream stream) {
     CUdeviceptr first = 0, second = 0;
     CUgraphExecUpdateResultInfo info = {};
@@ -184,7 +184,7 @@ void updated(CUstream stream) {
     result(cu.cuMemFreeAsync(second, stream), CUDA_SUCCESS, "updated: the second free");
 }
 
-// A graph that frees is updated from one that frees other memory.
+// An update from a graph that frees other memory.
 void updated_to_free(CUstream stream) {
     CUdeviceptr first = 0, second = 0;
     CUgraphExecUpdateResultInfo info = {};
@@ -208,7 +208,8 @@ void updated_to_free(CUstream stream) {
     result(cu.cuMemFreeAsync(second, stream), CUDA_SUCCESS, "free of what was freed and left");
 }
 
-// Once more while the program has the memory, or while it has not got what the graph frees.
+// Launches again while the program has the memory, or before it has got the memory that the graph
+// frees.
 void launched_again(CUstream stream) {
     CUdeviceptr address = 0, again = 0;
     {
@@ -236,7 +237,7 @@ void launched_again(CUstream stream) {
     result(cu.cuMemFreeAsync(again, stream), CUDA_SUCCESS, "its free");
 }
 
-// A node that frees captured memory, which the program adds itself.
+// A node that the program adds itself, and that frees captured memory.
 void freed_by_a_node(CUdeviceptr out, CUstream stream) {
     CUdeviceptr address = 0;
     CUgraph graph = nullptr;
@@ -272,7 +273,7 @@ void freed_by_a_node(CUdeviceptr out, CUstream stream) {
            "second launch of a graph with a node that frees its own memory");
 }
 
-// The handle of a capture's graph that ended with its origin may be the next graph's.
+// A capture ended with its origin. The next graph may get the handle of its graph.
 void freed_by_a_node_after_a_lost_capture(CUstream stream) {
     CUstream origin = nullptr;
     CUdeviceptr address = 0, inside = 0;
@@ -294,7 +295,7 @@ void freed_by_a_node_after_a_lost_capture(CUstream stream) {
            "after a lost capture, one that frees what a launch has left");
 }
 
-// What CUDA does with no graph that has nodes for memory.
+// CUDA refuses these operations on a graph that has nodes for memory.
 void refused_with_memory(CUstream stream) {
     CUdeviceptr address = 0;
     CUgraph clone = nullptr;

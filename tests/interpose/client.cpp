@@ -84,7 +84,7 @@ int run_cases(const std::string &how, const std::string &wanted) {
     return wrong_facts() == 0 ? 0 : 1;
 }
 
-// What this program starts itself.
+// Runs a child that this program starts itself.
 int run_child(int argc, char *argv[]) {
     const std::string name = argv[2];
     begin_case(argv[2]);

@@ -19,8 +19,8 @@ HOW = sys.argv[3]
 INTERPOSER, PLUGIN, TOOL = (sys.argv[4:] + [None] * 3)[:3]
 SIM = "memory=8GiB,devices=2"
 SANITIZED = os.environ.get("EMM_TEST_SANITIZERS", "none") != "none"
-WRONG = "wrong-frees"  # the case that does what no program may do
-ZEROED = "zeroed"      # the case that asks for what no driver promises
+WRONG = "wrong-frees"  # the case with errors that no program may make
+ZEROED = "zeroed"      # the case with a promise that no driver makes
 TIMEOUT = 120
 # When work runs makes no difference to how the driver is found.
 MODES = ("random",) if SANITIZED or HOW != "dlsym" else ("eager", "lazy", "random")
@@ -125,7 +125,7 @@ class Interposed(Client):
 
     @unittest.skipUnless(HOW == "dlsym", "it is as with the other ways")
     def test_a_stream_joins_a_capture_beside_another_threads_frees(self):
-        # What the interposer asks between the driver's answer and its own takes long.
+        # The interposer's own question, between the driver's answer and its own, takes long.
         self.check(self.interposed("own-streams", sim="latency=cuStreamGetCaptureInfo:1000"), "own-streams")
 
     @unittest.skipUnless(HOW == "dlsym", "it is as with the other ways")

@@ -23,7 +23,7 @@ CUcontext context_of(CUdeviceptr address) {
     return context;
 }
 
-// A context that ends with memory of every kind in it.
+// A context that ends with memory of every kind.
 bool one_life(CUcontext outer) {
     const CUcontext context = create();
     CUstream stream = nullptr;
@@ -114,7 +114,7 @@ void current_elsewhere() {
     result(after, CUDA_ERROR_CONTEXT_IS_DESTROYED, "cuMemAlloc where a context was current");
 }
 
-// What was registered in it is not any more.
+// Memory registered in a context that has ended is registered no longer.
 void registered_there() {
     alignas(page) static char memory[page];
     const CUcontext context = create();
@@ -188,7 +188,7 @@ void primary_case() {
     NEED(cu.cuCtxSetCurrent(nullptr));
 }
 
-// Memory of cuMemAllocAsync belongs to no context and is there after its stream's has ended.
+// Memory of cuMemAllocAsync belongs to no context, and outlives its stream's context.
 void survivors_case() {
     const Primary primary;
     const CUcontext context = create();

@@ -57,7 +57,7 @@ void alloc_case() {
     refusals();
 }
 
-// What is freed while work uses it belongs to its next owner only after that work.
+// Memory that is freed while work uses it belongs to its next owner only after that work.
 void reuse_case() {
     constexpr int rounds = 200;
     const Primary primary;
@@ -82,7 +82,7 @@ void reuse_case() {
     fact(had == 1000, "1000 blocks of 64 MiB, one after the other");
 }
 
-// What no driver promises, and EMM_RUN=zero does: the bytes of the memory's former owner are gone.
+// EMM_RUN=zero promises, as no driver does, that the bytes of the memory's former owner are gone.
 void zeroed_case() {
     const Primary primary;
     const Stream stream;
@@ -102,7 +102,7 @@ void zeroed_case() {
     }
 }
 
-// What a launch has left is freed once, and once more after the next launch.
+// Memory that a launch has left is freed once, and once more after the next launch.
 static void freed_twice_of_a_graph(CUstream stream) {
     CUgraph graph = nullptr;
     CUgraphExec executable = nullptr;
@@ -126,7 +126,7 @@ static void freed_twice_of_a_graph(CUstream stream) {
            "the free after the graph's end");
 }
 
-// Undefined behaviour, strictly; the driver answers it with an error all the same.
+// Undefined behaviour in theory; the driver answers with an error all the same.
 void wrong_frees_case() {
     const Primary primary;
     const Stream stream;

@@ -49,7 +49,7 @@ void is_used_from(CUcontext context, CUstream stream, CUdeviceptr memory, const 
     fact(holds(memory, mib, 141, stream), "%s: bytes ok", name);
 }
 
-// Access that is given before there is any context of the device, and to contexts that come later.
+// Access that is given before the device has a context, and to later contexts.
 void gives_access_to_all_contexts(CUmemoryPool pool, const Primary &here, CUstream stream) {
     CUmemoryPool before = nullptr;
     const Primary there(1);

@@ -5,7 +5,7 @@
 Driver cu;
 
 #ifdef LINKED
-// Under a name of their own, so that no declaration of the header's is in the way.
+// Under names of their own, so that the header's declarations do not conflict.
 #define DECLARE(symbol, name, version, ...)                                                        \
     extern "C" std::type_identity_t<__VA_ARGS__> linked_##symbol __asm__(#symbol);
 DRIVER_VERSIONS(DECLARE)

@@ -1,11 +1,11 @@
-// The driver, found in one of the ways that programs find it.
+// Finds the driver in one of the ways of programs.
 #pragma once
 
 #include <cuda.h>
 #include <string>
 #include <type_traits>
 
-// What the cases call. Each is asked for by the CUDA version 12.0.
+// The entries that the cases call. Each is asked for by the CUDA version 12.0.
 #define DRIVER_ENTRIES(X)                                                                          \
     X(cuGetProcAddress)                                                                            \
     X(cuInit)                                                                                      \

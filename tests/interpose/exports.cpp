@@ -1,5 +1,6 @@
-// exports LIBRARY: whether cuGetProcAddress gives, for each entry that can be held, what the driver
-// exports. By that the interposer knows what to hold. Exit status 77: there is no such driver.
+// exports LIBRARY: whether cuGetProcAddress gives, for each entry that can be held, the driver's
+// export. The interposer relies on that to know the entries to hold. Exit status 77: there is no
+// such driver.
 #include <cstdint>
 #include <cstdio>
 #include <dlfcn.h>

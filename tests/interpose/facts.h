@@ -1,12 +1,12 @@
-// What the cases find, printed as lines that are the same on every driver that does what CUDA's
-// documentation says: no address, no handle and no time is in them.
+// The cases' findings, printed as lines that are the same on every driver that follows CUDA's
+// documentation: they have no address, no handle and no time.
 #pragma once
 
 #include "driver.h"
 
-// One case; its name stands before each line.
+// Begins a case; its name stands before each line.
 void begin_case(const char *name);
-void skipped(const char *why); // it cannot run here
+void skipped(const char *why); // the case cannot run here
 
 // "alloc: 4096 bytes: aligned: yes"; a "no" is wrong.
 void fact(bool holds, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -15,11 +15,12 @@ void fact(bool holds, const char *format, ...) __attribute__((format(printf, 2, 
 void result(CUresult got, CUresult documented, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-// "attributes: an address on the stack: its size: none": what CUDA's documentation leaves open.
+// A fact that CUDA's documentation leaves open, such as "attributes: an address on the stack: its
+// size: none".
 void told(const char *answer, const char *format, ...) __attribute__((format(printf, 2, 3)));
 const char *name_of(CUresult code);
 
-// A call that a case cannot go on without: ends the process if it failed.
+// A call that a case needs: ends the process if it failed.
 #define NEED(call) need((call), #call)
 void need(CUresult got, const char *call);
 

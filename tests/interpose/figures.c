@@ -32,7 +32,7 @@
 #include <unistd.h>
 
 static void *driver, *nvml;
-static char **following; /* the steps that are still to be done */
+static char **following; /* the steps still to be done */
 extern char **environ;
 
 typedef void function(void);
@@ -96,7 +96,7 @@ static void leave_context(const char *argument) {
     CU(cuCtxSetCurrent, cuCtxSetCurrent)(NULL);
 }
 
-/* Both figures, or the one of that name. */
+/* Prints both figures, or the one with that name. */
 static void ask_info(const char *which) {
     size_t total = 0, unused = 0;
     size_t *const ret_total = strcmp(which, "free") == 0 ? NULL : &total;
@@ -119,7 +119,7 @@ struct memory_2 {
     unsigned version;
     unsigned long long total, reserved, free, used;
 };
-static const unsigned version_2 = 40 | 2u << 24; /* as nvml.h has it */
+static const unsigned version_2 = 40 | 2u << 24; /* as in nvml.h */
 
 static int call(const char *name) {
     return ((int (*)(void))find(nvml, name))();
@@ -196,7 +196,7 @@ static void ask_about_memory(void) {
     CU(cuMemPoolTrimTo, cuMemPoolTrimTo)(pool, 0);
 }
 
-/* The totals that are not the first one. */
+/* Asks until the totals differ from the first one. */
 static void *ask_until_over(void *device) {
     struct memory first = {0}, memory = {0};
     uintptr_t others = 0;
@@ -253,7 +253,7 @@ static void go_on_forked(const char *argument) {
     }
 }
 
-/* The word before the first of those that follow becomes the child's name. */
+/* The word before the next steps becomes the child's name. */
 static void go_on_anew(const char *argument) {
     (void)argument;
     pid_t child = -1;

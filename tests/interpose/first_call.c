@@ -1,5 +1,5 @@
-// Calls an entry of the interposer for the first time, which has it find the driver meanwhile, and
-// a second time.
+// Calls an entry of the interposer for the first time, during which the interposer finds the
+// driver, and a second time.
 #include "first_call.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-// What a call of the entry cuLaunchKernel here takes and gives: more than the registers that calls
+// The arguments and the result of the entry cuLaunchKernel here: more than the registers that calls
 // have for each kind.
 #pragma once
 

@@ -39,7 +39,7 @@ void enter_context(CUcontext context) {
     NEED(cu.cuCtxSetCurrent(context));
 }
 
-// The driver stops a use that is not ordered after an earlier one.
+// The driver stops a use that is not ordered behind an earlier one.
 void pass_on(CUcontext from, CUstream before, CUcontext to, CUstream after, const char *name) {
     enter_context(from);
     const CUdeviceptr first = allocate_async(mib, before);
@@ -87,7 +87,7 @@ void own_stream(CUcontext primary, const Green &green) {
     enter_context(primary);
 }
 
-// Its handle, and those of its streams, may be another context's later.
+// The handle of a green context, and those of its streams, may be another context's later.
 void next_context() {
     CUcontext user = nullptr;
     {
@@ -107,7 +107,7 @@ void next_context() {
     NEED(cu.cuCtxDestroy(user));
 }
 
-// The primary context lives as long as the green one.
+// The primary context lives as long as its green context.
 void after_the_last_release() {
     CUcontext primary = nullptr;
     NEED(cu.cuDevicePrimaryCtxRetain(&primary, 0));

@@ -23,7 +23,7 @@ void wait_until(const std::atomic<bool> &what) {
     }
 }
 
-// On a thread that waits for the work, or on one of the driver's.
+// Runs on a thread that waits for the work, or on a thread of the driver.
 void CUDA_CB meet(void *argument) {
     Meeting &meeting = *static_cast<Meeting *>(argument);
     meeting.begun = true;
@@ -31,8 +31,8 @@ void CUDA_CB meet(void *argument) {
     meeting.missed = !meeting.called;
 }
 
-// `waiting` is called with that host function outstanding in the current context, `other` by
-// another thread meanwhile. After `waiting` the function is over.
+// `waiting` is called with that host function outstanding in the current context; meanwhile another
+// thread calls `other`. After `waiting` the function is over.
 void beside(const char *name, CUstream stream, const std::function<CUresult()> &waiting,
             const std::function<CUresult()> &other) {
     Meeting meeting;

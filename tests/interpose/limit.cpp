@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t bound = 8192 * mib, piece = 16 * mib;
 
-// NULL: it is no simulated driver.
+// NULL: another driver than the simulated one.
 template <class Entry> Entry simcuda_entry(const char *name) {
     void *entry = nullptr;
     CUdriverProcAddressQueryResult found = {};
@@ -24,8 +24,8 @@ template <class Entry> Entry simcuda_entry(const char *name) {
                : nullptr;
 }
 
-// What the device has in use: the simulated driver says it of this process; a GPU's is asked by a
-// process that emm does not serve.
+// The bytes that the device has in use. The simulated driver tells them for this process; for a
+// GPU, a process that emm does not serve asks.
 uint64_t device_bytes() {
     using GetCounters = decltype(&simcuda_get_counters);
     if (const auto get = simcuda_entry<GetCounters>("simcuda_get_counters")) {
@@ -44,7 +44,8 @@ uint64_t device_bytes() {
     return used_mib * mib;
 }
 
-// What a GPU's driver takes for a context itself is not counted, and it takes some of it late.
+// The memory that a GPU's driver takes for a context itself is not counted, and the driver takes
+// some of it late.
 size_t uncounted_bytes(size_t contexts) {
     return simcuda_entry<void *>("simcuda_get_counters") ? 0 : contexts * 64 * mib;
 }
@@ -169,8 +170,8 @@ struct Kind {
     const char *name;
     Take take;
     bool has_own_pool = false;
-    bool is_current = false; // that pool is the device's
-    bool keeps = false;      // and keeps what is freed
+    bool is_current = false; // whether that pool is the device's
+    bool keeps = false;      // whether it keeps freed memory
 };
 
 const Kind kinds[] = {{"cuMemAlloc", take_block},
@@ -185,7 +186,7 @@ const Kind kinds[] = {{"cuMemAlloc", take_block},
                       {"mipmapped arrays", take_mipmapped_array},
                       {"graph nodes", take_graph_node}};
 
-// Where a kind's pieces come from: the pool that it needs.
+// The pool that a kind's pieces need.
 class Source {
 public:
     explicit Source(const Kind &kind)
@@ -231,7 +232,7 @@ public:
             cu.cuCtxDestroy(context);
         }
     }
-    // In turn, until each has been refused one, or so many are there.
+    // Takes pieces of each kind in turn, until each kind was refused once, or so many exist.
     std::vector<Piece> fill(const Kind &kind, CUmemoryPool pool, size_t most = SIZE_MAX) const {
         std::vector<Piece> pieces;
         for (size_t refused = 0, i = 0; refused < contexts_.size() && pieces.size() < most; i++) {
@@ -301,8 +302,8 @@ void give_back(std::vector<Piece> &pieces) {
     pieces.clear();
 }
 
-// For each `KIND COUNT` it takes so many pieces more of that kind, prints how many it was given,
-// and gives all back for a COUNT of 0. First it prints the kinds' names.
+// For each `KIND COUNT` it takes so many pieces more of that kind, prints how many it got, and
+// gives all back for a COUNT of 0. First it prints the kinds' names.
 int follow() {
     const Contexts contexts(1);
     std::vector<Piece> pieces;
@@ -333,7 +334,7 @@ int follow() {
     return wrong_facts() == 0 ? 0 : 1;
 }
 
-// It stays the device's current pool, too.
+// The pool stays the device's current pool, too.
 void a_pool_that_does_not_end_goes_on_counting() {
     const auto fail = simcuda_entry<decltype(&simcuda_fail)>("simcuda_fail");
     if (!fail) {

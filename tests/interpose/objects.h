@@ -1,4 +1,4 @@
-// What several cases use: contexts, streams, and bytes that are written and looked at.
+// Helpers of several cases: contexts, streams, and bytes that are written and looked at.
 #pragma once
 
 #include "facts.h"
@@ -49,7 +49,7 @@ struct Event {
     CUevent handle = nullptr;
 };
 
-// Work of `after` that is enqueued from now on follows that of `before`.
+// Later work of `after` follows the present work of `before`.
 void order(CUstream before, CUstream after);
 
 CUstreamCaptureStatus status_of(CUstream stream);
@@ -75,8 +75,8 @@ CUresult fill(CUdeviceptr address, size_t size, unsigned value, CUstream stream)
 // Waits for the stream and reads all of it back.
 bool holds(CUdeviceptr address, size_t size, unsigned value, CUstream stream);
 
-// A kernel of that context writes 1 MiB. The simulated driver has none: it looks whether one would
-// have access, and a set writes.
+// A kernel of the context writes 1 MiB. The simulated driver has no kernels: it checks whether a
+// kernel would have access, and a set writes.
 CUresult write_by_kernel(CUdeviceptr address, unsigned value, CUcontext context, CUstream stream);
 
 // Whether the driver knows the address.

@@ -1,6 +1,5 @@
-// A program that knows nothing of emm, for outside_test.py: threads that fill, copy and check
-// memory of different kinds all the time. It obeys the words on its standard input, each answered
-// by a line.
+// A program without emm, for outside_test.py: threads constantly fill, copy and check memory of
+// different kinds. It obeys the words on its standard input, and answers each with a line.
 #include "driver.h"
 
 #include <atomic>
@@ -53,7 +52,7 @@ CUmemAllocationProp properties(int device = 0) {
     return made;
 }
 
-// The memory's device and those that reach it.
+// The access of the memory's device and of those that reach it.
 std::vector<CUmemAccessDesc> access_of_all() {
     std::vector<CUmemAccessDesc> all;
     int count = 0;
@@ -70,7 +69,7 @@ std::vector<CUmemAccessDesc> access_of_all() {
     return all;
 }
 
-// Two pieces in one range: of the first the handle goes at once, and the second is mapped twice.
+// Two pieces in one range: the handle of the first goes at once, and the second is mapped twice.
 struct Mapped {
     CUdeviceptr address = 0;
     CUmemGenericAllocationHandle second = 0;
@@ -95,8 +94,8 @@ const Mapped &mapped() {
     return made;
 }
 
-// Memory of the second device, where the program has no context. The first one uses it, if it is
-// to.
+// Memory of the second device, where the program has no context. The first device uses it if
+// `mapped`.
 CUdeviceptr of_other_device(bool mapped) {
     const CUmemAllocationProp wanted = properties(1);
     const CUmemAccessDesc access = {on_device(0), CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
@@ -112,15 +111,15 @@ CUdeviceptr of_other_device(bool mapped) {
     return address;
 }
 
-// It is exported: its descriptor may stay open.
+// Exports the second piece: its descriptor may stay open.
 void export_second() {
     int descriptor = -1;
     REQUIRE(cu.cuMemExportToShareableHandle(&descriptor, mapped().second,
                                             CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
 }
 
-// The handle of what is mapped at an address is the one that the program has, and can be mapped
-// again. All devices have the access that they had.
+// The handle of the memory at an address is the program's own, and can be mapped again. All devices
+// have their former access.
 void use_handles() {
     CUmemGenericAllocationHandle found = 0;
     CUmemAllocationProp read = {};
@@ -168,7 +167,7 @@ int call_emm(CUcontext context, const std::string &word) {
                              emm, address, block_bytes, nullptr);
 }
 
-// A thread that allocates and frees by emm all the time.
+// A thread that constantly allocates and frees by emm.
 void call_emm_again_and_again(CUcontext context) {
     std::thread([context] {
         while (call_emm(context, "emm-alloc") == 0) {
@@ -177,7 +176,7 @@ void call_emm_again_and_again(CUcontext context) {
     }).detach();
 }
 
-// emm's pressure callback of this program: how often it was asked.
+// emm's pressure callback of this program, and the number of its calls.
 std::atomic<int> pressed{0};
 
 size_t press(void *, size_t, void *) {
@@ -191,7 +190,7 @@ void set_callback() {
     require(status == 0 ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN, "callback");
 }
 
-// As a network card gets it, by the driver's range handle.
+// Exports a range by the driver's range handle, as a network card gets it.
 void export_range(CUdeviceptr address) {
     int descriptor = -1;
     REQUIRE(cu.cuMemGetHandleForAddressRange(&descriptor, address, block_bytes,
@@ -199,7 +198,7 @@ void export_range(CUdeviceptr address) {
 }
 
 #if CUDA_VERSION >= 12010
-// A piece of cuMemCreate by its handle, and a block by its address.
+// Binds a piece of cuMemCreate by its handle, and a block by its address.
 void bind_to_multicast(bool by_address) {
     CUmulticastObjectProp wanted = {};
     wanted.numDevices = 1;
@@ -218,7 +217,7 @@ void bind_to_multicast(bool by_address) {
 }
 #endif
 
-// The driver knows neither such a handle nor such flags.
+// The driver knows neither this handle nor these flags.
 void fail_to_export() {
     int descriptor = -1;
     const bool is_refused =
@@ -264,7 +263,7 @@ struct Worker {
         return address;
     }
 
-    // The first half keeps what was there from the beginning, the second one changes.
+    // The first half keeps its initial content, the second half changes.
     void work() const {
         CUstream stream = nullptr;
         REQUIRE(cu.cuCtxSetCurrent(context));
@@ -295,7 +294,7 @@ void CUDA_CB wait_in_host_function(void *) {
     }
 }
 
-// What a word of the test's does; its answer.
+// Obeys one word of the test. Gives the answer.
 struct Obey {
     CUcontext context;
     CUstream stream = nullptr;
@@ -321,7 +320,7 @@ struct Obey {
         REQUIRE(cu.cuStreamWaitEvent(stream, event, 0));
     }
 
-    // The driver looks at the addresses in it.
+    // The driver checks the addresses in the graph.
     void instantiate() const {
         CUgraph made = nullptr;
         CUgraphExec ready = nullptr;

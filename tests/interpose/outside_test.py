@@ -388,7 +388,7 @@ class Outside(unittest.TestCase):
         sleeper.process.send_signal(signal.SIGSTOP)
         self.assertIn("the process is stopped", self.refused("pause", sleeper.pid))
         sleeper.process.send_signal(signal.SIGCONT)
-        time.sleep(0.3)  # what nobody waits for is not done
+        time.sleep(0.3)  # a pause without a waiting client is not carried out
         self.assert_awake(sleeper)
 
     def test_a_resume_without_memory_may_be_tried_again(self):
@@ -396,7 +396,7 @@ class Outside(unittest.TestCase):
         sleeper = Sleeper(self, "alloc", "mapped", options=shared)
         self.ask("pause", sleeper.pid)
         other = Sleeper(self, "alloc", "mapped", options=shared)
-        other.process.send_signal(signal.SIGSTOP)  # it holds 4 MiB at least, and gives none of them back
+        other.process.send_signal(signal.SIGSTOP)  # it holds at least 4 MiB, and gives none of them back
         self.refused("resume", sleeper.pid)
         self.assert_sleeps(sleeper)
         other.end()

@@ -1,4 +1,4 @@
-// Memory pools of the program's own, above all such that keep what is freed.
+// Memory pools of the program's own, above all pools that keep freed memory.
 #include "cases.h"
 #include "objects.h"
 
@@ -109,7 +109,7 @@ void is_not_shared(CUmemoryPool pool, CUstream stream) {
     free_and_wait(memory, stream);
 }
 
-// On a stream that captures, and in a node.
+// Allocations on a stream that captures, and in a node.
 void serves_graphs(CUmemoryPool pool, CUstream stream) {
     CUgraph graph = nullptr;
     CUgraphExec executable = nullptr;
@@ -125,7 +125,7 @@ void serves_graphs(CUmemoryPool pool, CUstream stream) {
     NEED(cu.cuGraphDestroy(graph));
 }
 
-// What it has may be used on, and goes back.
+// The pool's memory may be used while settings change, and goes back.
 void changes_its_mind(CUmemoryPool pool, CUstream stream) {
     int off = 0, on = 1;
     const uint64_t before = used(pool); // a driver counts what graphs allocated from it
@@ -186,7 +186,7 @@ void outlived_by_its_memory(CUstream stream) {
     NEED(cu.cuMemPoolDestroy(next));
 }
 
-// Also under work: then it goes back once that is done.
+// Frees also under work: the memory goes back once the work is done.
 void come_and_go(CUstream stream) {
     constexpr int rounds = 50;
     const uint64_t before = free_memory();
@@ -224,8 +224,8 @@ void own_pools_case() {
     come_and_go(stream);
 }
 
-// Whatever thread asks first gives back what ended pools have left: here one that has nothing to do
-// with their context.
+// Any thread's next call gives back the memory that ended pools have left: here a thread without
+// their context.
 void ended_pools_case() {
     const Primary primary;
     const uint64_t before = free_memory();

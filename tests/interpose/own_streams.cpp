@@ -1,5 +1,5 @@
-// A thread's own stream, CU_STREAM_PER_THREAD, is one for each thread and context: what is captured
-// on one concerns no other.
+// A thread's own stream, CU_STREAM_PER_THREAD, is another stream for each thread and context: a
+// capture on one does not concern the others.
 #include "cases.h"
 #include "objects.h"
 
@@ -38,7 +38,7 @@ void capture_in(CUcontext context) {
     end_capture();
 }
 
-// What is freed can be had again.
+// Freed memory can be allocated again.
 void take_and_free(CUcontext context, const char *name) {
     enter(context);
     int taken = 0;
@@ -69,7 +69,7 @@ void by_two_threads(CUcontext first) {
     enter(first);
 }
 
-// In the other context, whose own stream waits for an event of this one's.
+// Joins in the other context, whose own stream waits for an event of this context's.
 void join(CUcontext from, CUcontext to) {
     enter(from);
     const Event event;
@@ -100,7 +100,7 @@ void joined_across(CUcontext here, CUcontext there, const char *name) {
     enter(here);
 }
 
-// What another thread does may take an event of the whole context.
+// The other thread's calls may record an event of the whole context.
 void free_and_trim(CUcontext context, const std::atomic<bool> &is_over) {
     CUmemoryPool pool = nullptr;
     enter(context);
@@ -129,7 +129,7 @@ void joined_beside_frees(CUcontext here, CUcontext there) {
     fact(good == captures, "own streams join captures beside another thread's frees");
 }
 
-// Memory for which there is no stream is there at once.
+// Memory without a stream is available at once.
 void allocated_meanwhile() {
     CUdeviceptr address = 0;
     NEED(cu.cuStreamBeginCapture(own, CU_STREAM_CAPTURE_MODE_RELAXED));
@@ -139,7 +139,7 @@ void allocated_meanwhile() {
     NEED(cu.cuMemFree(address));
 }
 
-// The capture ends with it, for the streams that have joined too.
+// The capture ends with its origin, also for the streams that have joined.
 void origin_destroyed(CUcontext context) {
     const Stream joined;
     CUstream origin = nullptr;

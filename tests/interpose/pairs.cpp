@@ -1,5 +1,5 @@
-// pairs [ROUNDS]: what calls of the driver API cost this program, natively or under `emm run`: a
-// line `figure NAME VALUE` for each, the median of seven runs. It knows nothing of emm.
+// pairs [ROUNDS]: the cost of driver calls in this program, natively or under `emm run`: a line
+// `figure NAME VALUE` for each, the median of seven runs. The program knows nothing of emm.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -63,7 +63,7 @@ CUmemoryPool make_pool(CUdevice device, uint64_t threshold) {
     return pool;
 }
 
-// A page at an address that stays: what allocators that map memory themselves do.
+// A page at a fixed address: the calls of allocators that map memory themselves.
 void mapped_pair(CUdeviceptr ptr, size_t bytes, const CUmemAllocationProp &properties) {
     CUmemGenericAllocationHandle handle = 0;
     CUmemAccessDesc access = {};
@@ -94,7 +94,7 @@ int main(int argc, char *argv[]) {
     check(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
 
     std::printf("figure first-free-ms %.1f\n", start.count());
-    // Pools of its own: one keeps what is freed, the other gives it back where the program waits.
+    // Two pools of its own: one keeps freed memory, the other gives it back when the program waits.
     const CUmemoryPool keeping = make_pool(device, ~uint64_t(0)), giving = make_pool(device, 0);
     int version = 0;
     std::printf("figure cuDriverGetVersion-ns %.1f\n",

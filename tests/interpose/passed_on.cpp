@@ -12,7 +12,7 @@ CUmemAllocationProp on_device_0() {
     return properties;
 }
 
-// Two pieces of physical memory, one mapped twice; at the end one mapping and its memory are left.
+// Two pieces of physical memory, one mapped twice; in the end one mapping and its memory are left.
 void mapped_memory(CUstream stream) {
     constexpr size_t size = 2 * mib;
     const CUmemAllocationProp properties = on_device_0();

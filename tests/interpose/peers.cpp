@@ -5,7 +5,7 @@
 
 namespace {
 
-// Written out, so that no compiler for the GPU is needed; the driver translates it.
+// Written as PTX, so that no compiler for the GPU is needed; the driver translates it.
 constexpr const char fill_source[] = R"(.version 7.0
 .target sm_75
 .address_size 64

@@ -11,7 +11,7 @@
 
 namespace {
 
-// This program once more, with its way to find the driver and these arguments.
+// Starts this program once more, with its way to find the driver and these arguments.
 pid_t start(const std::string &how, std::vector<std::string> more) {
     more.insert(more.begin(), {"client", how});
     std::vector<char *> arguments;
@@ -43,7 +43,7 @@ template <typename Message> bool take(int descriptor, Message &message) {
 
 } // namespace
 
-// Nothing but what needs no driver works before cuInit.
+// Before cuInit, only calls that need no driver work.
 void before_init_case() {
     CUdeviceptr address = 0;
     CUcontext context = nullptr;
@@ -181,7 +181,7 @@ void own_handle() {
 
 } // namespace
 
-// The exporter. The other process is started before either has called cuInit.
+// The exporter. The other process starts before either has called cuInit.
 void ipc_case(const std::string &how) {
     int requests[2], replies[2];
     if (pipe(requests) != 0 || pipe(replies) != 0) {
@@ -221,7 +221,7 @@ int calls_in_child(CUdeviceptr block) {
 
 } // namespace
 
-// A child that is forked after cuInit has no driver, and is told so.
+// A child that is forked after cuInit has no driver, and its calls say so.
 void fork_case() {
     const Primary primary;
     const Stream stream;

@@ -61,9 +61,10 @@ void ranges_case() {
 
 namespace {
 
-constexpr size_t where_blocks_were = 4 * mib; // bytes of what takes their place
+constexpr size_t where_blocks_were = 4 * mib; // bytes of the memory in their place
 
-// Where blocks began that were freed. Their context ends, so that all memory is the driver's again.
+// The addresses where freed blocks began. Their context ends, so that all memory is the driver's
+// again.
 std::vector<CUdeviceptr> freed_blocks(CUresult (*allocates)(CUdeviceptr *, size_t),
                                       CUresult (*frees)(CUdeviceptr)) {
     constexpr size_t count = 512, size = mib / 16;
@@ -101,7 +102,8 @@ CUresult allocate_managed(CUdeviceptr *ret_block, size_t size) {
     return cu.cuMemAllocManaged(ret_block, size, CU_MEM_ATTACH_GLOBAL);
 }
 
-// What CUDA says at the last byte, where no block began, it says wherever one of them did.
+// CUDA's answer at the last byte, where no block began, holds also at each address where a freed
+// block began.
 void stands_alone(CUdeviceptr block, const std::vector<CUdeviceptr> &freed, const char *name) {
     CUdeviceptr whole = 0;
     const CUresult at_last =
@@ -141,7 +143,7 @@ void managed_where_blocks_were(const std::vector<CUdeviceptr> &freed) {
     result(cu.cuMemFree(block), CUDA_SUCCESS, "its free");
 }
 
-// The program's own pages, where the lowest of the blocks was if nothing else is there.
+// Registers the program's own pages at the address of the lowest block, if the pages are free.
 void registered_where_blocks_were(const std::vector<CUdeviceptr> &freed) {
     const Primary primary;
     const CUdeviceptr lowest = *std::min_element(freed.begin(), freed.end());
@@ -155,7 +157,7 @@ void registered_where_blocks_were(const std::vector<CUdeviceptr> &freed) {
     munmap(pages, where_blocks_were);
 }
 
-// Of addresses as many as a plugin reserves, so that they may be the same.
+// Maps as many addresses as a plugin reserves, so that they may be the same.
 void mapped_where_blocks_were(const std::vector<CUdeviceptr> &freed) {
     const Primary primary;
     constexpr size_t size = where_blocks_were, reserved = 4096 * mib;
@@ -198,8 +200,8 @@ void node_where_blocks_were(const std::vector<CUdeviceptr> &freed) {
 
 } // namespace
 
-// What the driver itself gives to the program, and what the program pins, where a plugin had memory
-// before.
+// Memory that the driver itself gives to the program, or that the program pins, where a plugin had
+// memory before.
 void after_frees_case() {
     pool_where_blocks_were(freed_blocks(&allocate_plain, &free_plain));
     managed_where_blocks_were(freed_blocks(&allocate_managed, &free_plain));
@@ -342,7 +344,7 @@ void attributes_case() {
     ids();
 }
 
-// What the driver gives of an allocation only if it has made it in one of its ways.
+// Handles that the driver gives only for allocations that it has made in a certain way.
 void handles_case() {
     const Primary primary;
     const CUdeviceptr block = allocate(2 * mib);

@@ -12,7 +12,7 @@ INTERPOSER, DRIVER, LIBEMM, CLIENT, CALLER, TORCH = sys.argv[1:7]
 PROGRAM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "release/program.py")
 BOTH = "release=torch+cupy"
 OUT_OF_MEMORY, LIBRARY_FAILED = 2, 303  # CUresult
-TIMEOUT = 120  # of a program that hangs
+TIMEOUT = 120  # for a program that hangs
 
 
 class Programs(unittest.TestCase):

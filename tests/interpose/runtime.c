@@ -1,4 +1,4 @@
-/* The smallest program on the CUDA runtime: it makes the runtime look for all that it uses. */
+/* The smallest program on the CUDA runtime: it makes the runtime look all its entries up. */
 #include <stdio.h>
 
 extern int cudaGetDeviceCount(int *count);

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 
-LOOKUPS = 400  # and more: what any CUDA runtime looks for
+LOOKUPS = 400  # at least: any CUDA runtime looks up so many
 MEMORY = {'cuMemAlloc', 'cuMemFree', 'cuMemAllocAsync', 'cuMemFreeAsync', 'cuMemHostAlloc', 'cuMemGetInfo',
           'cuStreamCreate', 'cuStreamBeginCapture', 'cuPointerGetAttribute', 'cuIpcGetMemHandle'}
 

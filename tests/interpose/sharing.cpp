@@ -1,6 +1,6 @@
 // sharing DRIVER INTERPOSER PLUGIN: memory between two processes that know cuIpc* and no emm. Each
 // is this program once more, natively on the driver in the folder DRIVER, or under the interposer
-// with its memory from PLUGIN. What CUDA promises of such memory, whichever process is which.
+// with its memory from PLUGIN. Checks CUDA's promises for such memory, whichever process is which.
 #include "sharing_peer.h"
 
 #include <cstdio>
@@ -67,7 +67,8 @@ void share(const Peer &exporter, const Peer &importer, How how, size_t size) {
     CHECK(exporter.free(0, how).result == CUDA_SUCCESS);
 }
 
-// Each of many blocks of one segment, by a handle of its own: the importer gets its own address.
+// Many blocks of one segment, each by a handle of its own: the importer gets each block's own
+// address.
 void share_small_blocks(const Peer &exporter, const Peer &importer) {
     std::set<std::string> handles;
     constexpr unsigned count = 8;
@@ -96,7 +97,7 @@ void share_small_blocks(const Peer &exporter, const Peer &importer) {
     }
 }
 
-// What is open stays; what is not open yet cannot be opened any more.
+// An open import stays; a handle that is not open yet can no longer be opened.
 void end_by_free(const Peer &exporter, const Peer &importer, How how) {
     CHECK(exporter.allocate(0, 3 * MiB, how).result == CUDA_SUCCESS);
     const CUipcMemHandle handle = handle_of(exporter, 0);
@@ -119,7 +120,7 @@ void end_by_exit(const Peer &importer) {
         handle = handle_of(exporter, 0);
         CHECK(importer.open(0, handle, 3 * MiB).result == CUDA_SUCCESS);
     }
-    CHECK(importer.open(1, handle, 3 * MiB).result == CUDA_SUCCESS); // it is open here
+    CHECK(importer.open(1, handle, 3 * MiB).result == CUDA_SUCCESS); // this process has it open
     CHECK(importer.close(1).result == CUDA_SUCCESS);
     CHECK(importer.close(0).result == CUDA_SUCCESS);
     CHECK(importer.open(0, handle, 3 * MiB).result == CUDA_ERROR_INVALID_VALUE);
@@ -158,7 +159,7 @@ void refuse_wrong(const Peer &exporter, const Peer &importer) {
     CHECK(exporter.free(1, How::unordered).result == CUDA_SUCCESS);
 }
 
-// What is open goes by cuIpcCloseMemHandle alone.
+// Only cuIpcCloseMemHandle ends an import.
 void refuse_frees(const Peer &exporter, const Peer &importer) {
     CHECK(exporter.allocate(0, 3 * MiB, How::ordered).result == CUDA_SUCCESS);
     const CUipcMemHandle handle = handle_of(exporter, 0);
@@ -193,7 +194,7 @@ void leave_nothing(const Peer &exporter, const Peer &importer) {
         share(exporter, importer, How::unordered, 5 * MiB);
         const uint64_t held[] = {exporter.descriptors(), importer.descriptors()};
         for (int i = 0; i < 2; ++i) {
-            CHECK(round < 2 || held[i] <= before[i]); // the first rounds bring what stays
+            CHECK(round < 2 || held[i] <= before[i]); // the first rounds bring objects that stay
             before[i] = held[i];
         }
     }
@@ -202,7 +203,7 @@ void leave_nothing(const Peer &exporter, const Peer &importer) {
 // A question takes no descriptor, nor does an export: a program may have thousands of them.
 void export_many(const Peer &exporter, const Peer &importer) {
     constexpr unsigned count = 300;
-    share(exporter, importer, How::unordered, MiB); // brings what stays
+    share(exporter, importer, How::unordered, MiB); // brings objects that stay
     const uint64_t before = exporter.descriptors();
     for (unsigned slot = 0; slot < count; ++slot) {
         CHECK(exporter.allocate(slot, 64 * KiB, How::unordered).result == CUDA_SUCCESS);
@@ -246,7 +247,7 @@ void refuse_to_copy(const Peer &from) {
     CHECK(from.free(0, How::unordered).result == CUDA_SUCCESS);
 }
 
-// What is open here follows cuCtxEnablePeerAccess, as memory of the process's own does.
+// An open import follows cuCtxEnablePeerAccess, as memory of the process's own does.
 void reach_what_is_open(const Peer &exporter, const Peer &importer) {
     CHECK(exporter.allocate(0, 5 * MiB, How::unordered).result == CUDA_SUCCESS);
     const CUipcMemHandle handle = handle_of(exporter, 0);
@@ -262,7 +263,7 @@ void reach_what_is_open(const Peer &exporter, const Peer &importer) {
     CHECK(exporter.free(0, How::unordered).result == CUDA_SUCCESS);
 }
 
-// Each of two devices opens what is on the other; what emm would copy is no sharing.
+// Each of two devices opens memory of the other; a copy by emm is no sharing.
 void share_between_devices() {
     const Peer here(under_emm());
     if (!here.reaches(1)) {

@@ -96,7 +96,7 @@ CUresult tell_range(const Memory &memory, size_t offset, Answer &answer) {
     return result;
 }
 
-// As programs ask that choose between ways to share.
+// Asks as programs do that choose between ways to share.
 bool is_said_to_be_shareable(CUdeviceptr address) {
     int alone = 0, among = 0;
     CUpointer_attribute attribute = CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE;
@@ -161,11 +161,11 @@ uint64_t count_descriptors() {
 }
 
 bool reaches(unsigned other) {
-    int possible = 0; // it may not be there
+    int possible = 0; // the attribute may be unknown
     return cu.cuDeviceCanAccessPeer(&possible, device, int(other)) == CUDA_SUCCESS && possible;
 }
 
-// What another device of this process does, in its context.
+// Work of another device of this process, in its context.
 template <class Work> void on_device(size_t other, Work work) {
     CUcontext own = nullptr, context = nullptr;
     NEED(cu.cuCtxGetCurrent(&own));
@@ -176,7 +176,8 @@ template <class Work> void on_device(size_t other, Work work) {
     NEED(cu.cuCtxSetCurrent(own));
 }
 
-// The simulated driver lets copies and fills reach everything, and kernels what they may.
+// The simulated driver lets copies and fills reach all memory, and kernels the memory that they may
+// use.
 void fill_from_here(const Memory &memory, unsigned value) {
     if (const auto launch = entry_of<decltype(simcuda_launch)>("simcuda_launch")) {
         const simcuda_range range = {memory.address, memory.size, 1, 0};
@@ -185,7 +186,7 @@ void fill_from_here(const Memory &memory, unsigned value) {
     NEED(::fill(memory.address, memory.size, value, nullptr));
 }
 
-// The thread that serves closes a connection soon after the importer has.
+// The serving thread closes a connection soon after the importer has.
 uint64_t settled_descriptors() {
     uint64_t least = count_descriptors();
     for (int i = 0; i < 20; ++i) {

@@ -1,5 +1,5 @@
-// A process with one context, of one device, that does as it is told. What it has, allocated or
-// opened, is known by the number of a slot.
+// A process with one context, of one device, that obeys requests. A slot's number names memory that
+// it has allocated or opened.
 #pragma once
 
 #include <cstddef>
@@ -44,7 +44,7 @@ class Peer {
 public:
     // `environment`: NAME=value, instead of this process's.
     explicit Peer(std::vector<std::string> environment, int device = 0);
-    ~Peer(); // waits for its exit, with status 0
+    ~Peer(); // waits for its exit with status 0
     Peer(const Peer &) = delete;
     Peer &operator=(const Peer &) = delete;
 

@@ -163,7 +163,7 @@ void priorities_and_flags() {
 
 } // namespace
 
-// Streams that end under work, and others that get their handles.
+// Streams that end under work, and other streams that get their handles.
 void streams_case() {
     constexpr int rounds = 100;
     const Primary primary;

@@ -16,7 +16,7 @@ struct Gift {
     unsigned value;
 };
 
-// Blocks that a thread is to look at and free; their work has ended.
+// Blocks for a thread to look at and free; their work has ended.
 class Inbox {
 public:
     void put(const Gift &gift) {

@@ -15,7 +15,7 @@ PROGRAM = os.path.join(FOLDER, "tracking_program.py")
 THROUGH_LIBRARY, WITH_LOCK, WITHOUT_LOCK = str(1 << 20), str(2 << 20), str(3 << 20)
 TOO_MUCH = str(1 << 39)
 NOT_SUPPORTED = -4  # emm_status
-# Where CPython has its frames, which a thread without the lock reads, is known of these.
+# The places of CPython's frames, which a thread without the lock reads, are known for these versions.
 FRAMES_ARE_KNOWN = sys.implementation.name == "cpython" and (3, 9) <= sys.version_info < (3, 14)
 
 
@@ -81,7 +81,7 @@ class Tracking(unittest.TestCase):
     def test_what_was_taken_from_the_driver_itself_is_told_by_library(self):
         _, errors = run(EMM_TRACK="module")
         part = errors.partition("taken from the driver itself, by library:\n")[2].splitlines()
-        # Physical memory, and a pool of the program's own by what it has reserved.
+        # Physical memory, and a pool of the program's own, with its reserved bytes.
         self.assertRegex(part[0], r"48\.00 MiB  100 % +2 allocations  .*/(_ctypes|python|libpython)", errors)
 
     def test_without_tracking_nothing_is_told_and_nothing_written(self):

@@ -1,5 +1,5 @@
-// A driver that tells who asks it: a line on standard error for each lookup, with the file that the
-// question came from. What it is asked for it takes from the driver in WITNESS_DRIVER.
+// A driver that reports its callers: a line on standard error for each lookup, with the file of the
+// call. It passes lookups on to the driver in WITNESS_DRIVER.
 #include <cstdio>
 #include <cstdlib>
 #include <cuda.h>

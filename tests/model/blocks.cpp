@@ -1,4 +1,4 @@
-// Memory as the steps have it: made, used, looked into and freed.
+// Memory in the steps: made, used, checked and freed.
 #include "world.h"
 
 #include <algorithm>
@@ -24,7 +24,7 @@ Block *World::any_usable(bool (*is)(const Block &)) {
     return any_of(found);
 }
 
-// Runs on the thread that asks.
+// Runs on the thread that makes the request.
 emm_status World::request(Block &block, emm_stream stream) {
     emm_context *const context = pool_of(block);
     emm_memory **const handle = &block.references[0];
@@ -69,7 +69,7 @@ Block *World::allocate(Block block, Stream &home, emm_stream stream, size_t hand
         model.lost_count_of_failures(account); // asked again, or refused before
     }
     const Graph *const capture = stream == home.handle ? home.capture : nullptr;
-    // What another context's reset could not unpin stays pinned.
+    // Memory that another context's reset could not unpin stays pinned.
     const bool may_be_pinned = block.kind == Kind::registered && driver.counters().faults > 0;
     const emm_status paused = expect_pause(block, status);
     if (!done(status, "an allocation",
@@ -110,7 +110,7 @@ Block *World::allocate(Block block, Stream &home, emm_stream stream, size_t hand
     return blocks.back().get();
 }
 
-// What a paused pool may answer: 0 if it is not paused.
+// The answer that a paused pool may give: 0 if the pool is not paused.
 emm_status World::expect_pause(const Block &block, emm_status status) {
     if (!is_paused(block)) {
         return EMM_OK;
@@ -153,9 +153,9 @@ emm_status World::give_back(const Block &block, size_t size, emm_stream stream) 
     return EMM_E_NOT_SUPPORTED;
 }
 
-// All uses are ordered before what comes next on `stream`. What is registered is the program's
-// again at once, and what is opened the exporter's: it may be opened again as the same memory, as
-// long as another part of the export is open. So both are waited for first.
+// All uses are ordered before later work on `stream`. Registered memory is the program's again at
+// once, and opened memory the exporter's: it may be opened again as the same memory, as long as
+// another part of the export is open. So both are waited for first.
 bool World::free(Block *block, emm_stream stream, size_t hand, const Graph *capture) {
     say("    thread %zu, stream %p: frees 0x%llx, %zu bytes of context %zu", hand,
         static_cast<void *>(stream), block->ptr, block->size, block->context);
@@ -188,7 +188,7 @@ bool World::free(Block *block, emm_stream stream, size_t hand, const Graph *capt
     return true;
 }
 
-// Another process's memory is given up also if the driver fails to unmap it.
+// Another process's memory is given up even if the driver fails to unmap it.
 void World::give_up_opened(Block *block) {
     if (block->kind == Kind::opened) {
         model.freed(block->ptr);
@@ -215,7 +215,7 @@ void World::release_inert(size_t number) {
     }
 }
 
-// On the thread that has run out of memory, inside its call.
+// Runs on the thread that has run out of memory, inside its call.
 size_t World::give_to(const emm_context *context) {
     if (is_beside) {
         return 0; // another thread frees blocks
@@ -252,7 +252,7 @@ void World::forget(Block *block) {
     std::erase_if(blocks, [=](const auto &each) { return each.get() == block; });
 }
 
-// The ends get the pattern. On the simulated driver all of it counts as used.
+// Both ends of the block get the pattern. On the simulated driver all of the block counts as used.
 void World::use(Block &block, Stream &stream) {
     if (block.flags & EMM_HOST_READ_ONLY && block.kind == Kind::registered) {
         return;

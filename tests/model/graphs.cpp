@@ -25,7 +25,7 @@ void begin_capture(World &world) {
         size_t(std::count_if(world.graphs.begin(), world.graphs.end(), [](const auto &each) {
             return each->graphs.empty() && each->execs.empty();
         }));
-    // Beside one that is not announced no request may run out of memory.
+    // Beside an unannounced capture no request may run out of memory.
     const bool silent = world.settings.silent && !world.settings.tight && !world.settings.faults;
     const bool announced = stream.registered || !silent || world.one_in(2);
     if (open == most_captures || world.graphs.size() == most_graphs || stream.blocking) {
@@ -51,7 +51,7 @@ void begin_capture(World &world) {
     world.graphs.push_back(std::move(graph));
 }
 
-// Allocates, uses what there is, or frees what the stream has.
+// Allocates, uses existing blocks, or frees those of the stream.
 void capture(World &world) {
     Stream *const stream = world.any_capturing();
     if (!stream) {
@@ -94,11 +94,11 @@ void capture(World &world) {
     }
     const bool launchable = stream->capture->launchable;
     if (dice == 2 && world.free(block, stream->handle, hand, stream->capture)) {
-        stream->capture->launchable = launchable; // the memory is held for it
+        stream->capture->launchable = launchable; // the graph holds the memory
     }
 }
 
-// Another stream joins, from here on behind what the first has captured.
+// Another stream joins, from here on behind the first stream's captured work.
 void join_capture(World &world) {
     Stream *const first = world.any_capturing();
     Stream *const stream = first ? &world.any_stream(first->context) : nullptr;
@@ -149,7 +149,8 @@ void copy(World &world) {
             graph->graphs.push_back(clone);
             world.model.life_begins(graph->number);
         } else if (graph->launchable && graph->execs.size() < most_copies) {
-            // A GPU's driver refuses to instantiate what writes to memory that has gone back to it.
+            // A GPU's driver refuses to instantiate a graph that writes to memory that has gone
+            // back to the driver.
             ::check(world.driver.cuGraphInstantiateWithFlags(&exec, from, 0),
                     "cuGraphInstantiateWithFlags");
             graph->execs.push_back(exec);
@@ -195,7 +196,7 @@ void destroy(World &world) {
     }
 }
 
-// An executable graph of one becomes one of the other.
+// An executable graph of one graph becomes one of the other.
 void update(World &world) {
     Graph *const from = any_graph(world), *const to = any_graph(world);
     if (!from || from == to || from->execs.empty() || to->graphs.empty() ||
@@ -219,7 +220,7 @@ void update(World &world) {
 
 } // namespace
 
-// Those that have joined are joined in turn.
+// Streams that have joined are joined in turn.
 void World::end_capture(Stream &any) {
     Graph &graph = *any.capture;
     Stream &first = *graph.after.front();
@@ -235,7 +236,7 @@ void World::end_capture(Stream &any) {
         if (std::exchange(stream->announced, false)) {
             emm_context *const context = places[stream->context].emm;
             done(call(hand_of(*stream), [&] { return emm_capture_end(context, stream->handle); }),
-                 "emm_capture_end"); // it has ended also where a driver call has failed
+                 "emm_capture_end"); // it has ended even if a driver call has failed
         }
     }
 }

@@ -1,5 +1,5 @@
-// Threads that do what they are told, one at a time: so a step may be any thread's, and a seed
-// gives the same steps every time.
+// Threads that carry out tasks, one at a time: so a step may run on any thread, and a seed gives
+// the same steps every time.
 #pragma once
 
 #include <condition_variable>
@@ -28,7 +28,7 @@ public:
         busy_ = true;
         changed_.notify_all();
     }
-    void finish() { // throws what the task has thrown
+    void finish() { // throws the task's exception
         std::unique_lock lock(mutex_);
         changed_.wait(lock, [this] { return !busy_; });
         if (thrown_) {
@@ -72,7 +72,7 @@ public:
         }
     }
     size_t count() const { return hands_.size(); }
-    // What the task answers, or throws.
+    // Gives the task's answer, or throws its exception.
     template <class Task> auto run(size_t hand, const Task &task) {
         decltype(task()) answer{};
         hands_[hand]->begin([&] { answer = task(); });

@@ -9,7 +9,7 @@ namespace {
 constexpr uint32_t host_flags[] = {0, EMM_HOST_MAPPED, EMM_HOST_PORTABLE,
                                    EMM_HOST_PORTABLE | EMM_HOST_MAPPED};
 
-// The CPU may write at once: nothing that is still to run may write there, too.
+// The CPU may write at once: no pending work may write there, too.
 void write_by_cpu(World &world, Block &block) {
     block.pattern = world.next_pattern();
     const Ends ends(block.ptr, block.size);
@@ -145,7 +145,7 @@ void refer(World &world) {
     }
 }
 
-// Not the last one: the memory stays.
+// Gives up a reference, but not the last: the memory stays.
 void give_up_reference(World &world) {
     Block *const block = any_handle(world);
     if (block && block->references.size() > 1) {
@@ -157,7 +157,7 @@ void give_up_reference(World &world) {
     }
 }
 
-// Its references stay, and are inert. A second time it is refused.
+// Frees the handle. Its references stay, and are inert; a second free is refused.
 void free_handle(World &world) {
     Block *const block = any_handle(world);
     if (!block) {

@@ -13,8 +13,8 @@ bool captures(const Place &place) {
                        [](const auto &stream) { return stream->capture; });
 }
 
-// Nothing of the context has to do with a capture that goes on, nor with what a capturing stream
-// held before, which cannot be waited for.
+// Whether the context takes no part in a capture that goes on, and holds no earlier memory of a
+// capturing stream, for which no wait is possible.
 bool may_rest(const World &world, size_t place) {
     const bool anywhere = world.places[place].freed_abroad;
     return !(anywhere ? std::any_of(world.places.begin(), world.places.end(), captures)
@@ -24,8 +24,8 @@ bool may_rest(const World &world, size_t place) {
            });
 }
 
-// None of the context's memory is in use afterwards: portable memory may be, in any context, also
-// after its free.
+// Makes sure that the context's memory is not in use: portable memory may be in use in any context,
+// also after its free.
 void come_to_rest(World &world, size_t number) {
     for (const auto &block : world.blocks) {
         if (block->context == number && block->home->context != number) {
@@ -43,7 +43,7 @@ void come_to_rest(World &world, size_t number) {
     world.places[number].freed_abroad = false;
 }
 
-// As a reset of the CUDA context does: in all its pools.
+// Drops the memory of all pools, as a reset of the CUDA context does.
 void drop(World &world, size_t number) {
     world.forget_place(number);
     for (size_t pool = 0; pool <= world.places[number].named.size(); pool++) {
@@ -63,8 +63,7 @@ void reset(World &world) {
     drop(world, number);
 }
 
-// Handles may be made, used and released while a context is reset or retired: what another thread
-// does then.
+// Handles that another thread makes, uses and releases during a reset or a retirement.
 struct Handles {
     std::vector<emm_memory *> made;
     uint64_t released = 0, asked = 0;
@@ -86,7 +85,8 @@ struct Handles {
     }
 };
 
-// What an allocation of the context's own memory may answer beside a call that ends a pause.
+// The answer that an allocation of the context's own memory may give beside a call that ends a
+// pause.
 emm_status may_be_paused(World &world, size_t number) {
     if (!world.places[number].is_paused(0)) {
         return EMM_OK;
@@ -143,7 +143,8 @@ void retire_beside_handles(World &world, size_t number) {
     }
 }
 
-// With what is on it. Without a word to emm it is found out when emm is asked for a new context.
+// Ends the context with all its memory. If emm is not told, it finds out when it is asked for a new
+// context.
 void end_context(World &world) {
     const size_t number = world.any_place();
     Place &place = world.places[number];
@@ -163,7 +164,7 @@ void end_context(World &world) {
         if (world.settings.beside && world.hands.count() > 1 && world.one_in(2)) {
             retire_beside_handles(world, number);
         }
-        world.carry_out( // a second time, it is a success
+        world.carry_out( // the second time is a success
             world.any_hand(), [&] { return emm_context_retire(context); }, "emm_context_retire");
         emm_deviceptr ptr = 0;
         world.refused(
@@ -228,7 +229,7 @@ void work_beside(World &world) {
         });
     world.is_beside = false;
     if (world.settings.tight) {
-        world.model.lost_count_of_failures(number); // asked again after the other thread's trim
+        world.model.lost_count_of_failures(number); // tried again after the other thread's trim
     }
     say("    thread %zu frees %zu allocations of context %zu%s, and others are made", hand,
         given.size(), number, trims ? ", trims" : "");
@@ -246,7 +247,7 @@ void work_beside(World &world) {
         if (block.ptr) {
             world.model.allocated(number, Kind::device, block.ptr, block.size);
             world.blocks.push_back(std::make_unique<Block>(block));
-            world.places[number].paused[0] = Paused::no; // if that was not certain
+            world.places[number].paused[0] = Paused::no; // if that was uncertain
             world.use(*world.blocks.back(), stream);
         } else {
             world.model.failed(number, true);
@@ -285,7 +286,8 @@ void name_pool(World &world) {
     }
 }
 
-// From the least to what the spec says; below what is held, that may shrink, and not grow.
+// Sets the maximum from the least to the spec's; a maximum below the held memory may shrink, and
+// not grow.
 void change_max(World &world) {
     if (world.unannounced()) {
         return;
@@ -310,7 +312,7 @@ void change_max(World &world) {
     }
 }
 
-// Each peak is then what it is the peak of.
+// Each peak is then the present value.
 void reset_peaks(World &world) {
     const size_t number = world.any_place(), pool = world.any_pool(number);
     const emm_stats before = world.stats_of(number, pool);
@@ -336,7 +338,7 @@ void reset_peaks(World &world) {
     }
 }
 
-// Of one pool alone: its siblings' memory stays.
+// Ends one pool alone: its siblings' memory stays.
 void end_pool(World &world) {
     const size_t number = world.any_place(), pool = world.any_pool(number);
     if (pool == 0 || !may_rest(world, number)) {
@@ -366,7 +368,7 @@ void end_pool(World &world) {
     world.model.retired(account_of(number, pool));
 }
 
-// A child has no driver: it is refused everything, and may end.
+// A child has no driver: all its calls are refused, and it may end.
 void fork_child(World &world) {
     emm_context *const context = world.places[0].emm;
     Block *const block = world.any_block();
@@ -411,7 +413,7 @@ void World::forget_pool(size_t place, size_t pool) {
     }
 }
 
-// A handle of device memory that a thread has made during a reset: before or after.
+// Takes over a handle of device memory that a thread has made during a reset: before or after it.
 void World::adopt(size_t place, emm_memory *memory) {
     emm_memory_info info = {};
     info.struct_size = sizeof info;

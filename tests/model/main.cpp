@@ -1,7 +1,6 @@
 // model [NAME=NUMBER...]: random steps through emm.h on the plugin in EMM_PLUGIN and the driver in
-// EMM_DRIVER, each compared with a model of what must be so. The names are those of Settings. A
-// failure tells the latest steps; `seed=N rounds=1` repeats the round. Exit status 1: something
-// was wrong.
+// EMM_DRIVER, each compared with a model. The names are those of Settings. A failure prints the
+// latest steps; `seed=N rounds=1` repeats the round. Exit status 1: a rule was broken.
 #include "../parts/settings.h"
 #include "world.h"
 
@@ -46,10 +45,10 @@ Settings settings_of(int argc, char *argv[]) {
     return settings;
 }
 
-// Each step has a chance of its own, so that it does about the same when others are left out.
+// Each step has a chance of its own, so that it does about the same when other steps are left out.
 size_t run_round(const Settings &settings, size_t seed, const std::set<size_t> &chosen) {
     begin_steps(settings, seed);
-    World *const world = new World(settings, seed); // left as it is after a failure
+    World *const world = new World(settings, seed); // left unchanged after a failure
     for (size_t number = 0; number < settings.steps; number++) {
         if (!settings.chosen || chosen.count(number)) {
             world->chance = Chance(seed * 1000003 + number);
@@ -62,7 +61,7 @@ size_t run_round(const Settings &settings, size_t seed, const std::set<size_t> &
     return calls;
 }
 
-// Ends where a call of emm.h makes no further driver call, and the round no further such call.
+// Ends when a call of emm.h makes no further driver call, and the round no further such call.
 void run_in_turn(Settings settings, size_t seed, const std::set<size_t> &chosen) {
     const Driver driver;
     size_t calls = 1;

@@ -70,7 +70,7 @@ void free_elsewhere(World &world) {
     }
 }
 
-// The device is at work on it, and emm is not told on which stream.
+// The device uses the block, and emm is not told on which stream.
 void free_unordered(World &world) {
     Block *const block = world.any_plain();
     if (block &&
@@ -80,7 +80,8 @@ void free_unordered(World &world) {
     }
 }
 
-// Used on another stream, which its own is not ordered after: emm is told, or the program waits.
+// Uses the block on another stream that the block's own is not ordered behind: emm is told, or the
+// program waits.
 void free_after_use_elsewhere(World &world) {
     Block *const block = world.any_usable(
         [](const Block &each) { return each.kind == Kind::device && each.is_plain(); });
@@ -116,7 +117,7 @@ void query(World &world) {
     if (status == EMM_E_NOT_SUPPORTED || !world.done(status, "emm_query")) {
         return;
     }
-    const emm_deviceptr end = block->ptr + block->size; // what rounding has added may belong to it
+    const emm_deviceptr end = block->ptr + block->size; // bytes added by rounding may belong to it
     if (info.base != block->ptr || info.size < block->size ||
         !world.model.is_free(end, block->ptr + info.size) || info.device != place.device ||
         info.kind != EMM_KIND_DEVICE) {
@@ -124,7 +125,7 @@ void query(World &world) {
     }
 }
 
-// Nothing happens then, and the memory is as it was.
+// The call has no effect, and the memory stays as it was.
 void be_refused(World &world) {
     Block *const block = world.any_block(is_raw);
     if (!block) {
@@ -177,7 +178,7 @@ void section(World &world) {
     const size_t hand = world.any_hand();
     if (place.sections && world.one_in(2)) {
         world.done(world.call(hand, [&] { return emm_defer_cleanup_end(place.emm); }),
-                   "emm_defer_cleanup_end"); // it has ended also where a driver call has failed
+                   "emm_defer_cleanup_end"); // it has ended even if a driver call has failed
         place.sections--;
         world.model.section_ends(number);
     } else if (world.one_in(4) &&
@@ -188,7 +189,7 @@ void section(World &world) {
     }
 }
 
-// What is reserved is an estimate.
+// Whether the reserved bytes are an estimate.
 bool is_opaque() {
     emm_plugin_info info = {};
     info.struct_size = sizeof info;
@@ -235,12 +236,12 @@ void replace_stream(World &world) {
     }
 }
 
-// Its per-thread streams end with it.
+// The thread's own streams end with it.
 void end_thread(World &world) {
     const size_t hand = world.any_hand();
     for (const auto &graph : world.graphs) {
         if (graph->graphs.empty() && graph->execs.empty() && graph->hand == hand) {
-            return; // it is to end the capture that it has begun
+            return; // the thread has to end its capture
         }
     }
     for (Place &place : world.places) {

@@ -1,5 +1,6 @@
-// What must be so, whatever the plugin: which bytes are whose, and what each context's statistics
-// tell. It knows neither emm nor the driver, and is told what was asked and answered.
+// The rules that hold for every plugin: which bytes belong to which allocation, and the figures of
+// each context's statistics. The model knows neither emm nor the driver; it is told the requests
+// and the answers.
 #pragma once
 
 #include <emm/plugin.h>
@@ -12,7 +13,7 @@
 
 namespace model {
 
-// What it throws: something is not as it must be.
+// The model's exception: a rule is broken.
 struct Wrong : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
@@ -20,7 +21,7 @@ struct Wrong : std::runtime_error {
 enum class Kind { device, pinned, registered, managed, opened };
 const char *name_of(Kind kind);
 
-// Bytes that are not to be handed out: of a live allocation, or of one that was freed in a capture,
+// Bytes that must not be handed out: of a live allocation, or of one that was freed in a capture,
 // whose graphs use it.
 struct Range {
     uint64_t begin = 0, end = 0;
@@ -28,21 +29,21 @@ struct Range {
     Kind kind = Kind::device;
 };
 
-// What a plugin promises beside the contract.
+// The promises of a plugin beside the contract.
 struct Promises {
-    bool keeps_account = true;     // it has statistics, and knows the sizes that were asked for
+    bool keeps_account = true;     // has statistics, and knows the sizes that were asked for
     bool exact_peak = false;       // peak_live_bytes is no upper bound, but the peak itself
     bool keeps_in_sections = true; // all memory
     uint64_t most = 0;             // reserved_bytes never exceed it; 0: no limit
-    bool changes_max = false;      // which is that limit, while it serves
+    bool changes_max = false;      // of that limit, while it serves
     bool pauses = false;           // device memory
     bool resets_peaks = false;
     bool waits = false; // for a resume, if its option says so
 };
 
-// What emm tells of a device under a bound.
+// emm's figures for a device under a bound.
 struct Account {
-    uint64_t bound = 0; // 0: none
+    uint64_t bound = 0; // 0: no bound
     uint64_t used = 0;
     uint64_t reserved = 0; // by managers, as their statistics tell
     uint64_t excess = 0;   // by which memory pools may be above
@@ -61,13 +62,14 @@ public:
 
     // --- requests, once they have been answered
 
-    // `graph`: that is being captured, and may get what was freed in the same capture; 0: none.
+    // `graph`: the one being captured, which may get memory that was freed in the same capture; 0:
+    // none.
     void allocated(size_t context, Kind kind, uint64_t ptr, uint64_t size, size_t graph = 0);
     void freed(uint64_t ptr);
     void freed_in_capture(uint64_t ptr, size_t graph); // whose life has begun
     void failed(size_t context, bool more_than_once);  // a request for device memory
-    // What threads have done at the same time: until the next judgement so many frees may be
-    // counted or not, and the peak may be as high as if nothing had been freed meanwhile.
+    // Threads have freed at the same time. Until the next judgement so many frees may be counted or
+    // not, and the peak may be as high as if nothing had been freed meanwhile.
     void blurred(size_t context, uint64_t frees, uint64_t bytes);
     void asked(size_t context, uint64_t requests) { figures_[context].allocations += requests; }
     void lost_count_of_failures(size_t context) { figures_[context].any_failures = true; }
@@ -101,7 +103,7 @@ private:
         size_t sections = 0;
         uint64_t reserved_in_section = 0;
         uint64_t peak_reserved_told = 0;
-        uint64_t bound = UINT64_MAX; // of reserved_bytes, since it was last changed
+        uint64_t bound = UINT64_MAX; // of reserved_bytes, since its last change
     };
     struct Graph {
         size_t lives = 0; // the graph, its clones and executable graphs
@@ -111,7 +113,7 @@ private:
     const Range *held_in(uint64_t begin, uint64_t end, size_t but_for_graph) const;
 
     const Promises promises_;
-    std::map<uint64_t, Range> live_; // by begin; none overlaps another
+    std::map<uint64_t, Range> live_; // by begin; no two overlap
     std::map<size_t, Graph> graphs_;
     std::map<size_t, Figures> figures_;
 };

@@ -1,4 +1,4 @@
-// The model itself: it complains about what is wrong, and about nothing else.
+// The model itself: it complains about each fault, and about nothing else.
 #include "model.h"
 
 #include <catch.h>
@@ -131,7 +131,7 @@ TEST_CASE("the model tells an account above its bound, and a refusal where there
     account.excess = 1;
     account.judge();
     account.used = 99;
-    CHECK_THROWS_AS(account.judge(), Wrong); // less than what is reserved
+    CHECK_THROWS_AS(account.judge(), Wrong); // less than the reserved bytes
     CHECK_THROWS_AS(account.judge_refusal(1, 1), Wrong);
     account.judge_refusal(1, 2);
     account.bound = 0;

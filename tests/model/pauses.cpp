@@ -1,4 +1,5 @@
-// Steps that pause and resume device memory. Other steps go on meanwhile, without using it.
+// Steps that pause and resume device memory. Other steps go on meanwhile, without using that
+// memory.
 #include "world.h"
 
 #include <algorithm>
@@ -17,7 +18,7 @@ std::vector<size_t> pools_meant(const Place &place, size_t pool) {
 }
 
 struct Held {
-    uint64_t reserved = 0, paused = 0, most_paused = 0; // of one of them
+    uint64_t reserved = 0, paused = 0, most_paused = 0; // of one pool
 };
 
 Held held_by(World &world, size_t place, const std::vector<size_t> &pools) {
@@ -31,7 +32,7 @@ Held held_by(World &world, size_t place, const std::vector<size_t> &pools) {
     return held;
 }
 
-// What a pause may be refused with. A pool that is paused already refuses nothing.
+// The statuses with which a pause may be refused. A pool that is paused already refuses nothing.
 std::vector<emm_status> refusals(const World &world, size_t number,
                                  const std::vector<size_t> &pools) {
     const Place &place = world.places[number];
@@ -63,7 +64,7 @@ void lose_content(World &world, size_t place, size_t pool) {
     }
 }
 
-// At the same time another thread asks for memory and frees it, unused.
+// Meanwhile another thread requests memory and frees it, unused.
 emm_status call_beside_requests(World &world, size_t place, size_t pool,
                                 const std::function<emm_status()> &make) {
     constexpr uint64_t requests = 4;
@@ -122,19 +123,19 @@ void pause(World &world) {
         beside ? call_beside_requests(world, number, pool, ask) : world.call(world.any_hand(), ask);
     say("    pool %zu of context %zu, flags %u: %zu bytes", pool, number, flags, released);
     for (const size_t each :
-         pools) { // those that were paused before another one failed have lost it
+         pools) { // pools paused before another one failed have lost their content
         if (!keeps && !place.is_paused(each) && (status >= EMM_OK || pools.size() > 1)) {
             lose_content(world, number, each);
         }
     }
-    // By then there may be no memory to resume a pool that was paused before another one failed.
+    // By then there may be no memory to resume a pool that was paused before another pool failed.
     for (const size_t each : pools) {
         const bool stays = status < EMM_OK && world.stats_of(number, each).paused_bytes > 0;
         if (stays && !place.is_paused(each) && (beside || world.driver.counters().faults > 0)) {
             place.paused[each] = Paused::yes;
         }
     }
-    // A pool of growth=auto has segments if the driver failed to tell what the device can.
+    // A pool of growth=auto has segments if the driver failed to tell the device's abilities.
     const bool faulty = world.driver.counters().faults > 0;
     const emm_status segments = faulty ? EMM_E_NOT_SUPPORTED : EMM_OK;
     if (!may_be.empty()) {
@@ -185,7 +186,7 @@ void wait_for_resume(World &world) {
         [&] {
             resumed = emm_context_resume(context, 0);
             if (resumed < EMM_OK) {
-                emm_context_reset(context); // else the other thread waits for good
+                emm_context_reset(context); // otherwise the other thread waits for ever
             }
         },
         (hand + 1) % world.hands.count(),
@@ -224,7 +225,7 @@ void be_refused_a_pause(World &world) {
 
 } // namespace
 
-// Where there is no room, it can be tried again, also pool by pool.
+// If there is no room, the resume can be tried again, also pool by pool.
 void World::resume(size_t number, size_t pool, uint32_t flags) {
     Place &place = places[number];
     const std::vector<size_t> pools = pools_meant(place, pool);

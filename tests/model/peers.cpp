@@ -1,4 +1,4 @@
-// Steps with another process, which exports memory, opens what is exported to it, and dies.
+// Steps with another process, which exports memory, opens exports, and dies.
 #include "world.h"
 
 #include <algorithm>
@@ -20,7 +20,7 @@ struct Request {
     emm_ipc_handle handle;
 };
 struct Answer {
-    emm_status status = EMM_E_PLUGIN_FAILED; // of a process that has died meanwhile
+    emm_status status = EMM_E_PLUGIN_FAILED; // the answer of a process that has died meanwhile
     emm_ipc_handle handle = {};
 };
 
@@ -75,7 +75,7 @@ struct Peer {
             waitpid(std::exchange(pid, 0), nullptr, 0);
         }
     }
-    // Throws if it has ended, or fails otherwise than it may.
+    // Throws if the peer has ended, or if a failure is not allowed.
     Answer ask(const Request &request, std::initializer_list<emm_status> may_be = {}) const {
         Answer answer;
         if (!send(requests.fds[1], request) || !receive(answers.fds[0], answer) ||
@@ -156,7 +156,7 @@ void end_export(World &world) {
     }
 }
 
-// What is open stays.
+// Open imports stay open.
 void kill_peer(World &world) {
     world.peer.reset();
     for (const auto &offer : world.offers) {
@@ -164,7 +164,7 @@ void kill_peer(World &world) {
     }
 }
 
-// Once more, it is the same memory.
+// A second opening gives the same memory.
 void open(World &world) {
     const size_t number = world.any_place();
     if (world.offers.empty() || world.places[number].device != 0) {
@@ -203,7 +203,7 @@ void open(World &world) {
         (known && !by_sibling && info.ptr != known->ptr)) {
         throw Wrong("a handle tells of other memory than was exported");
     }
-    if (known) { // another handle of the same memory; it is gone in any case
+    if (known) { // another handle of the same memory; the first is gone
         world.done(world.call(world.any_hand(), [&] { return emm_memory_release(memory); }),
                    "the release of a second handle");
         return;
@@ -218,14 +218,14 @@ void open(World &world) {
     block.references = {memory};
     block.home = &world.any_stream(number);
     block.offer = offer;
-    block.pattern = std::exchange(offer->pattern, 0); // until a use leaves another one
+    block.pattern = std::exchange(offer->pattern, 0); // until a later use
     say("    0x%llx, %zu bytes", block.ptr, block.size);
     world.model.allocated(account_of(number, pool), Kind::opened, block.ptr, block.size);
     world.blocks.push_back(std::make_unique<Block>(block));
     world.look(*world.blocks.back());
 }
 
-// The peer opens it, and may die. While it is exported it is not freed.
+// The peer opens the block, and may die. An exported block is not freed.
 void export_to_peer(World &world) {
     Block *const block = world.any_usable([](const Block &each) {
         return each.by_handle && each.is_plain() && each.kind == Kind::device;

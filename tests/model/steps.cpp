@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kept = 256, longest = 160;
 char lines[kept][longest];
-char title[96]; // how to repeat it
+char title[96]; // tells how to repeat it
 size_t said = 0;
 
 void write_line(const char *line) {

@@ -20,8 +20,9 @@ Promises promises_of(const Settings &settings) {
     const emm_plugin_info plugin = plugin_info();
     const std::string name = plugin.name;
     promises.keeps_account = name.rfind("template", 0) != 0 && name != "bad-pause";
-    promises.exact_peak = name != "pool"; // its threads count by themselves
-    // The driver empties its own pools where one has no room; and what it refuses to map goes back.
+    promises.exact_peak = name != "pool"; // its threads count for themselves
+    // When a pool of the driver has no room, the driver empties it, and memory that cannot be
+    // mapped goes back.
     promises.keeps_in_sections =
         !(name == "async" && settings.tight) && !(name == "pool" && settings.faults);
     promises.most = settings.most << 20;
@@ -51,7 +52,7 @@ simcuda_counters Driver::counters() const {
     return counters;
 }
 
-// What the driver, being made to fail, has refused to take back.
+// The frees that the driver, when made to fail, has refused.
 uint64_t Driver::refused_ends() const {
     uint64_t count = 0;
     for (const char *name :
@@ -154,7 +155,7 @@ void World::judge() {
     }
 }
 
-// A paused pool holds nothing but what is spilled, and takes nothing until it is resumed.
+// A paused pool holds only spilled memory, and takes no memory until its resume.
 void World::judge_pool(size_t place, size_t pool) {
     const emm_stats stats = stats_of(place, pool);
     model.judge(account_of(place, pool), stats);
@@ -167,7 +168,7 @@ void World::judge_pool(size_t place, size_t pool) {
     }
 }
 
-// One that is not counted, as without a bound, has no figure of its own.
+// A device that is not counted, as without a bound, has no figure of its own.
 Account World::device_account(int device) {
     emm_device_account account = {};
     account.struct_size = sizeof account;
@@ -316,7 +317,7 @@ Stream &World::make_stream(size_t place, bool registered) {
     return *places[place].streams.back();
 }
 
-// Its work need not be done: what comes next on `heir` is ordered after it.
+// The stream's work need not be done: later work on `heir` is ordered behind it.
 void World::end_stream(Stream &stream, Stream &heir) {
     rehome(stream, heir);
     Place &place = places[stream.context];
@@ -365,7 +366,7 @@ void World::synchronize(const Stream &stream) {
           [&] { ::check(driver.cuStreamSynchronize(stream.handle), "cuStreamSynchronize"); });
 }
 
-// Those that are made of a capture; they may be running.
+// Destroys the graphs made of a capture; they may be running.
 void World::destroy_graphs(size_t place) {
     for (const auto &graph : graphs) {
         if (graph->context != place) {
@@ -418,7 +419,7 @@ void World::settle() {
         }
         synchronize(place);
     }
-    resume_all(); // now that nothing is live, there is room
+    resume_all(); // without live memory, there is room
     judge();
     for (Place &place : places) {
         end_place(place);
@@ -435,11 +436,11 @@ void World::settle() {
     }
 }
 
-// It has nothing to do, so all memory is the cache's. A trim may leave what was not known to be
+// The pool is idle, so all memory is the cache's. A trim may leave memory that was not known to be
 // complete when it began.
 void World::empty_pool(size_t number, size_t pool) {
     emm_context *const context = places[number].pool(pool);
-    emm_deviceptr ptr = 0; // a request tries again to return what was refused
+    emm_deviceptr ptr = 0; // a request tries again to return refused memory
     check(emm_memalloc(context, 256, EMM_STREAM_LEGACY, &ptr), "emm_memalloc");
     check(emm_memfree(context, ptr, 256, EMM_STREAM_LEGACY), "emm_memfree");
     emm_stats stats = stats_of(number, pool);

@@ -1,4 +1,4 @@
-// What the steps work on: contexts, streams and allocations as the program knows them, threads that
+// The world of the steps: contexts, streams and allocations as the program knows them, threads that
 // make the calls, and the model that each answer is compared with.
 #pragma once
 
@@ -80,32 +80,32 @@ constexpr size_t account_of(size_t place, size_t pool) {
 struct Block;
 struct Stream;
 
-// What a stream captures, and then the graphs that are made of it.
+// The capture of a stream, and then the graphs that are made of it.
 struct Graph {
-    size_t number = 0; // as the model knows it
+    size_t number = 0; // its number in the model
     size_t context = 0;
     std::vector<CUgraph> graphs; // the graph and its clones
     std::vector<CUgraphExec> execs;
     struct Use {
         Block *block;
         unsigned pattern;
-        Stream *stream; // of the capture: others' nodes are in no order with its own
+        Stream *stream; // of the capture: nodes of other streams have no order with its own
     };
     std::vector<Use> uses;       // of live memory, which each launch leaves with a pattern
     std::string shape;           // graphs of the same shape can take over each other's executables
-    bool launchable = true;      // all that it uses is live, or held for it
+    bool launchable = true;      // all memory that it uses is live, or held for it
     std::vector<Stream *> after; // whose work comes before a launch; of a capture, who captures
-    size_t hand = 0;             // that has begun the capture
+    size_t hand = 0;             // the thread that began the capture
 };
 
-// Of one context. The built-in ones have no handle of their own.
+// A stream of one context. Built-in streams have no handle of their own.
 struct Stream {
     size_t context = 0;
     CUstream handle = nullptr;
-    size_t hand = no_hand; // that of the per-thread stream
+    size_t hand = no_hand; // the thread of a per-thread stream
     bool registered = false;
     bool blocking = false;
-    Graph *capture = nullptr; // that goes on
+    Graph *capture = nullptr; // in progress
     bool announced = false;   // it is
 
     bool built_in() const { return reinterpret_cast<uintptr_t>(handle) <= 2; }
@@ -123,38 +123,38 @@ struct Owned {
 
 struct Peer; // another process
 
-// Perhaps: a resume of several pools has failed, and had nothing to bring back to this one.
+// Perhaps: a resume of several pools has failed, and had no memory to bring back to this pool.
 enum class Paused { no, perhaps, yes };
 
-// What it exports.
+// An export of the peer.
 struct Offer {
     emm_ipc_handle handle = {};
     size_t size = 0;
-    unsigned pattern = 0; // that it has; 0: not known
+    unsigned pattern = 0; // its content; 0: not known
     bool is_over = false; // the export
 };
 
-// What the program has of memory: by its address, or by a handle.
+// A piece of the program's memory: by its address, or by a handle.
 struct Block {
     size_t context = 0;
-    size_t pool = 0; // of the context's named ones, from 1 on; 0: its own
+    size_t pool = 0; // a named pool, from 1 on; 0: the context's own
     Kind kind = Kind::device;
     size_t size = 0;
     uint32_t flags = 0;    // EMM_HOST_* or EMM_ATTACH_*
-    emm_deviceptr ptr = 0; // for the device; of host memory it is the same as for the CPU
+    emm_deviceptr ptr = 0; // for the device; host memory has one address for both
     void *host = nullptr;
-    Stream *home = nullptr;       // all uses are ordered before what comes next there
-    unsigned pattern = 0;         // that the latest use leaves; 0: none yet
+    Stream *home = nullptr;       // all uses are ordered before later work there
+    unsigned pattern = 0;         // left by the latest use; 0: none yet
     std::shared_ptr<Owned> owned; // of Kind::registered: the program's own bytes
     std::shared_ptr<Offer> offer; // of Kind::opened
 
     bool by_handle = false;
     std::vector<emm_memory *>
-        references;                   // the first is the handle itself, others are views and copies
-    emm_stream free_stream = nullptr; // as the handle knows it
-    size_t free_hand = no_hand;       // whose per-thread stream that is
+        references;                   // the first is the handle itself; others are views and copies
+    emm_stream free_stream = nullptr; // as the handle knows the stream
+    size_t free_hand = no_hand;       // the thread of that per-thread stream
 
-    bool is_plain() const { return references.size() <= 1; } // nothing but it has the memory
+    bool is_plain() const { return references.size() <= 1; } // only it has the memory
 };
 
 // A context as emm and as CUDA know it.
@@ -170,8 +170,9 @@ struct Place {
     // Whose memory no work may use: of the pool, or of any.
     bool is_paused(size_t number) const { return paused[number] != Paused::no; }
     bool any_paused() const { return paused != std::array<Paused, 3>{}; }
-    size_t sections = 0; // deferred ones that are open
-    // Memory of it that was freed may be in use in another context, in no order with its own work.
+    size_t sections = 0; // open deferred sections
+    // Freed memory of the context may be in use in another context, without an order with its own
+    // work.
     bool freed_abroad = false;
 };
 
@@ -200,12 +201,12 @@ public:
     std::vector<Place> places;
     std::vector<std::unique_ptr<Block>> blocks;
     std::vector<std::unique_ptr<Graph>> graphs;
-    struct Inert { // a reference whose memory has gone before it
+    struct Inert { // a reference that outlives its memory
         emm_memory *memory;
         std::shared_ptr<Owned> owned;
     };
     std::vector<Inert> inert;
-    std::shared_ptr<Peer> peer; // NULL: the last one has died
+    std::shared_ptr<Peer> peer; // NULL: the last peer has died
     std::vector<std::shared_ptr<Offer>> offers;
 
     size_t below(size_t limit) { return chance.below(limit); }
@@ -213,20 +214,20 @@ public:
     size_t any_hand() { return below(hands.count()); }
     size_t any_place() { return below(places.size()); }
     size_t hand_of(const Stream &stream);
-    Stream &any_stream(size_t place); // that does not capture
+    Stream &any_stream(size_t place); // one that does not capture
     Stream *any_capturing();
-    // Whether a capture goes on that was not announced, beside which some calls are forbidden.
+    // Whether an unannounced capture goes on, beside which some calls are forbidden.
     bool unannounced(size_t place) const;
     bool unannounced() const;
     emm_context *pool_of(const Block &block) const {
         return places[block.context].pool(block.pool);
     }
-    size_t any_pool(size_t place); // that is there
+    size_t any_pool(size_t place); // an existing one
     bool is_paused(const Block &block) const {
         return block.kind == Kind::device && places[block.context].is_paused(block.pool);
     }
     bool waits_when_paused(size_t pool) const { return model.promises().waits && pool == 2; }
-    // Of those whose home does not capture. NULL: there is none of that sort.
+    // One of the blocks whose home does not capture. NULL: no such block.
     Block *any_block(bool (*is)(const Block &) = [](const Block &) { return true; });
     Block *any_usable(bool (*is)(const Block &) = [](const Block &) { return true; });
     Block *any_plain() {
@@ -235,10 +236,10 @@ public:
     size_t next_graph() { return ++last_graph_; }
     unsigned next_pattern() { return ++last_pattern_; }
 
-    // Calls emm on a thread, whatever context is current there. `done` says whether it has
-    // succeeded; it throws if it had no reason to fail.
+    // Calls emm on a thread, with any current context. `done` says whether the call has succeeded,
+    // and throws if a failure had no reason.
     emm_status call(size_t hand, const std::function<emm_status()> &make);
-    // The same, again without a fault if one has failed it.
+    // The same. If a fault has failed the call, calls again without a fault.
     void carry_out(size_t hand, const std::function<emm_status()> &make, const char *what);
     bool done(emm_status status, const char *what, emm_status may_be = EMM_OK);
     bool has_faulted() const { return has_faulted_; } // the latest call
@@ -246,7 +247,7 @@ public:
     // Calls the driver as the program's own, which invalidates no capture.
     void drive(size_t place, size_t hand, const std::function<void()> &make);
 
-    // NULL: it has failed, as it may. `stream` may be none.
+    // NULL: the allocation has failed, as it may. `stream` may be EMM_STREAM_UNORDERED.
     Block *allocate(Block block, Stream &home, emm_stream stream, size_t hand);
     bool free(Block *block, emm_stream stream, size_t hand, const Graph *capture = nullptr);
     bool free(Block *block, const Stream &stream) {
@@ -273,9 +274,9 @@ public:
     void destroy_graphs(size_t place);
     void forget_place(size_t place); // its memory has gone
     void forget_pool(size_t place, size_t pool);
-    void resume(size_t place, size_t pool, uint32_t flags); // one, or with 0 all; it may fail
+    void resume(size_t place, size_t pool, uint32_t flags); // one pool, or with 0 all; may fail
     void make_place(size_t number);
-    void leave_context();                       // it is no thread's current one
+    void leave_context();                       // the context is no longer any thread's current one
     size_t give_to(const emm_context *context); // a pressure callback
 
 private:
@@ -300,7 +301,7 @@ private:
     size_t last_graph_ = 0;
 };
 
-// One kind of step: `act` may find that there is nothing to do.
+// One kind of step: `act` may find nothing to do.
 struct Action {
     const char *name;
     size_t weight;
@@ -310,9 +311,9 @@ struct Action {
 extern const std::vector<Action> memory_actions, host_actions, handle_actions, graph_actions,
     life_actions, peer_actions, pause_actions;
 
-int run_peer(); // the other process: the exit status
+int run_peer(); // the other process; returns the exit status
 
-// The latest steps, which are told after a failure, also one that ends the process.
+// Records the latest steps, which a failure prints, even one that ends the process.
 void begin_steps(const Settings &settings, size_t seed);
 void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void tell_steps(size_t last);

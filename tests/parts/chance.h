@@ -1,4 +1,4 @@
-// What threads with random steps choose.
+// Choices of threads with random steps.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,7 @@ private:
     std::mt19937_64 random_;
 };
 
-// The last item takes the place of the one that is taken out.
+// The last item takes the place of the removed one.
 template <class Item> Item taken_from(std::vector<Item> &items, size_t number) {
     const Item item = std::exchange(items[number], items.back());
     items.pop_back();

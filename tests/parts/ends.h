@@ -15,8 +15,8 @@ inline void check(CUresult result, const char *what) {
     }
 }
 
-// Where the pattern is: `words` of it at the head, and as many at the tail, which is 0 for a small
-// block.
+// The places of the pattern: `words` of it at the head, and as many at the tail, which is 0 for a
+// small block.
 struct Ends {
     static constexpr size_t edge = 4096;
 
@@ -37,7 +37,7 @@ void write_ends(const Cuda &cuda, const Ends &ends, unsigned pattern, CUstream s
     }
 }
 
-// In stream order; waits, and throws if the pattern is not there.
+// In stream order: waits, and throws unless the pattern is there.
 template <class Cuda>
 void expect_ends(const Cuda &cuda, const Ends &ends, unsigned expected, CUstream stream) {
     std::vector<unsigned> found(ends.tail ? 2 * ends.words : ends.words);

@@ -1,4 +1,4 @@
-// What a command line sets, as NAME=NUMBER.
+// Settings of a command line, as NAME=NUMBER.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@ struct Setting {
     size_t *number;
 };
 
-// Carries out one NAME=NUMBER and says which number that has set. Throws if it is no setting.
+// Carries out one NAME=NUMBER. Gives the number that it has set; throws for an unknown setting.
 inline const size_t *set(const std::vector<Setting> &known, const char *text) {
     const char *const equals = std::strchr(text, '=');
     for (const Setting &setting : known) {

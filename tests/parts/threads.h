@@ -9,8 +9,8 @@
 #include <thread>
 #include <vector>
 
-// Runs `work` in so many threads, which get their numbers, until all have ended. With `seconds`
-// it sets `stop` after that time, if it is not set before.
+// Runs `work` in `count` threads, which get their numbers, until all have ended. With `seconds` it
+// sets `stop` after that time, unless it was set before.
 inline void run_threads(size_t count, std::optional<size_t> seconds, std::atomic<bool> &stop,
                         const std::function<void(size_t)> &work) {
     std::vector<std::thread> threads;

@@ -1,5 +1,5 @@
 // The driver's own calls: cuMemAlloc, and cuMemAllocAsync on the device's default pool, which is
-// told to keep what is freed.
+// set to keep freed memory.
 #include "peer.h"
 
 namespace emm::peers {

@@ -246,6 +246,6 @@ def measure(verb, arguments):
 if __name__ == "__main__":
     try:
         print(json.dumps(measure(sys.argv[2], sys.argv[3:])))
-    except Exception as error:  # whatever it is, it is this cell's answer
+    except Exception as error:  # any exception is this cell's answer
         print(json.dumps({"error": f"{type(error).__name__}: {error}"}))
         sys.exit(1)

@@ -7,7 +7,7 @@
 namespace emm::peers {
 namespace {
 
-// Written out, so that no compiler for the GPU is needed; the driver translates it.
+// Written as PTX, so that no compiler for the GPU is needed; the driver translates it.
 constexpr const char spin_source[] = R"(.version 7.0
 .target sm_75
 .address_size 64

@@ -25,7 +25,7 @@ struct DriverCalls : cuda::Entries {
     EMM_CUDA_OPTIONAL(cuLaunchKernel);
 };
 
-// What was asked of the driver, by all threads.
+// The calls of the driver, by all threads.
 struct DriverUse {
     uint64_t calls = 0, ns = 0;
 };
@@ -38,13 +38,14 @@ public:
 
     // Makes the context current to the calling thread.
     void enter() const;
-    CUstream make_stream() const; // a non-blocking one, which lives as long as the process
-    // What `later` does from now on waits for what `earlier` has been given so far.
+    CUstream make_stream() const; // non-blocking; lives as long as the process
+    // Later work of `later` waits for the present work of `earlier`.
     void order(CUstream earlier, CUstream later) const;
     void synchronize() const;
     size_t free_memory() const;
 
-    // Whether the driver is behind metered_driver.cpp, and what has passed through that so far.
+    // Whether the driver is behind metered_driver.cpp, and the calls that have passed through that
+    // so far.
     bool is_metered() const { return read_use_ != nullptr; }
     DriverUse use() const;
 
@@ -62,7 +63,7 @@ private:
     CUfunction spin_ = nullptr;
 };
 
-// Throws, naming the call, unless it has succeeded.
+// Throws a failure that names the call, unless the call has succeeded.
 void require(CUresult result, const char *call);
 
 // Throws if a required entry of the table is missing.

@@ -45,7 +45,7 @@ def runtime_library():
 def compile_peer(name, include, link, folder):
     program = folder / f"peer-{name}"
     include = [*include, HERE / "../../include", toolkit() / "include", TOOL, LIB, HERE]
-    # Without NDEBUG, assertions in RMM's headers would be part of what is measured.
+    # Without NDEBUG, assertions in RMM's headers would be measured, too.
     command = ["c++", "-std=c++20", "-O2", "-DNDEBUG", "-D_GNU_SOURCE",
                *(f"-I{path}" for path in include), HERE / f"{name}.cpp", *SOURCES,
                "-o", program, *link, "-lpthread", "-ldl", "-lrt"]
@@ -77,7 +77,7 @@ def build_torch(_, folder):
 
 def build_rmm(_, folder):
     rmm, logger = package("librmm"), package("rapids_logger")
-    # The C++ headers that RMM needs come with it, and stand before the toolkit's.
+    # RMM brings the C++ headers that it needs; they come before the toolkit's.
     include = [rmm / "include/rapids", rmm / "include", logger / "include"]
     runtime = runtime_library()
     link = [*library_path(rmm / "lib64", logger / "lib64", runtime.parent), "-lrmm",

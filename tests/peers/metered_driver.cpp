@@ -3,7 +3,7 @@
 // for all entries. Here that function gives counting ones in their place. Every other symbol is the
 // real driver's, which this library is linked to by the name libreal-driver.so.
 //
-// Nothing of the C++ library is used: a process may load this before a newer one of its own.
+// Uses nothing of the C++ library: a process may load this library before a newer one of its own.
 #include <cuda.h>
 
 #include <atomic>
@@ -41,7 +41,7 @@ struct StandIn<name, which, CUresult(CUDAAPI *)(Arguments...)> {
         all_calls.fetch_add(1, std::memory_order_relaxed);
         return result;
     }
-    // Null if it stands for another function already.
+    // Null if this stand-in already stands for another function.
     static void *stand_for(void *function) {
         void *none = nullptr;
         return real.compare_exchange_strong(none, function) || none == function
@@ -116,8 +116,7 @@ template <class Function> Function real_function(const char *name) {
 
 } // namespace
 
-// What has passed so far: calls, and the nanoseconds that they took. This is the one entry that no
-// real driver has.
+// The calls so far, and the nanoseconds that they took. No real driver has this entry.
 EMM_PEERS_EXPORT CUresult emmPeersDriverUse(uint64_t *ret_calls, uint64_t *ret_ns) {
     *ret_calls = all_calls.load(std::memory_order_relaxed);
     *ret_ns = all_ns.load(std::memory_order_relaxed);

@@ -38,8 +38,8 @@ namespace emm::peers {
 //         Memory on(CUstream stream);
 //     };
 //
-// A pool of a size that the user chooses is made large to measure cost, so that it never has to
-// grow, and as small as possible to measure its footprint.
+// To measure cost, a pool of a fixed size is made so large that it never has to grow. To measure
+// its footprint, it is made as small as possible.
 enum class Purpose { cost, footprint };
 
 template <class Address> CUdeviceptr number(Address address) {
@@ -112,7 +112,7 @@ private:
         return {recording, driver_, std::move(streams), std::move(memories)};
     }
 
-    // The first run warms up, unless it is so slow that a second one would tell nothing new.
+    // The first run warms up, unless it is so slow that a second run would tell nothing new.
     void random_allocations_cost() {
         Family allocator = family(Purpose::cost);
         const Recording recording =
@@ -195,7 +195,7 @@ private:
         std::printf("]}\n");
     }
 
-    // What two passes ask of the driver. Nothing else is measured here: to count takes time.
+    // The driver's calls in two passes. Nothing else is measured here, because counting takes time.
     void meter(const Recording &recording) {
         if (!driver_.is_metered()) {
             std::printf("{\"absent\": \"-\", \"detail\": \"its driver cannot be metered\"}\n");
@@ -237,7 +237,8 @@ private:
         return live;
     }
 
-    // The most that can be live on this device: on a fresh one, and after a random half was freed.
+    // The most bytes that can be live on this device: on a fresh one, and after a random half was
+    // freed.
     void fill(uint32_t seed) {
         Family allocator = family(Purpose::footprint);
         const CUstream stream = driver_.make_stream();
@@ -268,7 +269,7 @@ private:
         return peak;
     }
 
-    // At most 400 points, each the peak of its stretch: what a plot can show.
+    // At most 400 points, each the peak of its stretch: as many as a plot can show.
     static void print_course(const std::vector<Footprint> &footprints) {
         const size_t points = std::min<size_t>(400, footprints.size());
         for (size_t point = 0; point < points; point++) {

@@ -121,12 +121,12 @@ class Run:
 
     def environment(self, allocator, metered=False):
         changed = {**os.environ, **allocator.environment}
-        for variable in ("EMM_EVENT_LOG", "EMM_DRIVER_METER"):  # would be part of what is measured
+        for variable in ("EMM_EVENT_LOG", "EMM_DRIVER_METER"):  # would be measured, too
             changed.pop(variable, None)
         if not self.gpu:
             changed.update({"EMM_DRIVER": str(self.meter) if metered else "sim",
                             "EMM_SIM": "memory=256GiB"})
-        elif metered:  # its name is the driver's, so what opens the driver finds it
+        elif metered:  # it has the driver's name, so programs that open the driver find it
             before = changed.get("LD_PRELOAD")
             changed["LD_PRELOAD"] = f"{self.meter}:{before}" if before else str(self.meter)
         return changed
@@ -166,7 +166,7 @@ def title(report, quick):
 # Those whose courses differ enough to be told apart.
 DRAWN = ("emm pool", "emm pool:growth=segment", "emm pool:growth=vmm", "cuMemAllocAsync", "PyTorch",
          "PyTorch expandable", "RMM pool")
-PICTURED = "train_gpt"  # the recording whose course is drawn, if it was played
+PICTURED = "train_gpt"  # the recording whose course is drawn, if played
 
 
 def write_plots(report, out):

@@ -11,7 +11,7 @@ class Allocator:
     argument: str
     environment: dict = dataclasses.field(default_factory=dict)
     grows: bool = True
-    # Its user can give it a size for good: the smallest that serves a recording is looked for.
+    # The user can give it a fixed size. The smallest size that serves a recording is searched.
     has_fixed: bool = False
 
 
@@ -20,7 +20,7 @@ def emm(spec):
 
 
 REFERENCE = "emm pool"
-FOOTPRINT = "reserved / live"  # a unit, as those below it
+FOOTPRINT = "reserved / live"  # a unit, like the next ones
 ROUNDS_FOOTPRINT = "reserved / live, all rounds"
 SECOND_PASS_CALLS = "driver calls, second pass"
 FAILURES = "failed allocations, max = 1.02 x live"
@@ -44,7 +44,7 @@ class Figure:
     """A row of the table."""
     unit: str
     value: object  # from a program's answer to the figure of the cell
-    beside_interpreter: bool = False  # what the interpreter took stands beside it
+    beside_interpreter: bool = False  # the interpreter's memory stands beside it
 
 
 @dataclasses.dataclass
@@ -52,7 +52,7 @@ class Case:
     name: str
     figures: list
     arguments: list  # of the family's program
-    events: str = ""  # what the program reads
+    events: str = ""  # the program's input
     metered: bool = False  # the program runs over metered_driver.cpp
     # From the spec of one of emm's plugins to arguments of the emm tool, which answers in the
     # program's place; None: this plugin has no such case. Other families have none.
@@ -63,7 +63,7 @@ def pair_value(answer):
     return answer["ns_per_pair"]
 
 
-# All threads together, so that twice the threads ought to halve it.
+# All threads together, so that twice the threads should halve the value.
 def shared_value(answer):
     return 1000 / max(answer["mpairs_per_s"], 1e-4)
 

@@ -19,8 +19,8 @@ struct DriverHalves {
     DriverUse first, second;
 };
 
-// A recording on one kind of memory, one of them for each of its streams, event by event in its
-// own order, so that the same blocks live at the same time with every allocator.
+// A recording on one kind of memory, with a stream of memory for each of its streams, event by
+// event in its own order. So the same blocks live at the same time with every allocator.
 template <class Memory> class Player {
 public:
     Player(const Recording &recording, Driver &driver, std::vector<CUstream> streams,
@@ -28,8 +28,8 @@ public:
         : recording_(recording), driver_(driver), streams_(std::move(streams)),
           memories_(std::move(memories)), blocks_(recording.blocks) {}
 
-    // Ticks that each event has spent in the allocator. What is still live at the end is released,
-    // not timed.
+    // The ticks of each event in the allocator. Blocks that are live at the end are released, not
+    // timed.
     std::vector<uint64_t> timed() {
         std::vector<uint64_t> spent;
         spent.reserve(recording_.events.size());
@@ -43,7 +43,7 @@ public:
         return spent;
     }
 
-    // What the events have asked of a metered driver.
+    // The events' calls of a metered driver.
     DriverHalves metered() {
         DriverHalves halves;
         const size_t middle = recording_.events.size() / 2;
@@ -60,7 +60,7 @@ public:
         return halves;
     }
 
-    // Nothing beside the events: one reading of the clock for all of them.
+    // Only the events: one reading of the clock for all of them.
     double seconds() {
         const double began = tool::seconds_now();
         for (const Event &event : recording_.events) {
@@ -71,8 +71,8 @@ public:
         return passed;
     }
 
-    // What each event left taken of the device's memory, out of `free_before`; and the ticks that
-    // all of them have spent in the allocator.
+    // For each event, the device's memory that is taken after it, out of `free_before`; and the
+    // ticks that all events have spent in the allocator.
     std::vector<Footprint> watched(size_t free_before, uint64_t &ret_spent) {
         ret_spent = 0;
         std::vector<Footprint> footprints;

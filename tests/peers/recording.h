@@ -20,8 +20,8 @@ struct Recording {
     uint32_t blocks = 0;
 };
 
-// Reads one event a line: `+ STREAM BLOCK SIZE` or `- STREAM BLOCK SIZE`. Throws
-// std::runtime_error on anything else.
+// Reads one event a line: `+ STREAM BLOCK SIZE` or `- STREAM BLOCK SIZE`. Throws std::runtime_error
+// for other lines.
 Recording read_recording(std::istream &input);
 
 // RMM's benchmark of random allocations as a recording: `count` allocations of 1 byte to

@@ -1,5 +1,5 @@
 // RMM's memory resources: pool, arena and async, the first two over cudaMalloc. `NAME:BYTES` makes
-// one of that size that cannot grow.
+// a resource of that size that cannot grow.
 #include "peer.h"
 
 #include <rmm/mr/arena_memory_resource.hpp>
@@ -64,7 +64,7 @@ struct Arena {
     rmm::mr::arena_memory_resource arena;
 };
 
-// Its release threshold is all memory unless it is told another one.
+// Its release threshold is all memory unless another is given.
 struct Async {
     using Memory = RmmMemory<rmm::mr::cuda_async_memory_resource>;
     Async(const std::string &, Driver &, Purpose) {}

@@ -23,11 +23,11 @@ try:
     no_cupy = None
 except ImportError:
     no_cupy = "CuPy is not installed"
-except Exception as error:  # CuPy's own errors cannot be named without it
+except Exception as error:  # without CuPy, its own errors cannot be named
     no_cupy = f"CuPy finds no GPU: {error}"
 
 KDL_CUDA, KDL_CUDA_HOST = 2, 3
-# Before 2.1 NumPy asks for the unversioned tensor, takes it for read-only, and knows no booleans.
+# Before 2.1, NumPy asks for the unversioned tensor, takes it as read-only, and knows no booleans.
 VERSIONED = tuple(map(int, np.__version__.split(".")[:2])) >= (2, 1)
 NUMBERS = ("?" if VERSIONED else "") + "bhilqBHILQefdFD"
 byte_bounds = np.lib.array_utils.byte_bounds if hasattr(np.lib, "array_utils") else np.byte_bounds

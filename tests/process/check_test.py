@@ -124,7 +124,7 @@ FAULTS = {
     "exit-dies": ["capture/free-inside", "process/exit", "process/forked", "process/forked-busy",
                   "process/late-free"],
 }
-# The same with cache=streams: the simplest cache there is keeps what is freed on a stream, behind an event.
+# The same with cache=streams: the simplest cache keeps memory that is freed on a stream, behind an event.
 CACHE_FAULTS = {
     "leak-live": ["cleanup/outlives", "cleanup/refused", "host/leaks", "memory/leaks"],
     "leak-cached": ["cleanup/outlives", "cleanup/refused", "faults/memalloc", "memory/leaks"],
@@ -176,7 +176,7 @@ PAUSE_FAULTS = {
 PAUSE_CASES = ["pause/", "faults/pause"]
 if "address" in os.environ.get("EMM_TEST_SANITIZERS", ""):
     for name in "host-overrun", "info-overrun":
-        del FAULTS[name]  # the sanitizer ends the suite there, which is what it is for
+        del FAULTS[name]  # the sanitizer ends the suite there, as it should
 if os.environ.get("EMM_TEST_SANITIZERS", "none") != "none":
     del FAULTS["exit-waits"]  # the suite skips the case: sanitizers have locks of their own
     for cases in FAULTS.values():

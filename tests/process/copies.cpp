@@ -1,5 +1,5 @@
-// Two copies of libemm in one process, such as a wheel's beside that of `emm run`, share what
-// EMM_LIMIT allows of a device.
+// Two copies of libemm in one process, such as a wheel's beside that of `emm run`, share the limit
+// of EMM_LIMIT for a device.
 //
 //     copies LIBEMM first|second|at-once|namespace|interposer
 //     copies LIBEMM DEVICE
@@ -135,7 +135,7 @@ void share_one_account(Copy &one, Copy &other, bool is_one_driver) {
     }
 }
 
-// Freed memory that one's plugin keeps serves the other.
+// Freed memory that one copy's plugin keeps serves the other copy.
 void serve_each_other(Copy &one, Copy &other, bool is_one_driver) {
     one.free_all();
     const uint64_t before = other.bytes();
@@ -150,9 +150,9 @@ void serve_each_other(Copy &one, Copy &other, bool is_one_driver) {
     REQUIRE(one.account().used_bytes == 0 && other.account().used_bytes == 0);
 }
 
-// "one fill", "other free": tells how many MiB that copy then has.
+// "one fill", "other free": prints the MiB that the copy then has.
 int follow(Copy &one, Copy &other, int32_t device) {
-    one.account(); // it is the first
+    one.account(); // this copy is the first
     other.account();
     std::puts("ready");
     std::fflush(stdout);

@@ -12,7 +12,7 @@ HEADER = "time,thread,stream,op,id,size\n"
 ERROR_KEYS = ["code", "stage", "message", "path", "expected", "got", "tried", "hint"]
 PAIR_OF_BLOCKS = ["0,0,alloc,1,1000", "0,0,free,1,1000", "0,0,alloc,2,5000", "0,0,free,2,5000"]
 
-# Thread 1 frees, on its own stream, what thread 0 has allocated.
+# Thread 1 frees thread 0's blocks, on its own stream.
 ACROSS_THREADS = [row for i in range(300) for row in
                   (f"0,0,alloc,{i},{512 * (i % 7 + 1)}", f"1,1,free,{i},{512 * (i % 7 + 1)}")]
 

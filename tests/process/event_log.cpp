@@ -1,5 +1,6 @@
-// event_log SCENARIO [ARGUMENT]: a program that allocates and comes to some end, with EMM_EVENT_LOG
-// set or not. Its plugin gives out numbers; what one thread frees, the next that asks gets.
+// event_log SCENARIO [ARGUMENT]: a program that allocates and then ends in some way, with
+// EMM_EVENT_LOG set or not. Its plugin gives out numbers: a number that one thread frees goes to
+// the next thread that asks.
 #include <emm/emm.h>
 
 #include <atomic>
@@ -74,7 +75,7 @@ void check(emm_status status) {
     }
 }
 
-// The log names it as the caller.
+// The log names this function as the caller.
 [[gnu::noinline]] emm_deviceptr allocate(size_t size) {
     emm_deviceptr ptr = 0;
     check(emm_memalloc(the_context, size, EMM_STREAM_LEGACY, &ptr));
@@ -136,7 +137,7 @@ void one_of_each() {
     check(emm_memfree(the_context, dropped, 256, EMM_STREAM_LEGACY));
 }
 
-// The second one on the device takes 3000 bytes to its end, the first one keeps 5000.
+// The second context on the device takes 3000 bytes to its end, the first keeps 5000.
 void use_two_contexts() {
     allocate(5000);
     int (*create_context)(void **, unsigned, int) = nullptr;
@@ -171,7 +172,7 @@ void wait_for_a_line() {
     std::getchar();
 }
 
-// What it is writing itself is not to be completed.
+// A process must not complete the log that it is writing itself.
 void recover_own_log() {
     churn(10);
     const emm_status status = emm_event_log_recover(std::getenv("EMM_EVENT_LOG"));
@@ -213,7 +214,7 @@ void leave_an_orphan() {
     raise(SIGKILL);
 }
 
-// More events than one write takes, at a pace that the writer thread keeps up with.
+// More events than one write takes, at a rate that the writer thread can follow.
 void churn_slowly() {
     for (int i = 0; i < 200; ++i) {
         churn(200);
@@ -222,7 +223,7 @@ void churn_slowly() {
     std::puts("came to its end");
 }
 
-// After the driver is there: the simulated one makes files of its own.
+// Called once the driver is there: the simulated driver makes files of its own.
 void limit_files() {
     if (const char *const bytes = std::getenv("EMM_TEST_FILE_LIMIT")) {
         emm_driver_info driver = {};

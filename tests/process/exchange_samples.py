@@ -45,7 +45,7 @@ def snapshot(*events, live=()):
                                    "expandable_segments": False}}
 
 
-# Of profile.proto the messages and fields that a heap profile has: field, type ("*": repeated), number.
+# The messages and fields of profile.proto in a heap profile: field, type ("*": repeated), number.
 PROFILE = {
     "ValueType": (("type", "int64", 1), ("unit", "int64", 2)),
     "Label": (("key", "int64", 1), ("str", "int64", 2), ("num", "int64", 3), ("num_unit", "int64", 4)),

@@ -13,10 +13,10 @@ import unittest
 from emm_program import EMM, HEADER, answer
 from exchange_samples import CALLER, LOG_HEADER, RMM_HEADER, Case, emm, event, read_profile, row, snapshot
 
-# What the viewer at pytorch.org/memory_viz reads.
+# The opcodes that the viewer at pytorch.org/memory_viz reads.
 VIEWER = {"PROTO", "MARK", "STOP", "EMPTY_DICT", "SETITEMS", "EMPTY_LIST", "APPENDS", "BINUNICODE", "LONG_BINPUT",
           "BINGET", "LONG_BINGET", "BININT", "BININT1", "BININT2", "LONG1", "NEWTRUE", "NEWFALSE"}
-# A program on the driver that says how much it had allocated at most.
+# A program on the driver that prints the most it had allocated.
 PROGRAM = """
 import ctypes, random
 driver = ctypes.CDLL("libcuda.so.1")
@@ -281,7 +281,7 @@ class Files(Case):
         libraries = os.path.join(os.path.dirname(EMM), "../../lib") # $ORIGIN in a path of libraries needs /proc
         done = subprocess.run([*without, EMM, "export", log, "--to", "torch-snapshot", "-o", path], text=True,
                               env={**os.environ, "LD_LIBRARY_PATH": libraries}, capture_output=True, check=False)
-        if "LeakSanitizer does not work" in done.stderr: # nor are its options read without /proc
+        if "LeakSanitizer does not work" in done.stderr: # without /proc, its options are not read either
             self.skipTest("the leak check at the end needs /proc")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         pickle.loads(path.read_bytes())

@@ -169,7 +169,7 @@ void refuse_changed(emm_context *context, emm_ipc_handle handle, const char *tex
     expect_refusal(context, handle, text);
 }
 
-// Noise, and noise between what every handle has in common.
+// Noise, and noise between the parts that every handle has.
 void refuse_random(emm_context *context, const emm_ipc_handle &good) {
     std::mt19937 random(1);
     for (int i = 0; i < 1000; ++i) {
@@ -186,7 +186,7 @@ void refuse_random(emm_context *context, const emm_ipc_handle &good) {
 }
 
 void refuse_damaged(emm_context *context, const emm_ipc_handle &good) {
-    // Which devices there are is asked when the first handle of another comes, once.
+    // When the first handle of another device comes, the devices are listed, once.
     refuse_changed(context, good, "device", [](emm_ipc_handle &bad) { ++bad.device_uuid[3]; });
     const uint64_t before = driver_calls();
     for (size_t i = 0; i < sizeof good; ++i) {
@@ -318,7 +318,7 @@ void keep_rules(emm_context *context) {
     send(peer.socket, {'s', 0, exported.handle});
     Message answer;
     CHECK(receive(peer.socket, answer) && answer.status == EMM_E_NOT_OWNED);
-    // The address may be in use again, and exported; the old handle is none the better for it.
+    // The address may be in use again, and exported; the old handle stays invalid.
     const Exported again(context, 7);
     send(peer.socket, {'s', 0, exported.handle});
     CHECK(receive(peer.socket, answer) && answer.status == EMM_E_NOT_OWNED);
@@ -426,7 +426,7 @@ void play(emm_context *context, int rounds) {
             descriptors = open_descriptors();
         }
     }
-    // The simulator keeps one for each exporter's memory file.
+    // The simulator keeps a descriptor for each exporter's memory file.
     CHECK(driver_calls() != 0 || rounds < 10 || open_descriptors() == descriptors);
 }
 

@@ -1,6 +1,6 @@
-// A program that frees what it holds when it is far too late: in a static destructor, after main,
-// on a thread that ends after main, and after emm_shutdown. Nothing is torn down before that, and
-// nothing crashes; the exit status says whether every free succeeded.
+// A program that frees its memory far too late: in a static destructor, after main, on a thread
+// that ends after main, and after emm_shutdown. Nothing is torn down before, and nothing crashes;
+// the exit status says whether every free succeeded.
 //
 //     late_frees exit|shutdown|retire PLUGIN.so
 #include <emm/emm.h>

@@ -170,7 +170,7 @@ class Namesakes(Folder):
 
     def test_a_libcuda_that_a_plugin_brings_does_not_outrank_the_driver_that_is_named(self):
         for driver in ("sim", SIMCUDA):
-            # Meson names the simulated driver's folder there, in no order.
+            # Meson puts the simulated driver's folder there, in any place.
             info = answer("info", EMM_PLUGIN=deadly("brings-libcuda"), EMM_DRIVER=driver, LD_LIBRARY_PATH=None)
             self.assertEqual(info["plugin"]["name"], "brings-libcuda")
             self.assertTrue(info["driver"]["simulated"])

@@ -133,7 +133,7 @@ class Replay(unittest.TestCase):
                 self.assertEqual((told["pace"], list(result)), (seconds / 0.3, [*RESULT_KEYS, "share_of_time"]))
                 self.assertTrue(0 < result["share_of_time"] < 1, result)
             self.assertRegex(run(*arguments, "--pace").stdout, "strict order, pace 1\n\n.* share of time *\n")
-            # Work is put on the streams; the plugin makes no such call.
+            # Only the work on the streams is refused; the plugin makes no such call.
             refused = run(*arguments, "--pace", EMM_SIM="fail=cuLaunchHostFunc@2")
             self.assertEqual(refused.returncode, 1)
             self.assertIn("simcuda_work, called by the tool, failed", refused.stderr)

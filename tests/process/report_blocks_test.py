@@ -13,7 +13,7 @@ def stack(line, function):
     return "\t".join([NATIVE, "/me/train.py:7 (alloc)", f"/me/train.py:{line} ({function})", "/me/train.py:90 (<module>)"])
 
 
-# Of three callers: one keeps what it allocates, one frees on another stream, one frees all.
+# Three callers: one keeps its blocks, one frees on another stream, one frees all.
 KEEPS, MOVES, FREES = stack(20, "cache"), stack(30, "loader"), stack(40, "forward")
 LOG = LOG_HEADER + "".join([
     row("Alloc", 0x10000, 100, 0.0, KEEPS), row("Alloc", 0x20000, 1000, 1.0, MOVES, stream="5"),

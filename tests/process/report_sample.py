@@ -32,7 +32,7 @@ def random_log(events, callers, seed=1):
     return "".join(text)
 
 
-# What `dropping_log` is to be told as.
+# The expected figures of `dropping_log`.
 DROPPING = {"allocations": 20, "frees": 2, "dropped_by_reset": 9, "dropped_with_context": 8, "left_blocks": 1}
 
 

@@ -280,8 +280,8 @@ class Started(Tree):
             self.assertEqual(self.output("--", self.file("script", content), "hello"), "hello\n")
 
     def test_a_run_inside_a_run_is_one_run(self):
-        # The tool may have a sanitizer's runtime, which comes behind the interposer then, and which the
-        # audit interface leaves too little thread-local storage.
+        # The tool may have a sanitizer's runtime, which then comes behind the interposer, and for which the audit
+        # interface leaves too little thread-local storage.
         words = ["--zero", "--plugin", "pool"] + (["--audit"] if SANITIZERS == "none" else [])
         sanitizer = {"ASAN_OPTIONS": "verify_asan_link_order=0"}
         self.assertEqual(self.seen(*words, "--", self.tool, "run", *words, **sanitizer),

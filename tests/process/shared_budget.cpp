@@ -47,7 +47,7 @@ uint64_t sum_held(const SharedDevice &device) {
     return sum;
 }
 
-// Change that nothing is left of: it finishes the one before.
+// A change that leaves no trace: it finishes the change before.
 void visit(SharedDevice &device) {
     REQUIRE(hold(device, 0, units_held(device, 0) + 1, UINT32_MAX));
     give_back(device, 0, units_held(device, 0));
@@ -89,7 +89,7 @@ pid_t start_traced(SharedDevice &device) {
     return child;
 }
 
-// So many instructions. False: it has ended before.
+// Steps so many instructions. False: the child has ended before.
 bool step(pid_t child, unsigned steps) {
     bool is_there = true;
     for (unsigned i = 0; i < steps && is_there; i++) {
@@ -98,7 +98,7 @@ bool step(pid_t child, unsigned steps) {
     return is_there;
 }
 
-// False: it had ended before.
+// False: the child had ended before.
 bool killed_after(unsigned steps) {
     SharedState &state = shared_memory<SharedState>();
     SharedDevice &device = *row_of(state, {1, 2}, bound);
@@ -118,7 +118,7 @@ bool killed_after(unsigned steps) {
     return is_there;
 }
 
-// The neighbour goes on while it is stopped, and it goes on afterwards.
+// The neighbour goes on while the child is stopped, and the child goes on afterwards.
 bool stopped_after(unsigned steps) {
     SharedState &state = shared_memory<SharedState>();
     SharedDevice &device = *row_of(state, {1, 2}, bound);

@@ -262,8 +262,8 @@ class Changed(Budget):
         done = self.limit(alone.pid, "256MiB")
         self.assertEqual((done.returncode, done.stdout), (0, "256MiB for 1 process: 1.00 GiB of device 0 are in use, which stay; no "
                                                              "more is given until there is room\n"), done.stderr)
-        self.assertEqual(self.ask(alone, "fill"), filled)  # nothing that is live is touched
-        alone.tell("free=900")  # into the cache of its plugin, which is to give it back
+        self.assertEqual(self.ask(alone, "fill"), filled)  # live memory is not touched
+        alone.tell("free=900")  # into the cache of its plugin, which must give it back
         until(lambda: self.ask(alone, "used") <= 128)
         filled = self.ask(alone, "fill")
         self.assertLessEqual(filled, 256)

@@ -1,5 +1,5 @@
-// Who may not have what this process serves, descriptors and handles: another user, a process that
-// does not know the handle, and connections on which nothing is said.
+// Processes without a right to this process's descriptors and handles: another user, a process that
+// does not know the handle, and silent connections.
 #include "sharing/handle/stamp.h"
 #include "sharing/handle/wire.h"
 #include "sockets/user.h"
@@ -52,7 +52,7 @@ int connect_to_exporter(const emm_ipc_handle &handle) {
     return made;
 }
 
-// How many descriptors came; -1: the exporter hung up. A connection is good for one request.
+// The number of descriptors that came; -1: the exporter hung up. A connection serves one request.
 int ask(int socket, const Request &request) {
     Reply reply = {};
     Descriptors descriptors;
@@ -66,7 +66,7 @@ int ask(int socket, const Request &request) {
     return got <= 0 ? -1 : static_cast<int>(descriptors.count());
 }
 
-// What the exporter answers to one who asks for the handle of a name; -1: it hangs up.
+// The exporter's answer to a process that asks for the handle of a name; -1: it hangs up.
 int ask_for_handle(const emm_ipc_handle &handle, const emm_ipc_name &name, uint32_t magic) {
     const HandleRequest request = {magic, 0, name};
     HandleReply reply = {};
@@ -95,7 +95,7 @@ void expect_for_guesser(const emm_ipc_handle &handle) {
         CHECK(ask_for_handle(handle, bad, handle_magic) == 0);
     }
     std::mt19937 random(7);
-    for (int i = 0; i < 100; ++i) { // the export is right, and what its holders know is not
+    for (int i = 0; i < 100; ++i) { // the export is right, and its holders' knowledge is not
         emm_ipc_handle bad = handle;
         for (uint8_t &byte : bad.handle) {
             byte = static_cast<uint8_t>(random());
@@ -142,7 +142,7 @@ void expect_for_stranger(const emm_ipc_handle &handle) {
     expect_for_guesser(handle);
 }
 
-// More than the exporter keeps, and none of them says anything.
+// More connections than the exporter keeps, all silent.
 void expect_beside_silent(const emm_ipc_handle &handle) {
     std::vector<int> silent(50);
     for (int &each : silent) {
@@ -169,7 +169,7 @@ void expect_as_other_user(const emm_ipc_handle &handle) {
     CHECK(std::strstr(emm_last_error()->text, "expected a process of user"));
 }
 
-// In a process that has no driver, so that it may be forked.
+// Runs in a process without a driver, so that it may be forked.
 template <class What> pid_t start(int (&ends)[2], What what) {
     CHECK(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0);
     const pid_t child = fork();

@@ -187,7 +187,7 @@ class OwnProcesses(unittest.TestCase):
                 program.kill()
 
 
-# It knows nothing of emm.
+# The program knows nothing of emm.
 PLAIN = """
 import ctypes, sys
 driver, context, block = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(), ctypes.c_uint64()
@@ -420,7 +420,7 @@ class Silence(unittest.TestCase):
                 if rubbish is not None:
                     made.send(rubbish)
             except ConnectionError:
-                pass  # it was too silent for too long
+                pass  # the process was silent for too long
             peers.append(made)
         self.assertEqual(stats_of(shown()[holder.pid])["live_count"], 1)
         for made in peers:

@@ -23,8 +23,8 @@ WAYS = {"quick": [("strict", False, "eager"), ("strict", True, "lazy")],
                    for progress in PROGRESS]}[LEVEL]
 
 
-# What a pool of pages must do with, as a share of the peak of live memory. infer_gpt's peak is 92
-# pages of 2 MiB, and 1.05 times that is one page short for one request.
+# A pool of pages must do with this share of the peak of live memory. infer_gpt's peak is 92 pages of 2 MiB, and 1.05
+# times the peak is one page short for one request.
 TIGHT = {"train_gpt.csv.gz": 1.05, "infer_gpt.csv.gz": 1.06}
 
 

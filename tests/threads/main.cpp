@@ -1,6 +1,6 @@
 // traffic [NAME=NUMBER...]: random traffic of several threads through the plugin in EMM_PLUGIN, on
-// the driver in EMM_DRIVER, that would show any memory that was handed out early. The names are
-// those of Settings. Exit status 1: something was wrong; 77: the machine has too few devices.
+// the driver in EMM_DRIVER, which shows memory that was handed out early. The names are those of
+// Settings. Exit status 1: a check failed; 77: the machine has too few devices.
 #include "../parts/settings.h"
 #include "traffic.h"
 
@@ -27,7 +27,8 @@ Settings settings_of(int argc, char *argv[]) {
     return settings;
 }
 
-// What the simulated driver has given out; on a real one 0, because other programs share it.
+// The memory that the simulated driver has given out; on a real driver 0, because other programs
+// share it.
 simcuda_counters given_out() {
     simcuda_counters counters = {};
     counters.struct_size = sizeof counters;

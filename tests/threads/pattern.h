@@ -2,9 +2,9 @@
 
 #include "gpu.h"
 
-// The pattern at both ends of a block, in one context. On a GPU a kernel looks for it and counts
-// what it finds wrong; a simulated driver has no kernels, but sees each use that is not ordered
-// after the one before, so there the next pattern is just written.
+// The pattern at both ends of a block, in one context. On a GPU a kernel looks for the pattern and
+// counts errors. A simulated driver has no kernels, but sees each use that is not ordered behind
+// the one before, so there the next pattern is just written.
 class Pattern {
 public:
     Pattern(const Cuda &cuda, emm_context *context);
@@ -13,13 +13,13 @@ public:
     Pattern &operator=(const Pattern &) = delete;
 
     // One use of a block, in stream order: looks for the pattern of the use before, and leaves
-    // another. `expected` is 0 for memory that is new.
+    // another. `expected` is 0 for new memory.
     void replace(emm_deviceptr ptr, size_t size, unsigned expected, unsigned next,
                  CUstream stream) const;
-    // Reads the pattern in stream order, waits, and throws if it is not there.
+    // Reads the pattern in stream order, waits, and throws unless the pattern is there.
     void read_back(emm_deviceptr ptr, size_t size, unsigned expected, CUstream stream) const;
     bool is_kernel() const { return kernel_; }
-    unsigned errors() const; // that kernels have found, after all work is done
+    unsigned errors() const; // found by kernels, after all work is done
 
 private:
     const Cuda &cuda_;

@@ -44,9 +44,9 @@ void expect(uint64_t expected, uint64_t found, const char *of_what) {
     }
 }
 
-// Of a context that has nothing to do. A request makes a plugin look for graphs that are gone, and
-// a trim may leave what was not known to be complete when it began: memory that was used on several
-// streams is asked about on one after another, so it may take as many trims.
+// Returns all memory of an idle context. A request makes a plugin look for ended graphs. A trim may
+// leave memory that was not known to be complete when it began: for memory that was used on several
+// streams, a plugin asks one stream after another, so as many trims may be needed.
 void return_everything(const Cuda &cuda, const Gpu &gpu) {
     emm_deviceptr ptr = 0;
     check(emm_memalloc(gpu.emm, mib, nullptr, &ptr), "emm_memalloc");
@@ -163,7 +163,7 @@ void Traffic::await_filling() const {
     }
 }
 
-// Once each thread has its streams: on a full device there may be none.
+// Called once each thread has its streams: on a full device none can be made.
 void Traffic::fill_first_device() {
     while (ready_ < settings.threads && !stop) {
         std::this_thread::yield();
@@ -196,7 +196,7 @@ void Traffic::empty_first_device() {
     }
 }
 
-// What was left to other threads and never taken.
+// Memory that was left to other threads and never taken.
 void Traffic::free_handed_over() {
     while (const auto handed = take()) {
         const Block &block = handed->block;

@@ -10,18 +10,18 @@
 #include <shared_mutex>
 #include <vector>
 
-// What the command line sets, as NAME=NUMBER.
+// The settings of the command line, as NAME=NUMBER.
 struct Settings {
     size_t steps = 20000; // of all threads in a round; 0: as many as `seconds` have room for
     size_t seconds = 0;
     size_t threads = 4;
-    size_t lives = 1;     // threads that do one thread's steps one after another
-    size_t contexts = 1;  // each on the next device, as long as there is one
-    size_t live = 48;     // blocks that a thread has at most
-    size_t read_back = 0; // 1: threads wait now and then, and look at what is in a block
+    size_t lives = 1;     // threads that do one thread's steps in turn
+    size_t contexts = 1;  // each on the next device, if there is one
+    size_t live = 48;     // the most blocks of a thread
+    size_t read_back = 0; // 1: threads wait now and then, and check a block's content
     size_t tight = 0;     // 1: the plugin has a limit, and requests may fail for want of memory
     size_t full = 0;      // the MiB that the first device has left; requests may fail there alone
-    size_t captures = 2;  // 0: none, 1: those that are announced, 2: all
+    size_t captures = 2;  // 0: none, 1: announced ones, 2: all
     size_t rounds = 1;    // each with managers of its own
     size_t seed = 1;      // of the first round
     bool alone() const { return threads == 1; }
@@ -29,11 +29,11 @@ struct Settings {
 
 // A block on its way through its uses.
 struct Block {
-    size_t context = 0; // which one, see Traffic
+    size_t context = 0; // its number, see Traffic
     emm_deviceptr ptr = 0;
     size_t size = 0;
-    CUstream stream = nullptr;   // all its uses are ordered before what comes next there
-    unsigned pattern = 0;        // that the last of them leaves
+    CUstream stream = nullptr;   // all its uses are ordered before later work there
+    unsigned pattern = 0;        // left by the last of them
     bool used_elsewhere = false; // as the plugin has been told
 };
 
@@ -53,22 +53,22 @@ struct HandOver {
 struct Context {
     Context(const Cuda &cuda, const Gpu &its_gpu, bool its_full);
     Context(const Context &) = delete;
-    // After all its blocks are freed and all its work is done: nothing may be left of them.
+    // Called after all its blocks are freed and all its work is done: no memory of it may be left.
     void close(const Cuda &cuda);
 
     const Gpu gpu;
-    const bool is_full; // its device is, see Settings
+    const bool is_full; // whether its device is, see Settings
     std::unique_ptr<Pattern> pattern;
     std::vector<CUstream> common; // streams that all threads use, registered
 };
 
-// What the threads share.
+// The state that the threads share.
 class Traffic {
 public:
     Traffic(const Settings &settings, size_t seed);
-    ~Traffic(); // the contexts go, and with them what a plugin has left there
+    ~Traffic(); // ends the contexts, with all that a plugin has left there
 
-    void run(); // throws at the first thing that is wrong
+    void run(); // throws at the first fault
 
     const Settings settings;
     const size_t seed;
@@ -76,16 +76,16 @@ public:
     std::vector<std::unique_ptr<Context>> contexts;
     std::atomic<unsigned> last_pattern{0};
     std::atomic<bool> stop{false};
-    // Held by calls that may record a context event, which would invalidate a capture that is not
-    // announced: those with no stream, allocations of pinned memory among them, frees of what was
-    // used elsewhere, and trims.
+    // Held by calls that may record a context event, which would invalidate an unannounced capture:
+    // calls without a stream, among them allocations of pinned memory; frees of memory that was
+    // used elsewhere; and trims.
     std::shared_mutex unordered_calls;
 
     void use(const Context &context) const; // makes it current
     void put(const HandOver &handed);
     std::optional<HandOver> take();
     bool may_fail(const Context &context) const { return settings.tight || context.is_full; }
-    std::atomic<size_t> failed{0}; // requests that could
+    std::atomic<size_t> failed{0}; // requests that failed, as they may
 
 private:
     void run_lives(size_t number);
@@ -96,7 +96,7 @@ private:
 
     std::mutex mutex_;
     std::deque<HandOver> handed_over_;
-    std::string failure_;          // the first; the others are its consequences
+    std::string failure_;          // the first; others are its consequences
     std::atomic<size_t> ready_{0}; // threads that have their streams
     std::atomic<bool> filled_{false};
     std::vector<emm_deviceptr> filling_;

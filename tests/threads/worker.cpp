@@ -1,6 +1,6 @@
-// A step is chosen by chance; what the steps rely on is exactly what emm/plugin.h says about
-// streams. Unless blocks are read back, nothing here waits for the device, except that a queue that
-// gets too long is drained: what is handed out early is then very likely still in use.
+// Chance chooses a step, and the steps rely on exactly the rules of emm/plugin.h about streams.
+// Unless blocks are read back, no step waits for the device, except to drain a queue that gets too
+// long: memory that is handed out early is then very likely still in use.
 #include "worker.h"
 
 #include <algorithm>
@@ -96,7 +96,7 @@ bool Worker::given(emm_status status, const char *what) {
     return true;
 }
 
-// Its last use is not over when it is freed.
+// The block's last use is not over at its free.
 void Worker::release() {
     Block block = take_random();
     look_into(block);
@@ -112,7 +112,7 @@ void Worker::release_elsewhere() {
     free(block, stream);
 }
 
-// The device is at work on it, and the plugin is not told on which stream.
+// The device uses the block, and the plugin is not told on which stream.
 void Worker::release_unordered() {
     Block block = take_random();
     const CUstream stream = any_stream();
@@ -135,7 +135,7 @@ void Worker::release_after_use_elsewhere() {
     free(block, home);
 }
 
-// It comes back to its own stream and is kept.
+// The block comes back to its own stream and is kept.
 void Worker::use_elsewhere() {
     Block &block = mine_->blocks[below(mine_->blocks.size())];
     const CUstream home = block.stream, stream = any_stream();
@@ -183,7 +183,7 @@ void Worker::take_over() {
 
 // --- graphs --------------------------------------------------------------------------------------
 
-// Allocates and frees inside, leaves a block to the graph, and gives it one that the thread had. A
+// Allocates and frees inside, leaves a block to the graph, and gives it one of the thread's. A
 // graph that runs once leaves a block to the thread.
 void Worker::capture() {
     const Stream stream = own_stream();
@@ -217,7 +217,7 @@ void Worker::capture() {
     if (own != blocks.end()) {
         block = taken_from(blocks, size_t(own - blocks.begin()));
         at_->pattern->replace(block.ptr, block.size, block.pattern, block.pattern, stream.handle);
-        // The graph's, whatever else has used it: there is nothing to wait for yet.
+        // The memory is the graph's, whatever else has used it, so no wait is needed yet.
         check(emm_memfree(emm(), block.ptr, 0, stream.handle), "emm_memfree");
     }
     if (once && allocate_in_capture(stream.handle, block)) {
@@ -434,7 +434,7 @@ bool Worker::record_use(Block &block, CUstream stream) {
     return true;
 }
 
-// Called with the lock if there is no stream.
+// Called with the lock if the free has no stream.
 void Worker::free(const Block &block, emm_stream stream) {
     std::shared_lock lock(traffic_.unordered_calls, std::defer_lock);
     if (block.used_elsewhere && stream != EMM_STREAM_UNORDERED) {

@@ -3,8 +3,8 @@
 #include "../parts/chance.h"
 #include "traffic.h"
 
-// One thread: streams of its own that come and go in every context, blocks that wander over them
-// and the common ones and on to other threads, further uses, frees of every kind, captures and
+// One thread: streams of its own that come and go in every context, blocks that move over them and
+// the common streams and on to other threads, further uses, frees of every kind, captures and
 // graphs, pinned memory, deferred sections and trims.
 class Worker {
 public:
@@ -19,14 +19,14 @@ private:
     };
     struct Graph {
         CUgraphExec exec = nullptr;
-        CUstream last = nullptr; // on which it ran
+        CUstream last = nullptr; // the stream of its last run
     };
     struct Pinned {
         void *host = nullptr;
         uint32_t flags = 0;
     };
     static constexpr size_t own_streams = 3, most_graphs = 4, most_pinned = 8;
-    // What a thread has in one context.
+    // The objects of a thread in one context.
     struct Place {
         Stream streams[own_streams];
         std::vector<Block> blocks;
@@ -55,7 +55,7 @@ private:
     void look_at_statistics();
     void trim();
 
-    void enter(size_t context); // makes it the current one
+    void enter(size_t context); // makes it current
     void order(CUstream before, CUstream after);
     CUevent record(CUstream stream);
     bool record_use(Block &block, CUstream stream);

@@ -17,7 +17,7 @@ class Attention(nn.Module):
         q, k, v = (t.view(shape).transpose(1, 2) for t in self.qkv(x).split(width, dim=2))
         if cache is not None:
             k, v = cache.append(k, v)
-        # One new token may look at everything before it; a whole prompt only backwards.
+        # One new token may look at all tokens before it; a whole prompt looks only backwards.
         y = F.scaled_dot_product_attention(q, k, v, is_causal=length > 1)
         return self.out(y.transpose(1, 2).reshape(batch, length, width))
 

@@ -1,4 +1,4 @@
-# What find_package(emm), FetchContent and add_subdirectory have in common. The includer has set
+# Shared by find_package(emm), FetchContent and add_subdirectory. The includer has set
 #   emm_LIBRARY       libemm.so.1
 #   emm_INCLUDE_DIR   the folder with emm/emm.h
 #   emm_PLUGIN_MAP    a plugin's version script

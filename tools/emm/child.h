@@ -40,14 +40,14 @@ private:
 // Changes to the environment: a name and its value, or none to remove it.
 using Changes = std::vector<std::pair<std::string, std::optional<std::string>>>;
 
-// EMM_SIM as it is, with `settings` ("key=value") put in where their keys are not given already.
+// EMM_SIM as it is, plus those of `settings` ("key=value") whose keys it does not have yet.
 std::string simulator_settings(const std::vector<std::string> &settings);
 void add_settings(std::string &text, const std::string &settings); // separated by commas
 
-// The stage of a Failure that says how a child process came to its end, or that it was stopped.
+// The stage of a Failure about a child process that ended, or that was stopped.
 constexpr const char *process_stage = "run";
 
-// How long a process may be silent, and where its standard error goes.
+// The longest silence of a process, and the destination of its standard error.
 struct ChildSettings {
     double time_limit = 120; // seconds without an answer
     int errors = STDERR_FILENO;
@@ -57,7 +57,7 @@ struct ChildSettings {
 // crash ends only that process.
 class Child {
 public:
-    // `plugin` is what messages call it, and its command line, behind the name of the job.
+    // `plugin` is its name in messages, and in its command line, behind the name of the job.
     Child(std::string plugin, const Json &job, const Changes &changes,
           const ChildSettings &settings = {});
     ~Child();
@@ -66,12 +66,12 @@ public:
 
     void send(const Json &message) { channel_->send(message); }
 
-    // The next answer. Progress is reported on the way. Throws Failure if the child says that it
-    // failed, ends without an answer, or has been silent for too long.
+    // The next answer. Progress is reported on the way. Throws Failure if the child reports a
+    // failure, ends without an answer, or is silent for too long.
     using Report = std::function<void(double share)>;
     Json receive(const Report &report = {});
 
-    // Lets it end: "" if it did so with status 0, else how.
+    // Lets the child end: "" if its status is 0, else the way it ended.
     std::string finish();
 
     const std::string &plugin() const { return plugin_; }
@@ -86,8 +86,8 @@ private:
     std::unique_ptr<Channel> channel_;
 };
 
-// The other side: what the program does when it is such a process. Standard output becomes standard
-// error, because a plugin may print.
+// The other side, within a child process. Standard output becomes standard error, because a plugin
+// may print.
 class Parent {
 public:
     Parent();
@@ -98,11 +98,11 @@ public:
     int descriptor() const { return channel_->out(); }
 
 private:
-    std::mutex mutex_; // over what is sent
+    std::mutex mutex_; // guards the channel
     std::unique_ptr<Channel> channel_;
 };
 
-// How a child is started: this word first on its command line, its job on standard input.
+// A child starts with this word first on its command line, and its job on standard input.
 constexpr const char *child_argument = "--child";
 int run_child();
 

@@ -7,7 +7,7 @@ namespace emm::tool {
 // Of observe::event_ticks(), for single calls. Compared with the steady clock once.
 double nanoseconds_per_tick();
 
-// The steady clock, for everything else.
+// The steady clock, for all other times.
 double seconds_now();
 
 } // namespace emm::tool

@@ -22,7 +22,7 @@ class CommandLine {
 public:
     CommandLine() : app_(help_about, "emm") {
         app_.footer(help_footer());
-        app_.require_subcommand(0, 1); // what is none of them is named then
+        app_.require_subcommand(0, 1); // an unknown word gets an error of its own
         app_.formatter(help_formatter());
         app_.get_formatter()->column_width(34);
         app_.add_option("--generate-manual", manual_)->group(""); // for the build
@@ -51,7 +51,7 @@ public:
     }
 
 private:
-    // The exit status, if that is all.
+    // Gives the exit status if the command is done.
     std::optional<int> parse(int argc, char **argv) {
         try {
             const int count = take_program(argc, argv);
@@ -70,7 +70,7 @@ private:
         }
     }
 
-    // What comes after `emm run ... --` is the program's. Returns how many words are the tool's.
+    // Cuts off the program, which follows `emm run ... --`. Returns how many words are the tool's.
     int take_program(int argc, char **argv) {
         for (int i = 2; i < argc && std::strcmp(argv[1], "run") == 0; ++i) {
             if (std::strcmp(argv[i], "--") == 0) {
@@ -95,7 +95,7 @@ private:
         return {.code = code, .stage = "run", .message = std::move(message)};
     }
 
-    // A trace that cannot be read is wrong input; nothing has run.
+    // A trace that cannot be read is wrong input: no work has run.
     int tell(const Problem &problem) const {
         if (!json_ || !is_printed(to_json(problem))) {
             print_error(fmt::format("emm: {}\n", to_text(problem)));

@@ -1,4 +1,4 @@
-// The options of each command, and what --help says of them.
+// The options of each command, and their texts in --help.
 #include "commands.h"
 
 #include "option.h"

@@ -1,4 +1,4 @@
-// What each command may be told on its command line, and what does it.
+// The options of each command, and the function that carries it out.
 #pragma once
 
 #include "json.h"
@@ -22,9 +22,9 @@ class WriteSignalsIgnored;
 // --- in this process: each run_* returns the exit status and throws Failure ----------------------
 
 struct InfoOptions {
-    std::string spec; // empty: what is in force
+    std::string spec; // empty: the plugin in force
     bool json = false;
-    double limit = 30; // seconds that a plugin may take to load
+    double limit = 30; // seconds that loading a plugin may take
 };
 int run_info(const InfoOptions &options);
 
@@ -38,12 +38,12 @@ struct ReplayOptions {
     double pace = 0; // of the recording's times between calls; 0: without a pause
     bool json = false;
     double limit = 120;               // seconds that a process may be silent
-    std::vector<std::string> plugins; // empty: what the environment names
+    std::vector<std::string> plugins; // empty: the plugins that the environment names
 };
 int run_replay(const ReplayOptions &options);
 
 struct BenchOptions {
-    std::vector<std::string> plugins; // empty: what the environment names
+    std::vector<std::string> plugins; // empty: the plugins that the environment names
     std::vector<std::string> cases;   // empty: all
     std::vector<uint32_t> threads = {1};
     std::vector<uint64_t> sizes; // empty: each case's own
@@ -59,7 +59,7 @@ int run_events(const EventsOptions &options);
 
 struct CheckOptions {
     std::string spec;
-    std::vector<std::string> filters; // parts of names of cases, or requirements; none: all
+    std::vector<std::string> filters; // parts of names of cases, or requirements; empty: all
     uint64_t seed = 1;
     double limit = 30; // seconds for one case
     unsigned jobs = 0; // cases at a time; 0: one for each processor
@@ -69,7 +69,7 @@ struct CheckOptions {
 int run_check(const CheckOptions &options);
 
 struct RunOptions {
-    std::optional<std::string> plugin;  // none: what EMM_PLUGIN says
+    std::optional<std::string> plugin;  // none: the plugin in EMM_PLUGIN
     std::optional<std::string> limit;   // EMM_LIMIT
     std::optional<std::string> shared;  // EMM_LIMIT_SHARED
     std::optional<std::string> record;  // the event log
@@ -98,7 +98,7 @@ int run_export(const ExportOptions &options);
 
 struct ImportOptions {
     std::string file;         // - for standard input
-    std::string from;         // torch-snapshot, rmm or kineto; empty: what the file begins with
+    std::string from;         // torch-snapshot, rmm or kineto; empty: by the first bytes
     std::string to = "trace"; // or event-log
     std::string output;       // a file; empty: standard output
     std::optional<uint64_t> device;
@@ -132,7 +132,7 @@ int run_limit(const LimitOptions &options);
 
 struct SetOptions {
     int64_t pid = 0;
-    std::vector<std::string> words; // a pool's name, or none, and key=value
+    std::vector<std::string> words; // a pool's name (optional) and key=value
     bool json = false;
 };
 int run_set(const SetOptions &options);
@@ -141,7 +141,7 @@ struct PauseOptions {
     int64_t pid = 0;
     std::string pool; // its name; empty: all
     bool discard = false;
-    double limit = 10; // seconds that work on the device may take to end
+    double limit = 10; // seconds that the device's work may take to end
     bool json = false;
 };
 int run_pause(const PauseOptions &options);
@@ -151,7 +151,7 @@ struct ReportOptions {
     std::string input; // an event log or trace; - for standard input
     // The page; - for standard output. None: report.html, or with `json` no page.
     std::optional<std::string> output;
-    std::string plugin;               // replayed for what the input does not tell; empty: none
+    std::string plugin;               // replayed for figures that the input lacks; empty: none
     std::vector<std::string> compare; // several, side by side
     std::string against;              // a recording of an earlier run; empty: none
     std::optional<double> from, to;   // seconds of the recording
@@ -165,15 +165,15 @@ int run_report(const ReportOptions &options);
 // --- in a process of its own, for the command's parent -------------------------------------------
 
 void run_info_job(const Json &job, Parent &parent);     // the plugin is loaded and described
-void run_describe_job(const Json &job, Parent &parent); // for its description alone
+void run_describe_job(const Json &job, Parent &parent); // for the description alone
 void run_replay_job(const Json &job, Parent &parent);   // through the plugin of the environment
 void run_bench_job(const Json &job, Parent &parent);    // one candidate's measurements
-// What the plugin is, one case, or the other side of sharing.
+// Describes the plugin, runs one case, or is the other side of sharing, as the job says.
 void run_check_job(const Json &job, Parent &parent);
 
 // --- the command line ----------------------------------------------------------------------------
 
-// What the command line may say, and what is done then. It owns its options.
+// A command of the command line, with its action. It owns its options.
 struct Command {
     CLI::App *app;
     std::function<int()> run;
@@ -185,7 +185,7 @@ std::vector<Command> process_commands(CLI::App &app); // top, limit, set, pause,
 std::vector<Command> make_commands(CLI::App &app, const std::vector<std::string> &program,
                                    WriteSignalsIgnored &signals);
 
-// Reads the command line and runs what it asks for; returns the exit status.
+// Reads the command line and runs its command; returns the exit status.
 int run_command_line(int argc, char **argv);
 
 } // namespace emm::tool

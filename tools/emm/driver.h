@@ -10,7 +10,7 @@
 namespace emm::tool {
 
 // The driver functions that the tool itself calls: streams, events, and the writes and checks of
-// --touch. They are the driver's own, so emm's meter does not count them.
+// --touch. They are the driver's own entries, so emm's meter does not count the calls.
 struct DriverCalls : cuda::Entries {
     DriverCalls() : Entries(&emm_driver_entry) {}
 
@@ -44,14 +44,15 @@ struct DriverCalls : cuda::Entries {
 // Loads the driver on the first call. Throws Failure.
 const DriverCalls &driver_calls();
 
-// Any entry, with its signature of CUDA 12.0. Throws Failure if there is none.
+// Any entry, with its signature of CUDA 12.0. Throws Failure if the driver lacks it.
 emm_function driver_entry(const char *name);
 template <class Entry> Entry driver_entry(const char *name) {
     return reinterpret_cast<Entry>(driver_entry(name));
 }
 #define EMM_DRIVER_ENTRY(name) (::emm::tool::driver_entry<decltype(&::name)>(#name))
 
-// Throws Failure unless a driver call of the tool has succeeded: one of the entries above, or any.
+// Throws Failure unless a driver call of the tool has succeeded: of an entry above, or of any
+// entry.
 void require_cuda(CUresult result, const char *call);
 #define EMM_REQUIRE_CUDA(name, ...)                                                                \
     ::emm::tool::require_cuda(::emm::tool::driver_calls().name(__VA_ARGS__), #name)
@@ -67,8 +68,8 @@ Json describe_driver();
 // "simulated driver (PATH), CUDA 13.0, 1 device: NAME"
 std::string driver_line(const Json &driver);
 
-// Uses of memory, so far, that were not ordered after its previous owner's, as the simulated driver
-// counts them, and its words on the latest; none on a real one.
+// Uses of memory, so far, that were not ordered behind its previous owner's, as the simulated
+// driver counts them, and its text on the latest; a real driver reports none.
 struct Races {
     uint64_t count = 0;
     std::string latest;

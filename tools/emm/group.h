@@ -6,8 +6,8 @@
 
 namespace emm::tool {
 
-// Opens the file of a group that there is, without joining. Members that have ended hold nothing
-// any more then. "" or what is wrong; `ret_path` is "" if it is the name.
+// Opens the file of an existing group, without joining. Members that have ended then hold nothing.
+// Gives "" or the failure; `ret_path` is "" if the name is at fault.
 std::string open_group(const std::string &name, driver::GroupFile &ret_file, std::string &ret_path);
 
 } // namespace emm::tool

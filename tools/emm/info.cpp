@@ -66,7 +66,7 @@ Json describe_options(const emm_plugin_info &info) {
 
 emm_plugin_info find_plugin(const std::string &spec) {
     auto info = sized<emm_plugin_info>();
-    const bool is_in_force = spec.empty() || is_list(spec); // ask_child() has seen to it
+    const bool is_in_force = spec.empty() || is_list(spec); // ask_child() has checked it
     require(is_in_force ? emm_get_plugin(&info) : emm_probe_plugin(spec.c_str(), &info), "resolve");
     return info;
 }
@@ -134,7 +134,7 @@ Json describe_environment() {
     return all;
 }
 
-// The group that EMM_LIMIT_SHARED names; null: it names none.
+// The group that EMM_LIMIT_SHARED names; null: no name.
 Json describe_group() {
     const char *const name = std::getenv("EMM_LIMIT_SHARED");
     std::string path;
@@ -163,7 +163,7 @@ Json describe_group() {
             {"devices", devices}};
 }
 
-// By its text, as far as no device is needed to tell.
+// Checks the text, as far as that needs no device.
 std::string complaint_about_limit(const std::string &variable, const std::string &value) {
     std::vector<driver::Limit> limits;
     return value.empty()                    ? ""
@@ -172,7 +172,7 @@ std::string complaint_about_limit(const std::string &variable, const std::string
                                             : "";
 }
 
-// A failure that begins with "VARIABLE (": the rest of it.
+// The rest of a failure that begins with "VARIABLE (".
 std::string complaint_in(const Json &driver, const std::string &variable) {
     const std::string text =
         driver.contains("error") ? problem_from_json(driver).message : std::string();
@@ -180,7 +180,7 @@ std::string complaint_in(const Json &driver, const std::string &variable) {
     return text.rfind(variable + " (", 0) == 0 && end != text.npos ? text.substr(end + 3) : "";
 }
 
-// Of each variable whose value is none that it takes: what holds instead.
+// The values that hold in place of variables with invalid values.
 Json describe_invalid(const Json &driver) {
     Json all = Json::object();
     for (const std::string &variable : observe::variables()) {
@@ -208,7 +208,7 @@ std::string options_text(const Json &options) {
     Table table({"  option", "kind", "value", "default"});
     std::string help;
     for (const Json &option : options) {
-        // Of a choice the words, "a|b", are the kind of value, and the first one is the default.
+        // A choice has its words, "a|b", as the kind of value, and the first word as the default.
         const bool is_choice = option.at("kind") == kind_name(EMM_OPTION_CHOICE);
         const std::string given = text_at(option, "default");
         table.add({"  " + text_at(option, "name"), is_choice ? given : text_at(option, "kind"),
@@ -306,8 +306,9 @@ Json describe_surroundings() {
     return {{"plugins", find_plugins()}, {"driver", driver_or_error()}};
 }
 
-// All of the report that takes libemm, from one process, so that each warning is logged once. What
-// ends the process before its first answer is the plugin's entry, and this process tells the rest.
+// Asks one process for the part of the report that needs libemm, so that each warning is logged
+// once. If the process ends before its first answer, the plugin's entry has ended it, and this
+// process tells the rest.
 Json ask_child(const InfoOptions &options) {
     const std::string name = options.spec.empty() ? "the plugin in force" : options.spec;
     Progress progress;
@@ -327,7 +328,7 @@ Json ask_child(const InfoOptions &options) {
     return answer;
 }
 
-// Each plugin is loaded in a process of its own, which tells nothing but what it is.
+// Loads each plugin in a process of its own, which only describes the plugin.
 void describe_found(Json &plugins, double limit) {
     const std::unique_ptr<FILE, int (*)(FILE *)> nowhere(fopen("/dev/null", "we"), fclose);
     for (Json &plugin : plugins) {
@@ -388,7 +389,7 @@ int run_info(const InfoOptions &options) {
             throw Failure(problem_from_json(report["plugin"]));
         }
     }
-    // A machine may have no driver; one that was asked for by name must be there.
+    // A machine may have no driver, but a driver that was asked for by name must be there.
     const bool lacks_driver = report["driver"].contains("error") && std::getenv("EMM_DRIVER");
     return lacks_driver || refused ? 1 : 0;
 }

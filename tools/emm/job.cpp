@@ -1,4 +1,4 @@
-// What a child process does: the job that arrives first on its standard input.
+// A child process: it carries out the job that arrives first on its standard input.
 #include "child.h"
 #include "commands.h"
 #include "problem.h"

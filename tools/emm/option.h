@@ -6,7 +6,8 @@
 
 namespace emm::tool {
 
-// "--limit SECONDS": its name, and what stands for its value. A word by itself has none.
+// "--limit SECONDS": its name, and the placeholder of its value. A word by itself has no
+// placeholder.
 template <class Value>
 CLI::Option *option(CLI::App *command, const std::string &what, Value &value,
                     const std::string &help) {

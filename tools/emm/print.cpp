@@ -52,7 +52,7 @@ std::string in_quotes(std::string_view text) {
            (text.size() > longest ? "...'" : "'");
 }
 
-// A single quote ends the quoted text, stands escaped, and begins it again.
+// A single quote ends the quoted text, is escaped, and begins a new quoted text.
 std::string shell_quoted(std::string_view text) {
     std::string result = "'";
     for (const char c : text) {
@@ -81,7 +81,7 @@ void WriteSignalsIgnored::restore() {
     is_restored_ = true;
 }
 
-// The lowest number that is free is the one that is closed.
+// A new descriptor gets the lowest free number, which is the closed one.
 void hold_standard_descriptors() {
     for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
         if (fcntl(descriptor, F_GETFD) < 0) {

@@ -18,7 +18,7 @@ std::string text_of(const char *text) {
     return text ? text : "";
 }
 
-// The paths are listed below it, so it does not end with them.
+// The paths are listed below the sentence, so it does not end with them.
 std::string sentence_of(const Problem &problem) {
     std::string sentence = problem.message;
     const std::string tried = loader::tried_places(problem.tried);
@@ -60,7 +60,7 @@ std::string to_text(const Problem &problem) {
     for (const std::string &path : problem.tried) {
         text += "\n    " + observe::one_line(path);
     }
-    // The sentence may end with the hint already, because some programs print nothing else.
+    // The sentence may end with the hint already, because some programs print only the sentence.
     if (!problem.hint.empty() && problem.message.find(problem.hint) == std::string::npos) {
         text += "\n  hint: " + observe::one_line(problem.hint);
     }

@@ -11,8 +11,8 @@
 
 namespace emm::tool {
 
-// What went wrong, with the fields of a plugin's load failure; an empty text means that the field
-// does not apply.
+// A failure, with the fields of a plugin's load failure; an empty text means that the field does
+// not apply.
 struct Problem {
     emm_status code = EMM_E_INVALID_VALUE;
     std::string stage = {}, message = {}, path = {}, expected = {}, got = {};
@@ -27,7 +27,7 @@ Problem problem_from_json(const Json &json);
 // For people: the sentence, the paths tried, the hint unless the sentence has it.
 std::string to_text(const Problem &problem);
 
-// What libemm has to say about the calling thread's last failing call, which was made in `stage`.
+// libemm's report on the calling thread's last failing call, which was made in `stage`.
 Problem last_problem(const std::string &stage);
 
 class Failure : public std::exception {

@@ -1,4 +1,4 @@
-// The options of the commands that are about processes that run.
+// The options of the commands about running processes.
 #include "commands.h"
 #include "option.h"
 #include "top/view.h"
@@ -102,7 +102,7 @@ Command set_command(CLI::App &app) {
     return {command, [options] { return run_set(*options); }};
 }
 
-// What pause and resume have in common.
+// The options that pause and resume share.
 CLI::App *outside_command(CLI::App &app, const char *name, const char *help,
                           PauseOptions &options) {
     CLI::App *command = app.add_subcommand(name, help);

@@ -4,7 +4,8 @@
 
 namespace emm::tool {
 
-// One line on standard error that shows how far the work is; nothing if that is no terminal.
+// One line on standard error with the progress of the work; no output unless standard error is a
+// terminal.
 class Progress {
 public:
     Progress();
@@ -12,7 +13,7 @@ public:
     Progress(const Progress &) = delete;
     Progress &operator=(const Progress &) = delete;
 
-    // `share` goes from 0 to 1. Without it, how long the work takes is not known.
+    // `share` goes from 0 to 1. Without a share, the length of the work is unknown.
     void show(const std::string &what, double share);
     void show(const std::string &what);
     void clear();
@@ -22,7 +23,7 @@ private:
     bool shown_ = false;
 };
 
-// For work that asks often: true every fifth of a second.
+// For work that calls often: true every fifth of a second.
 class Pace {
 public:
     bool is_due();

@@ -9,7 +9,7 @@
 namespace emm::tool {
 namespace {
 
-constexpr char separator = ';'; // in a path it is written %3B
+constexpr char separator = ';'; // written %3B in a path
 
 std::string with_absolute_path(std::string_view spec, const std::string &folder) {
     const size_t begin = loader::find_plugin(spec);

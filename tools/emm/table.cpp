@@ -23,7 +23,7 @@ size_t length_of(const std::string &text) {
     return static_cast<size_t>(std::count_if(text.begin(), text.end(), begins_letter));
 }
 
-// Where the letter of that number begins.
+// The position of the letter with that number.
 size_t letter_at(const std::string &text, size_t number) {
     size_t at = 0;
     for (; at < text.size(); at++) {
@@ -68,7 +68,8 @@ std::string Table::text(size_t width) const {
     return all;
 }
 
-// Each as its widest text, but for labels beside which no other column would have room.
+// Each column as wide as its widest text, except labels that would leave no room for the other
+// columns.
 std::vector<size_t> Table::widths(size_t width) const {
     constexpr size_t least = 12;
     std::vector<size_t> all(rows_.front().size(), 0);

@@ -7,17 +7,17 @@
 namespace emm::tool {
 
 // Text in columns: the first aligned left, the rest right, each as wide as its texts. The first
-// `labels` columns say what a row is about.
+// `labels` columns name the row.
 class Table {
 public:
     explicit Table(std::vector<std::string> titles, size_t labels = 1)
         : rows_{std::move(titles)}, labels_(labels) {}
     void add(std::vector<std::string> row);
-    // As wide as standard output's terminal; in full if that is none.
+    // As wide as standard output's terminal; in full if standard output is no terminal.
     std::string text() const;
 
-    // What does not fit into `width` columns follows below, behind the labels again, and labels
-    // that leave no room lose their middle. 0: in full.
+    // Text that does not fit into `width` columns follows below, behind the labels again, and
+    // labels that leave no room lose their middle. 0: in full.
     std::string text(size_t width) const;
 
 private:

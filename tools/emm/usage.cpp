@@ -40,7 +40,7 @@ std::string alternatives(const std::vector<std::string> &words) {
                                    words[last]);
 }
 
-// All of the text is a number of that type between these.
+// Whether all of the text is a number of that type between these bounds.
 template <class Number> bool is_between(const std::string &text, Number least, Number most) {
     const char *const end = text.data() + text.size();
     Number number = 0;
@@ -59,7 +59,8 @@ CLI::Validator number_between(const std::string &expected, Number least, Number 
         "");
 }
 
-// What CLI11 says without what was expected and found, and with its own words for values.
+// Rewrites CLI11's texts that lack the expected and the found value, or that use its own words for
+// values.
 std::string in_our_words(const CLI::App &command, const CLI::Error &error) {
     const std::string kind = error.get_name(), said = error.what();
     const std::string first = said.substr(0, said.find_first_of(": "));
@@ -80,7 +81,7 @@ std::string in_our_words(const CLI::App &command, const CLI::Error &error) {
                            last == "missing" ? "none" : last);
     }
     const std::string flag = said.substr(0, said.rfind(" = ")), beginning = "Could not convert: ";
-    if (kind == "ConversionError" && flag.starts_with(beginning)) { // other values are checked
+    if (kind == "ConversionError" && flag.starts_with(beginning)) { // others are checked
         return fmt::format("{}: expected no value, found {}", flag.substr(beginning.size()),
                            in_quotes(last));
     }
@@ -101,7 +102,7 @@ Problem no_command(const CLI::App &app, const std::string &word) {
                  guess);
 }
 
-// Options of that name that a command may be thought to have: what they say stands by itself.
+// Options that a command may be thought to have by its words: the value stands by itself.
 std::vector<std::pair<std::string, std::string>> options_for_words(const CLI::App &command) {
     std::vector<std::pair<std::string, std::string>> options;
     for (const CLI::Option *word :
@@ -109,14 +110,14 @@ std::vector<std::pair<std::string, std::string>> options_for_words(const CLI::Ap
         const std::string name = word->get_name();
         options.emplace_back("--" + CLI::detail::to_lower(name), name);
         if (name == "SPEC") {
-            options.emplace_back("--plugin", name); // as other commands call it
+            options.emplace_back("--plugin", name); // the name in other commands
         }
     }
     return options;
 }
 
-// "SPEC", if `option` is, but for slips, an option that the command has as a word, and is no closer
-// to one of its own, which are `known`.
+// "SPEC", if `option` resembles an option for one of the command's words more than it resembles the
+// command's own options, which are `known`.
 std::string word_meant_by(const CLI::App &command, const std::string &option,
                           std::vector<std::string> known) {
     const auto words = options_for_words(command);
@@ -211,7 +212,7 @@ void plugin_option(CLI::App *command, std::vector<std::string> &specs) {
                      "a plugin, in a process of its own; may be given several times")
         ->option_text("SPEC")
         ->take_all()
-        ->allow_extra_args(false); // what follows may be the trace
+        ->allow_extra_args(false); // the trace may follow
 }
 
 void expect_one_plugin(const char *command, const std::string &spec) {
@@ -252,7 +253,7 @@ Problem usage_problem(const CLI::App &app, const CLI::Error &error) {
     const bool is_extra = dynamic_cast<const CLI::ExtrasError *>(&error) != nullptr;
     const bool is_missing = dynamic_cast<const CLI::RequiredError *>(&error) != nullptr;
     if (is_missing && !chosen.empty() && !words.empty() && words.front().starts_with('-')) {
-        return no_option(*chosen.front(), words.front()); // what is missing is behind the slip
+        return no_option(*chosen.front(), words.front()); // another one only seems missing
     }
     if (!is_extra || words.empty() || words.front().empty()) {
         return chosen.empty() ? wrong(in_our_words(app, error))
@@ -287,20 +288,20 @@ constexpr const char *footer = // with the variables
     "Exit status: 0 done and good; 1 something failed, leaked or did not load; 2 wrong usage.\n"
     "`emm run` ends as its program does.";
 
-// Behind an option stands its value, not the options that it excludes or needs.
+// Prints an option with its value, without the options that it excludes or needs.
 class Formatter : public CLI::Formatter {
     std::string make_option_opts(const CLI::Option *option) const override {
         const std::string &text = option->get_option_text();
         return text.empty() ? "" : " " + text;
     }
-    // Without how many words it takes.
+    // Omits how many words the option takes.
     std::string make_option_usage(const CLI::Option *option) const override {
         const std::string name = make_option_name(option, true);
         return option->get_required() ? name : "[" + name + "]";
     }
 };
 
-// CLI11 cannot tell what comes after "--".
+// CLI11 cannot describe the words after "--".
 class RunFormatter : public Formatter {
     std::string make_usage(const CLI::App *, std::string name) const override {
         return "Usage: " + name + " [OPTIONS] -- PROGRAM [ARGUMENT...]\n";

@@ -22,7 +22,7 @@ bool is_bound() {
     return __atomic_load_n(&bound, __ATOMIC_RELAXED);
 }
 
-// Called by the trampolines: where the entry with that index jumps to.
+// Called by the trampolines. Gives the target of the entry with that index.
 extern "C" Entry emm_run_bind(unsigned index) {
     bind_once();
     return __atomic_load_n(&emm_run_targets[index], __ATOMIC_ACQUIRE);

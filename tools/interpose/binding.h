@@ -1,5 +1,5 @@
-// What both interposers have of their trampolines: the first entry that is called has all of them
-// bound to the library behind.
+// The trampolines of both interposers. The first entry that is called binds all of them to the
+// library behind.
 #pragma once
 
 #include "served.h"
@@ -14,7 +14,7 @@ namespace emm::run {
 // Each interposer's own: finds the library and fills emm_run_targets in.
 void bind_all();
 
-// Calls it the first time, and keeps errno. Any thread may call.
+// Calls bind_all() the first time, and keeps errno. Any thread may call.
 void bind_once();
 
 bool is_bound();

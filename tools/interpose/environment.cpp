@@ -37,7 +37,7 @@ bool without_item(const char *list, const char *item, const char *separators, ch
         at += whole;
     }
     if (found && end != ret_list && strchr(separators, end[-1])) {
-        end--; // the one before the item that was last
+        end--; // the separator before the last item
     }
     *end = 0;
     return found;

@@ -1,15 +1,15 @@
-// What the interposer reads from its environment, and takes out of it: no memory is allocated.
+// The interposer's settings: read from its environment and taken out of it. Allocates no memory.
 #pragma once
 
 #include <stddef.h>
 
 namespace emm::run {
 
-// Whether `options`, separated by commas, has that one. NULL has none.
+// Whether `options`, separated by commas, has `option`. A NULL list has no options.
 bool has_option(const char *options, const char *option);
 
-// `list` without the items that are `item`, to `ret_list` of at least as many bytes with its end.
-// True: there was one. Items are separated by any of `separators`.
+// Copies `list` without the items that equal `item` to `ret_list`, which has room for all of `list`
+// and its end. True: the list had such an item. Items are separated by any of `separators`.
 bool without_item(const char *list, const char *item, const char *separators, char *ret_list);
 
 } // namespace emm::run

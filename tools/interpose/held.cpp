@@ -24,7 +24,8 @@ template <size_t held, class... Arguments> struct Wrapper<held, CUresult(Argumen
     static Function function() {
         return reinterpret_cast<Function>(__atomic_load_n(&behind[held], __ATOMIC_RELAXED));
     }
-    // By itself nothing but the call of what is behind: else the arguments are kept from it.
+    // With nothing but the call of the function behind, this keeps the arguments in their
+    // registers.
     static CUresult call(Arguments... arguments) {
         hold::Place *const place = hold::enter();
         if (!place) [[unlikely]] {

@@ -5,14 +5,14 @@
 
 namespace emm::run {
 
-// The place of the entry with that symbol among those that are held, or held_count().
+// The place of the entry with that symbol among the held entries, or held_count().
 size_t held_by_symbol(const char *symbol);
 size_t held_count();
 
-// What is called behind the wrapper: the driver's own, or what serves in its place.
+// Sets the function behind the wrapper: the driver's own, or emm's in its place.
 void set_behind(size_t held, Entry entry);
 
-// What the program gets.
+// The function that the program gets.
 Entry wrapper_of(size_t held);
 
 } // namespace emm::run

@@ -47,7 +47,7 @@ def held_in(listed, header):
     newest = header.split(INTERNAL)[0]
     renamed = dict(re.findall(r'^\s*#\s*define\s+(cu[A-Z]\w*)\s+(?:__CUDA_API_PT\w+\()?(cu[A-Z]\w*)', newest, re.MULTILINE))
     declared = {symbol for symbol, _ in DECLARED.findall(header[len(newest):])}
-    # In the newest forms' part the macros give a prototype its version.
+    # In the part of the newest forms, the macros give a prototype its version.
     declared |= {renamed.get(symbol, symbol) for symbol, _ in DECLARED.findall(newest)}
     return sorted(symbol for symbol in symbols if without_variant(symbol) in declared)
 

@@ -18,12 +18,12 @@ namespace {
 
 constexpr int out_of_memory = 2, deinitialized = 4; // CUresult
 
-constinit std::atomic<bool> is_ending{false}; // the process: nothing is held any more
+constinit std::atomic<bool> is_ending{false}; // the process is ending: calls are no longer held
 constinit std::atomic<Place *> places{nullptr};
 constinit std::atomic<bool (*)()> is_spared{nullptr};
 pthread_key_t key;
 
-// A thread that ends within a call, cancelled, has left that call.
+// A thread that is cancelled within a call, and ends, has left that call.
 void give_place(void *place) {
     own_place = nullptr;
     unmark(*static_cast<Place *>(place));
@@ -40,7 +40,7 @@ Place *find_left_place() {
     return nullptr;
 }
 
-// One page at a time, whose other places are free to take.
+// Makes one page of places. The places beside the returned one are free to take.
 Place *make_places() {
     constexpr size_t bytes = 4096, count = bytes / sizeof(Place);
     void *const page =
@@ -62,7 +62,7 @@ Place *make_places() {
     return made;
 }
 
-// From closed, if it is.
+// Changes the state if it is closed.
 void change_state(State to) {
     State from = State::closed;
     if (!state.compare_exchange_strong(from, to)) {
@@ -109,14 +109,14 @@ void open() {
     change_state(State::open);
 }
 
-// False: calls that had begun go on at `until`, or the process ends; nothing is held then.
+// False: calls that had begun still run at `until`, or the process ends; then no calls are held.
 bool close(int64_t timeout) {
     const int64_t until = now() + timeout;
     State from = State::open;
     if (!state.compare_exchange_strong(from, State::closed)) {
         return false;
     }
-    if (is_ending.load()) { // set before the state was looked at, or after: one of both sees it
+    if (is_ending.load()) { // set before or after the read of `state`: one side sees it
         open();
         return false;
     }
@@ -146,7 +146,7 @@ void spare(bool (*is)()) {
 
 const HoldCalls calls = {&begin_own, &end_own, &close, &open, &end, &spare};
 
-// A forked child has no thread that would open; CUDA works no more there.
+// A forked child has no thread that would open the hold, and CUDA no longer works there.
 bool start() {
     register_asymmetric_fence();
     return pthread_key_create(&key, &give_place) == 0 &&

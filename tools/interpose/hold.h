@@ -1,7 +1,7 @@
-// Holds the program's calls while it is paused from outside (emm pause). A call of a held entry is
-// marked in a place of its thread's own: to mark costs a store and a load, with no fence, because
-// the thread that closes has the kernel make one on each processor (fence/asymmetric_fence.h). One
-// for the process. It needs libc only.
+// Holds the program's calls while it is paused from outside (emm pause). Each thread marks its
+// calls of held entries in a place of its own. A mark costs a store and a load, with no fence,
+// because the thread that closes has the kernel make one on each processor
+// (fence/asymmetric_fence.h). The process has one hold. It needs libc only.
 #pragma once
 
 #include "served.h"
@@ -11,7 +11,7 @@
 
 namespace emm::run::hold {
 
-// A thread's place. Places are never given back to the system: another thread takes one that a
+// A thread's place. Places are never given back to the system: another thread takes a place that a
 // thread has left.
 struct alignas(64) Place {
     std::atomic<bool> is_inside{false}; // a call of a held entry
@@ -23,7 +23,7 @@ enum class State : uint32_t { open, closed, ended };
 extern constinit std::atomic<State> state;
 extern constinit thread_local Place *own_place __attribute__((tls_model("initial-exec")));
 
-// Before the first call. False: the system has nothing for it.
+// Call it before the first held call. False: the system lacks a key or memory.
 bool start();
 
 inline void mark(Place &place) {
@@ -35,8 +35,8 @@ inline void unmark(Place &place) {
     place.is_inside.store(false, std::memory_order_release);
 }
 
-// The usual case: a thread's call that begins while nothing is held, to be ended by unmark. NULL:
-// it has not begun, and enter_otherwise tells.
+// The usual case: a thread's call that begins while calls are not held; unmark ends it. NULL: the
+// call has not begun, and enter_otherwise decides.
 [[gnu::always_inline]] inline Place *enter() {
     Place *const place = own_place;
     if (!place || place->is_inside.load(std::memory_order_relaxed)) [[unlikely]] {
@@ -50,15 +50,17 @@ inline void unmark(Place &place) {
     return place;
 }
 
-// A thread's first call, one from within another, and the wait while calls are held.
+// The other cases: a thread's first call, a call from within another, and the wait while calls are
+// held.
 struct Call {
-    // To unmark. NULL: this one is not held, because it is spared, or the outer call is waited for.
+    // To unmark. NULL: this call is not held, because it is spared, or because its outer call is
+    // waited for.
     Place *place = nullptr;
-    int refused = 0; // else the CUresult with which it ends at once
+    int refused = 0; // otherwise the CUresult with which the call ends at once
 };
 Call enter_otherwise();
 
-// What libemm-run gets of it.
+// The calls that libemm-run gets.
 extern const HoldCalls calls;
 
 } // namespace emm::run::hold

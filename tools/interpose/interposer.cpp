@@ -1,7 +1,7 @@
 // The interposer: a library that the process takes for libcuda. Its entries are in trampolines.S.
-// The first of them that is called finds the driver; cuInit opens libemm-run, which takes over the
-// entries of served.def. Before that it only registers for fences, so that a shell is undisturbed.
-// It needs libc only: what a preloaded library lacks ends every program.
+// The first call finds the driver; cuInit opens libemm-run, which takes over the entries of
+// served.def. Before, the interposer only registers for fences, so that a shell is undisturbed. It
+// needs libc only: a missing dependency of a preloaded library ends every program.
 #include "binding.h"
 #include "bypass.h"
 #include "environment.h"
@@ -50,7 +50,7 @@ using GetProcAddress = int (*)(const char *, void **, int, uint64_t);
 using GetProcAddressV2 = int (*)(const char *, void **, int, uint64_t, int *);
 
 void *library = nullptr;           // the driver
-Entries driver;                    // its entries, of those that are served
+Entries driver;                    // its entries, of the served ones
 Path own_file;                     // the interposer's
 char problem[PATH_MAX + 512] = ""; // why no program can be served
 
@@ -66,7 +66,7 @@ int have_no_such_entry() {
     return not_supported;
 }
 
-// entry_count: there is none of that name.
+// entry_count: no entry has that name.
 size_t index_of(const char *name) {
     size_t index = 0;
     while (index < entry_count && strcmp(names[index], name) != 0) {
@@ -79,9 +79,9 @@ size_t index_of(const char *name) {
 // -----------------------------------------------------
 
 bool is_pausable = false;  // as the process was started
-Entry *exported = nullptr; // the driver's own of those that are held, by their places; then only
+Entry *exported = nullptr; // the driver's held entries, by their places; only if pausable
 
-// Before the program has a thread of its own.
+// Runs before the program has a thread of its own.
 __attribute__((constructor)) void start_hold() {
     if (has_option(getenv("EMM_RUN"), "pausable") && hold::start()) {
         exported = static_cast<Entry *>(calloc(held_count(), sizeof *exported));
@@ -93,7 +93,7 @@ size_t held_if_pausable(const char *symbol) {
     return is_pausable ? held_by_symbol(symbol) : held_count();
 }
 
-// The entry's target, or what is behind the wrapper that is its target.
+// Sets the entry's target, or, if the target is a wrapper, the function behind the wrapper.
 void set_entry(size_t index, Entry entry) {
     const size_t held = held_if_pausable(names[index]);
     if (held != held_count()) {
@@ -103,7 +103,8 @@ void set_entry(size_t index, Entry entry) {
     __atomic_store_n(&emm_run_targets[index], entry, __ATOMIC_RELEASE);
 }
 
-// The wrapper of what the driver has found, if that is held. It gives what it exports.
+// The wrapper of a function that the driver has found, if its entry is held; else the function
+// itself. The driver gives the same pointers as it exports.
 void *wrapped(void *found) {
     for (size_t held = 0; is_pausable && held < held_count(); held++) {
         if (reinterpret_cast<void *>(exported[held]) == found) {
@@ -144,7 +145,7 @@ void *find_in_serving(const char *name) {
     return found;
 }
 
-// By the rules for plugins, before any of its code runs: this takes more than libc.
+// Applies the rules for plugins before any code of the driver runs. The check needs more than libc.
 bool may_be_loaded(const Path &path) {
     const auto check = reinterpret_cast<CheckDriver>(find_in_serving(check_driver_name));
     return check && check(path.text, problem, sizeof problem);
@@ -177,7 +178,8 @@ bool choose_driver(Path &ret_path) {
     return true;
 }
 
-// FOLDER/./NAME, which the audit library lets pass. What is too long stays as it is.
+// Makes the path FOLDER/./NAME, which the audit library lets pass. A path that is too long stays as
+// it is.
 void mark_for_audit(Path &path) {
     char *const slash = strrchr(path.text, '/');
     const size_t length = strlen(path.text);
@@ -212,7 +214,7 @@ bool open_driver() {
 
 // --- cuGetProcAddress --------------------------------------------------------------------------
 
-// What the driver has found, or the entry that is served in its place.
+// Replaces a function that the driver has found by emm's entry in its place.
 void replace(const char *name, void **found, int version, uint64_t flags) {
     const Served served = served_by_name(name, version, (flags & per_thread_flag) != 0);
     if (found && *found) {
@@ -242,7 +244,8 @@ int get_proc_address_v2(const char *name, void **found, int version, uint64_t fl
 
 // --- cuInit ------------------------------------------------------------------------------------
 
-// A plugin may call cuInit while it is being loaded: by the same thread, so the lock is recursive.
+// A plugin may call cuInit while it is being loaded. The same thread calls, so the lock is
+// recursive.
 pthread_mutex_t serving_lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 enum class Serving { not_yet, starting, on, failed } serving = Serving::not_yet;
 
@@ -338,7 +341,7 @@ void bind_all() {
 
 namespace {
 
-// A program that never called the interposer and has a driver loaded has run without emm.
+// A program that has a driver loaded and never called the interposer has run without emm.
 __attribute__((destructor)) void report_bypass() {
     if (is_bound()) {
         return;
@@ -353,8 +356,8 @@ __attribute__((destructor)) void report_bypass() {
 
 // --- fences ------------------------------------------------------------------------------------
 
-// The pool needs membarrier. To register for it takes a microsecond while the process has one
-// thread (its folder of threads has three links then), and 6 to 25 ms later.
+// The pool needs membarrier. Registration takes a microsecond while the process has one thread (its
+// folder of threads has three links then), and 6 to 25 ms later.
 __attribute__((constructor)) void register_for_fences() {
     struct stat threads = {};
     if (stat("/proc/self/task", &threads) == 0 && threads.st_nlink == 3) {
@@ -364,7 +367,7 @@ __attribute__((constructor)) void register_for_fences() {
 
 // --- children ----------------------------------------------------------------------------------
 
-// Takes the item out of the variable, which goes with its last one.
+// Takes the item out of the variable, and unsets a variable that has no other items.
 void remove_from(const char *variable, const char *item, const char *separators) {
     const char *const list = getenv(variable);
     char *const rest = list ? static_cast<char *>(malloc(strlen(list) + 1)) : nullptr;
@@ -374,7 +377,7 @@ void remove_from(const char *variable, const char *item, const char *separators)
     free(rest);
 }
 
-// With `no-children` in EMM_RUN, the programs that this one starts do not get the interposer.
+// With `no-children` in EMM_RUN, this program's children do not get the interposer.
 __attribute__((constructor)) void leave_children_alone() {
     Path path;
     if (!has_option(getenv("EMM_RUN"), "no-children")) {
@@ -394,7 +397,7 @@ __attribute__((constructor)) void leave_children_alone() {
 
 } // namespace
 
-// The driver behind the interposer, as dlopen gives it; NULL: there is none. libemm asks.
+// For libemm: the driver behind the interposer, as dlopen gives it; NULL: there is no driver.
 extern "C" __attribute__((visibility("default"))) void *emm_run_driver_library() {
     bind_once();
     return library;

@@ -16,7 +16,7 @@ namespace emm::run {
 namespace {
 
 // The cache of the dynamic linker, as glibc has written it since 2.2; offsets of texts count from
-// its beginning. Before 2.32 it stood behind the form of 2.1 (`OldHead`).
+// its beginning. Before 2.32 the cache stood behind the form of 2.1 (`OldHead`).
 struct CacheHead {
     char magic[20];
     uint32_t count;
@@ -55,7 +55,7 @@ constexpr const char *system_folders[] = {
 bool visit_in_folder(const char *folder, size_t length, const char *name, Visit visit,
                      void *state) {
     Path path;
-    const bool is_current = length == 0; // as the dynamic linker takes an empty one
+    const bool is_current = length == 0; // an empty item is the current folder
     const int written = snprintf(path.text, sizeof path.text, "%.*s/%s",
                                  is_current ? 1 : int(length), is_current ? "." : folder, name);
     return written > 0 && size_t(written) < sizeof path.text && visit(path, state);
@@ -75,7 +75,7 @@ size_t old_form_bytes(const char *cache, size_t bytes) {
     return is_old && end <= bytes ? end : 0;
 }
 
-// NULL: it does not end within the cache.
+// NULL: the text does not end within the cache.
 const char *text_at(const char *cache, size_t bytes, uint32_t offset) {
     return offset < bytes && memchr(cache + offset, 0, bytes - offset) ? cache + offset : nullptr;
 }
@@ -84,8 +84,8 @@ bool same_file(const struct stat &a, const struct stat &b) {
     return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
-// A folder such as /usr/local/nvidia/lib has the libraries of 32 bits. The dynamic linker passes
-// over them, and refuses any other file that it cannot load.
+// A folder such as /usr/local/nvidia/lib has libraries of 32 bits. The dynamic linker passes over
+// these, and refuses any other file that it cannot load.
 bool is_for_another_machine(const char *file) {
     Elf64_Ehdr header; // the same in its 32-bit form, as far as it is read
     const int opened = open(file, O_RDONLY | O_CLOEXEC);

@@ -5,9 +5,9 @@
 
 namespace emm::run {
 
-// What a caller of cuGetProcAddress means by `name`, `version` and `per_thread` (stream 0 is the
-// calling thread's own): the newest form that is not newer than `version`. served_count: none that
-// is served.
+// The entry that a caller of cuGetProcAddress means by `name`, `version` and `per_thread` (stream 0
+// is the calling thread's own): the newest form that is not newer than `version`. served_count: emm
+// serves no such entry.
 Served served_by_name(const char *name, int version, bool per_thread);
 
 // The symbol of a served entry: "cuMemAlloc_v2".

@@ -3,11 +3,11 @@
 
 namespace emm::run {
 
-// Writes one line that begins with "emm run: ". Escapes texts of the environment and of paths.
+// Writes one line that begins with "emm run: ". Escapes texts from the environment and from paths.
 void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-// In place: line ends and tabs become spaces, other control characters, those that turn the
-// direction of writing, and bytes that are no UTF-8 become '?'.
+// Changes the text in place: line ends and tabs become spaces. Other control characters, those that
+// turn the direction of writing, and bytes that are no UTF-8 become '?'.
 void make_one_line(char *text);
 
 } // namespace emm::run

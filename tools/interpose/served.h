@@ -1,5 +1,5 @@
-// The entries that emm run serves or watches, and what its libraries say to each other: the
-// interposer, which every program gets, libemm-run, which it opens in programs that use CUDA, and
+// The entries that emm run serves or watches, and the calls between its libraries: the interposer,
+// which every program gets; libemm-run, which the interposer opens in programs that use CUDA; and
 // the interposer for NVML.
 #pragma once
 
@@ -21,7 +21,7 @@ enum Served {
 
 using Entry = void (*)();
 
-// One for each of Served, in that order; NULL: there is none.
+// An entry for each of Served, in that order; NULL: no entry.
 struct Entries {
     Entry at[served_count];
 };
@@ -33,12 +33,12 @@ struct HoldCalls {
     bool (*close)(int64_t timeout); // nanoseconds; within begin_own. False: a call goes on after
                                     //   that time, or the process ends; none is held
     void (*open)();
-    void (*end)();                      // the process ends: calls that are held fail
-    void (*spare)(bool (*is_spared)()); // from now on: not held is a call of which that is true
+    void (*end)();                      // the process ends: held calls fail
+    void (*spare)(bool (*is_spared)()); // from now on, calls for which it is true are not held
 };
 
-// What libemm-run exports as `emm_run_serve`: loads the plugin, takes the driver's own entries and
-// gives those that take their place; NULL leaves an entry to the driver. `hold` is NULL in a
+// libemm-run exports this as `emm_run_serve`. It loads the plugin, takes the driver's own entries
+// and gives those that take their place; NULL leaves an entry to the driver. `hold` is NULL in a
 // process that was not started with --pausable. False: `ret_problem` has one sentence, cut to
 // `size` bytes.
 using Serve = bool (*)(const Entries *driver, Entries *ret_serving, const HoldCalls *hold,
@@ -50,15 +50,16 @@ constexpr const char serve_name[] = "emm_run_serve";
 using CheckDriver = bool (*)(const char *path, char *ret_problem, size_t size);
 constexpr const char check_driver_name[] = "emm_run_check_driver";
 
-// What a program has of a device's memory, in bytes.
+// The program's share of a device's memory, in bytes.
 struct Figures {
     unsigned long long total, free;
-    bool has_context; // no: nothing is served there yet, and `free` is all
+    bool has_context; // no: no context is served there yet, and only `free` holds
 };
 
-// What libemm-run exports as `emm_run_figures`, and the interposer too, which passes it on once a
-// plugin serves: the figures of the device with that UUID (16 bytes). False: they are the device's
-// own, because the program may have all of it, does not use CUDA, or does not see the device.
+// libemm-run exports this as `emm_run_figures`, and so does the interposer, which passes the call
+// on once a plugin serves. Gives the figures of the device with that UUID (16 bytes). False: the
+// device's own figures hold, because the program may have all of it, does not use CUDA, or does not
+// see the device.
 using TellFigures = bool (*)(const unsigned char *uuid, Figures *ret_figures);
 constexpr const char figures_name[] = "emm_run_figures";
 

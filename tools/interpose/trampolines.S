@@ -15,7 +15,7 @@
 #error "trampolines are written for x86-64 and aarch64"
 #endif
 
-/* What each entry jumps to at first. */
+/* The first target of each entry. */
 #define ENTRY(name, index) FIRST(name, index)
 #define ENTRY_COUNT(count)
     .text

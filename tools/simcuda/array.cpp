@@ -11,7 +11,7 @@ constexpr unsigned known_flags = CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_SURFACE_LDS
                                  CUDA_ARRAY3D_CUBEMAP | CUDA_ARRAY3D_TEXTURE_GATHER;
 constexpr size_t faces = 6;
 
-// 0: a format that is not here.
+// 0: an unknown format.
 uint64_t bytes_of(CUarray_format format) {
     switch (format) {
     case CU_AD_FORMAT_UNSIGNED_INT8:
@@ -65,7 +65,7 @@ uint64_t size_of(const CUDA_ARRAY3D_DESCRIPTOR &descriptor, unsigned level) {
            extent(descriptor.Depth, shrinks) * descriptor.NumChannels * bytes_of(descriptor.Format);
 }
 
-// The last level has one element.
+// The number of levels down to one element.
 unsigned most_levels(const CUDA_ARRAY3D_DESCRIPTOR &descriptor) {
     const bool shrinks = !is_layered(descriptor) && !is_cubemap(descriptor);
     size_t longest =
@@ -112,10 +112,10 @@ template <class Handle> void end_all(Handles<Array, Handle> &handles, const Cont
     }
 }
 
-// All work that could use it is waited for.
+// Destroys an array, and waits for all work that could use it.
 template <class Handle> void destroy(Handles<Array, Handle> &handles, Handle handle) {
     wait_for(*array_of(handles, handle).context);
-    end(handles, handle); // another thread may have destroyed it
+    end(handles, handle); // unless another thread has destroyed it
 }
 
 } // namespace

@@ -18,7 +18,7 @@ namespace {
 std::atomic<uint64_t> counts[row_count];
 std::atomic<uint32_t> threads_seen;
 
-// Queries, which still work in a context that an error has broken.
+// Queries still work in a context that an error has broken.
 bool survives_errors(std::string_view name) {
     return name.starts_with("cuDevice") || name.starts_with("cuCtxGet") ||
            name == "cuCtxPushCurrent" || name == "cuCtxPopCurrent" || name == "cuCtxSetCurrent" ||

@@ -8,16 +8,16 @@
 
 namespace simcuda {
 
-// What the driver keeps for a thread. Trivial, so that calls still work while a thread, or the
+// The driver's data of one thread. Trivial, so that calls still work while a thread, or the
 // process, is being torn down.
 struct Thread {
     static constexpr int deepest = 256;
     CUcontext stack[deepest];
     int depth;
     const char *call;       // the entry being served
-    bool per_thread_stream; // it is the variant for which stream 0 is the thread's own
+    bool per_thread_stream; // in this variant stream 0 is the thread's own
     bool in_callback;       // in a host function or destructor, where CUDA may not be called
-    bool spared;            // no fault is injected into its calls
+    bool spared;            // its calls get no injected faults
     CUstreamCaptureMode mode;
     uint32_t number; // 1, 2, ... in order of first calls
     char last_race[1024];
@@ -49,8 +49,8 @@ uint64_t calls_of_all();
 // Undefined behaviour: reports it and aborts, or with misuse=error returns an error.
 CUresult misuse(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-// An entry that returns has succeeded. This ends it with another result; what it holds is given
-// back on the way.
+// An entry that returns has succeeded. To end with another result, it throws this, and the objects
+// that it holds are given back on the way.
 struct Refused {
     CUresult result;
 };
@@ -75,7 +75,7 @@ template <class Value> void tell(Value *ret_value, std::type_identity_t<Value> v
     *ret_value = value;
 }
 
-// The object of a handle. What is no handle, or no longer, is misuse, which names its `kind`.
+// The object of a handle. An unknown or ended handle is misuse, and the report names its `kind`.
 template <class Object, class Handle>
 Object &find_object(const Handles<Object, Handle> &all, Handle handle, const char *kind,
                     CUresult otherwise = CUDA_ERROR_INVALID_VALUE) {
@@ -88,7 +88,7 @@ Object &find_object(const Handles<Object, Handle> &all, Handle handle, const cha
     return *object;
 }
 
-// For an entry that tells how another one ends.
+// The result of `body`, for an entry that reports the result of another entry.
 template <class Body> CUresult result_of(const Body &body) {
     try {
         if constexpr (std::is_void_v<decltype(body())>) {
@@ -102,7 +102,7 @@ template <class Body> CUresult result_of(const Body &body) {
     }
 }
 
-// Every entry runs through here: it is refused, or served with the simulator locked.
+// Every entry runs through here: either refused, or served with the simulator locked.
 template <typename Body>
 CUresult enter(Row row, bool per_thread_stream, const Body &body) noexcept {
     const Call call(row, per_thread_stream);

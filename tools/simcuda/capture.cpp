@@ -23,7 +23,7 @@ Capture *capture_into(const Graph &graph) {
 
 namespace {
 
-// Refuses if there is any of these captures, and invalidates all of them.
+// Refuses the call if any of these captures goes on, and invalidates all of them.
 template <class Owners, class Select>
 void refuse_any(const Owners &owners, Select capture_of, CUresult otherwise) {
     bool any = false;
@@ -35,12 +35,12 @@ void refuse_any(const Owners &owners, Select capture_of, CUresult otherwise) {
     expect(!any, otherwise);
 }
 
-// Of a stream that synchronizes with the legacy stream.
+// The capture of a stream that synchronizes with the legacy stream.
 Capture *capture_beside_legacy(const Stream &stream) {
     return stream.blocking() ? stream.capture.get() : nullptr;
 }
 
-// Whether a call of this thread that may disturb this capture is forbidden.
+// Whether this capture forbids this thread's calls that may disturb it.
 bool concerns_thread(const Capture &capture) {
     if (this_thread.mode == CU_STREAM_CAPTURE_MODE_RELAXED ||
         capture.mode == CU_STREAM_CAPTURE_MODE_RELAXED) {

@@ -18,19 +18,19 @@ struct Capture {
     bool invalid = false;
     CUgraph graph = nullptr;
     std::set<Stream *> streams;
-    std::vector<Node *> left; // the last nodes of streams that were destroyed
+    std::vector<Node *> left; // the last nodes of destroyed streams
 };
 
 // The call fails, and so does the capture.
 [[noreturn]] void fail_capture(Capture &capture, CUresult result);
 
-// A stream that captures is destroyed: its origin, and the capture has ended; another one, and what
-// it did last must be joined already.
+// A stream that captures is destroyed. If it is the origin, the capture has ended. If not, its last
+// work must be joined already.
 void destroy_in_capture(Stream &stream);
-Capture *capture_into(const Graph &graph); // that is in progress, or NULL
+Capture *capture_into(const Graph &graph); // in progress, or NULL
 
-// Whether work may be put on the stream: a capture that failed refuses, and so does the legacy
-// stream while a blocking stream captures.
+// Whether work may be put on the stream: a failed capture refuses, and so does the legacy stream
+// while a blocking stream captures.
 void check_capture(Stream &stream);
 
 // Refuses a call that is forbidden while a stream captures: any stream, one of the context, or one

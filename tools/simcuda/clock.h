@@ -6,7 +6,7 @@
 
 namespace simcuda {
 
-// What the host knows to be complete: for each line of work, how far it has got. All host threads
+// The work that the host knows to be complete: a position for each line of work. All host threads
 // share one such clock, because a lock between two of them is invisible to the driver.
 class Host {
 public:

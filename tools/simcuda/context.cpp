@@ -74,7 +74,7 @@ void end_context(Context *context) {
     for (const CUdeviceptr start : sim().regions.of(context)) {
         Region *region = sim().regions.at(start);
         if (region->kind == Kind::pooled) {
-            region->context = nullptr; // a pool and what is in it belong to the device
+            region->context = nullptr; // a pool and its memory belong to the device
         } else if (region->opens.count(context) == 0 || !leave_import(*region, context)) {
             free_region(start);
         }
@@ -143,7 +143,7 @@ void api::device_primary_ctx_release(CUdevice dev) {
     Device &device = find_device(dev);
     Context *context = sim().contexts.find(device.primary_handle);
     while (context && device.primary_users == 1 && is_working(*context)) {
-        wait_for(*context); // while a host function runs, another thread may retain it
+        wait_for(*context); // while a host function runs, another thread may retain the context
         context = sim().contexts.find(device.primary_handle);
     }
     expect(device.primary_users != 0, CUDA_ERROR_INVALID_CONTEXT);
@@ -216,7 +216,7 @@ void api::ctx_attach(CUcontext *pctx, unsigned int flags) {
     *pctx = context.handle;
 }
 
-// Nothing comes of a detachment from a primary context: cuDevicePrimaryCtxRetain counts its users.
+// A detachment from a primary context does nothing: cuDevicePrimaryCtxRetain counts its users.
 void api::ctx_detach(CUcontext ctx) {
     Context &context = find_context(ctx);
     Context &current = current_context();
@@ -242,7 +242,7 @@ void api::ctx_pop_current(CUcontext *pctx) {
     }
 }
 
-// Replaces the top of the stack; NULL takes it away.
+// Replaces the top of the stack; NULL removes it.
 void api::ctx_set_current(CUcontext ctx) {
     if (ctx) {
         find_context(ctx);

@@ -20,13 +20,13 @@ constexpr uint64_t align_up(uint64_t value, uint64_t to) {
     return (value + to - 1) / to * to;
 }
 
-// The system call itself: a sanitizer would prepare for every byte of it.
+// Makes the system call itself: a sanitizer would prepare for every byte of the mapping.
 std::byte *map(void *where, uint64_t size, int protection, int flags, int fd) {
     const long mapped = syscall(SYS_mmap, where, size, protection, flags, fd, 0);
     return mapped == -1 ? nullptr : reinterpret_cast<std::byte *>(mapped);
 }
 
-// The file seen at an address that is a multiple of the granule.
+// Maps the file at an address that is a multiple of the granule.
 std::byte *map_file(int fd, uint64_t size, int protection) {
     std::byte *reserved = map(nullptr, size + Device::granule, PROT_NONE,
                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1);
@@ -38,7 +38,7 @@ std::byte *map_file(int fd, uint64_t size, int protection) {
     return map(aligned, size, protection, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, fd);
 }
 
-// Beyond RLIMIT_FSIZE it fails instead of ending the program by a signal.
+// Beyond RLIMIT_FSIZE the call fails; a signal does not end the program.
 bool set_size(int fd, uint64_t size) {
     sigset_t signal, before;
     sigemptyset(&signal);
@@ -184,14 +184,14 @@ void Device::punch(uint64_t offset, uint64_t size) {
 
 void Device::punch_small() {
     for (const auto &[start, size] : small_.ranges()) {
-        punch(start, size); // whole pages of it go, the rest is cleared
+        punch(start, size); // frees whole pages, clears the rest
     }
     stale_ = 0;
 }
 
 Device *device_at(CUdevice ordinal) {
     const auto &devices = sim().devices;
-    const auto index = static_cast<size_t>(ordinal); // a negative one is beyond all
+    const auto index = static_cast<size_t>(ordinal); // a negative ordinal is beyond all devices
     return index < devices.size() ? devices[index].get() : nullptr;
 }
 

@@ -16,8 +16,9 @@ struct Device;
 struct Region;
 struct Totals;
 
-// How much memory of a device its graphs use, as driver 580 tells: a launch counts it, and only a
-// trim takes from it what no launch has left to the program. All that is counted is reserved.
+// The memory of a device that its graphs use, as driver 580 tells it: a launch counts the memory,
+// and only a trim subtracts the part that no launch has left to the program. All counted memory is
+// reserved.
 struct GraphFigures {
     struct Part {
         CUdeviceptr start;
@@ -32,7 +33,7 @@ struct GraphFigures {
 
 struct Pool;
 
-// A device and its memory: a sparse file, seen whole at one range of addresses.
+// A device and its memory: a sparse file, mapped whole at one range of addresses.
 struct Device {
     static constexpr uint64_t granule = uint64_t(2) << 20;
     static constexpr uint64_t small_granule = 512;
@@ -59,10 +60,10 @@ struct Device {
 
     static uint64_t rounded(uint64_t size);
     static uint64_t rounded_small(uint64_t size);
-    // What real devices add to the address of a block that does not fill its granules: no program
-    // is to count on more than 512 bytes of alignment.
+    // Real devices add this offset to the address of a block that does not fill its granules, so
+    // that no program counts on more than 512 bytes of alignment.
     static uint64_t shift(uint64_t size);
-    // Physical memory, as an offset in the store; given back by any offset in its first granule.
+    // Physical memory, as an offset in the store; any offset in its first granule gives it back.
     std::optional<uint64_t> take(uint64_t size);
     void give(uint64_t offset, uint64_t size);
 
@@ -76,8 +77,8 @@ private:
     uint64_t stale_ = 0; // bytes freed in small pieces since the last clean-up
 };
 
-Device *device_at(CUdevice ordinal); // NULL: there is none
-Device &host_memory_of_devices();    // opened when it is first asked for
+Device *device_at(CUdevice ordinal); // NULL: no such device
+Device &host_memory_of_devices();    // opened on first use
 Device &find_device(CUdevice ordinal);
 
 } // namespace simcuda

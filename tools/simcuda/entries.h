@@ -3,7 +3,7 @@
 #include <cuda.h>
 #include <string_view>
 
-// Names that cuda.h turns into those of later versions; here each is meant as it stands.
+// cuda.h renames these to later versions; here each name means itself.
 #undef cuDeviceGetUuid
 #undef cuDevicePrimaryCtxRelease
 #undef cuDevicePrimaryCtxReset
@@ -43,8 +43,8 @@ enum Row {
     row_count
 };
 
-// What an implementation returns: nothing, once it has succeeded. Those that programs ask again and
-// again, and that say no most of the time, return that: to throw it takes a microsecond.
+// The result type of an implementation: void, because failures are thrown. Entries that programs
+// poll, and that mostly answer no, return the CUresult: a throw takes a microsecond.
 template <Row> struct Returned { using Type = void; };
 template <> struct Returned<row_cuEventQuery> { using Type = CUresult; };
 template <> struct Returned<row_cuStreamQuery> { using Type = CUresult; };

@@ -8,7 +8,7 @@
 namespace simcuda {
 namespace {
 
-// The results that have a name: as values, and as the text of this list.
+// The results with a name: as values, and as the text of this list.
 #define RESULTS(...)                                                                               \
     constexpr CUresult results[] = {__VA_ARGS__};                                                  \
     constexpr std::string_view names = #__VA_ARGS__ ", ";

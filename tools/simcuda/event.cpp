@@ -123,7 +123,7 @@ void api::stream_wait_event(CUstream h_stream, CUevent h_event, unsigned int fla
     wait(event, stream);
 }
 
-// Covers all streams of the context, and is on none of them.
+// Covers all streams of the context; the event itself is on no stream.
 void api::ctx_record_event(CUcontext h_ctx, CUevent h_event) {
     Context &context = context_or_current(h_ctx);
     Event &event = find_event(h_event);

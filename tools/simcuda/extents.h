@@ -13,14 +13,14 @@ class Extents {
 public:
     explicit Extents(uint64_t boundary = 0) : boundary_(boundary) {}
 
-    // The start of the smallest range that is large enough, the lowest of those.
+    // The start of the smallest range that is large enough; of several, the lowest.
     std::optional<uint64_t> take(uint64_t size);
     bool take_at(uint64_t start, uint64_t size);
 
     struct Range {
         uint64_t start, size;
     };
-    // The range that the given one is part of now.
+    // Gives the range that the returned one has become part of.
     Range give(uint64_t start, uint64_t size);
 
     const std::map<uint64_t, uint64_t> &ranges() const { return by_start_; }

@@ -19,7 +19,7 @@ UserObject &find_user_object(CUuserObject handle) {
 void release(UserObject *object, unsigned count) {
     object->references -= std::min(count, object->references);
     if (object->references == 0) {
-        object->runs.seen_by(sim().host); // the program learns that they are over
+        object->runs.seen_by(sim().host); // the program learns that the launches are over
         sim().callbacks.push_back(
             [=, destroy = object->destroy, argument = object->argument] { destroy(argument); });
         sim().user_objects.destroy(object->handle);
@@ -116,7 +116,7 @@ std::vector<Node *> copy_nodes(const Body &body, const std::vector<Node *> &firs
     return {last.begin(), last.end()};
 }
 
-// A launch that is captured becomes part of the graph that captures it, with what it retains.
+// A captured launch becomes part of the graph that captures it, with the objects that it retains.
 void launch_in_capture(Stream &stream, const Executable &executable) {
     if (has_memory_nodes(*executable.body)) {
         check_no_capture(stream); // refuses
@@ -130,8 +130,8 @@ void launch_in_capture(Stream &stream, const Executable &executable) {
     stream.last_nodes = last.empty() ? stream.last_nodes : last;
 }
 
-// One launch: every node becomes a piece of work. Nodes that follow one another are one line of
-// work, the first of which is the stream's.
+// One launch: every node becomes a piece of work. Consecutive nodes are one line of work; the first
+// line is the stream's.
 class Launch {
 public:
     Launch(Executable &executable, Stream &stream)

@@ -109,7 +109,7 @@ bool free_graph_memory(Region &region, Stream *stream) {
 
 namespace {
 
-// The graph, and the nodes of it that are named.
+// The graph, and those of its nodes that are named.
 Graph &find_place(CUgraph handle, const CUgraphNode *dependencies, size_t count,
                   std::vector<Node *> &ret_before) {
     Graph &graph = find_graph(handle);

@@ -10,7 +10,7 @@
 namespace simcuda {
 namespace {
 
-// Of one type: what an update may change into each other.
+// The type of a node: an update may change nodes of one type into each other.
 CUgraphNodeType type_of(const Node &node) {
     struct Calls {
         std::string_view prefix;
@@ -47,7 +47,8 @@ CUgraphExecUpdateResultInfo failed(CUgraphExecUpdateResult result, const Node *n
     return {result, node ? node->handle : nullptr, from ? from->handle : nullptr};
 }
 
-// Nodes are paired in the order in which they were added. The node that is told is the new graph's.
+// Nodes are paired in the order in which they were added. The node in the result is the new
+// graph's.
 CUgraphExecUpdateResultInfo compare_nodes(const Body &before, const Body &after, size_t place) {
     const Node &was = *before.nodes[place], &is = *after.nodes[place];
     if (was.before.size() != is.before.size()) {

@@ -1,5 +1,5 @@
 // Green contexts: streams of their own beside those of the device's primary context, which has the
-// memory. Multiprocessors are counted and not shared out: there are no kernels.
+// memory. Multiprocessors are counted but not divided, because there are no kernels.
 #include "call.h"
 #include "simulator.h"
 
@@ -24,7 +24,7 @@ CUgreenCtx green_of(const Context &context) {
 }
 
 Context &find_green(CUgreenCtx handle) {
-    Context &context = find_context(reinterpret_cast<CUcontext>(handle)); // they name one object
+    Context &context = find_context(reinterpret_cast<CUcontext>(handle)); // the two are one
     expect(context.root, CUDA_ERROR_INVALID_CONTEXT);
     return context;
 }

@@ -10,12 +10,12 @@
 
 namespace simcuda {
 
-// Handles as the driver makes them: that of a destroyed object goes to the next one made. Asking
-// about a handle never touches what it points to.
+// Handles as the driver makes them: the next new object gets the handle of a destroyed one. A query
+// about a handle never touches the memory that it points to.
 template <typename Object, typename Handle> class Handles {
 public:
-    // Takes the addresses of all handles that there may be at a time, before the first. False:
-    // there are not as many.
+    // Reserves the addresses of all handles that may exist at a time, before the first. False: the
+    // process lacks addresses.
     bool open() {
         void *const mapped = slots_ ? slots_
                                     : mmap(nullptr, capacity * sizeof(Slot), PROT_READ | PROT_WRITE,
@@ -41,7 +41,7 @@ public:
         slot(handle)->object = nullptr;
         free_.push_back(slot(handle));
     }
-    // The object ends with its handle.
+    // Destroys the object, and with it the handle.
     void destroy(Handle handle) {
         const std::unique_ptr<Object> object(find(handle));
         erase(handle);

@@ -15,7 +15,8 @@ namespace {
 
 constexpr uint64_t handle_magic = 0x6370696d6973; // "simipc"
 
-// What a CUipcMemHandle holds: the whole block, and where its exporter keeps the memory's file.
+// The content of a CUipcMemHandle: the whole block, and the place of the memory's file at its
+// exporter.
 struct Name {
     uint64_t magic;
     int32_t process, descriptor;
@@ -26,7 +27,7 @@ struct Name {
 };
 static_assert(sizeof(Name) <= sizeof(CUipcMemHandle));
 
-// The start time of a process, from the kernel; 0 if there is none.
+// The start time of a process, from the kernel; 0: no such process.
 uint64_t start_of(int32_t process) {
     char path[64], text[1024] = {};
     snprintf(path, sizeof path, "/proc/%d/stat", process);
@@ -53,12 +54,12 @@ Store *open_store(const Name &name) {
     return descriptor < 0 ? nullptr : store_of(descriptor);
 }
 
-// One context of a device at a time may use what a process exported.
+// Of each device, one context at a time may use an export of another process.
 void open_again(Region &region, Context &context, uint64_t id, CUdeviceptr *ret_address) {
     for (const auto &[opener, count] : region.opens) {
         expect(opener == &context || opener->device != context.device, CUDA_ERROR_ALREADY_MAPPED);
     }
-    // If not, its exporter has freed what is open here.
+    // Otherwise the exporter has freed the memory that is open here.
     expect(region.exporter_id == id, CUDA_ERROR_ALREADY_MAPPED);
     ++region.opens[&context];
     region.access |= uint64_t(1) << context.device->ordinal;

@@ -1,5 +1,5 @@
-// Kernels that do nothing, with kernels=none: modules load, have every function, and a launch takes
-// its place in the order of its stream.
+// Kernels that do nothing, with kernels=none: modules load and have every function, and a launch
+// takes its place in the order of its stream.
 #include "call.h"
 #include "simulator.h"
 
@@ -64,7 +64,7 @@ void check_file(const char *name) {
     expect(access(name, R_OK) == 0, CUDA_ERROR_FILE_NOT_FOUND);
 }
 
-// What stands for the content of a file.
+// Stands for the content of any file.
 constexpr const char *some_image = ".version";
 
 } // namespace
@@ -125,7 +125,7 @@ void api::kernel_get_function(CUfunction *p_func, CUkernel kernel) {
     tell(p_func, reinterpret_cast<CUfunction>(kernel));
 }
 
-// Of an empty kernel, built for this device: it needs nothing.
+// The attributes of an empty kernel, built for this device: it needs no resources.
 void api::func_get_attribute(int *pi, CUfunction_attribute attrib, CUfunction hfunc) {
     check_function(hfunc);
     expect(pi && attrib >= 0 && attrib < CU_FUNC_ATTRIBUTE_MAX);

@@ -13,7 +13,8 @@ uint64_t access_of(const Region &region) {
     return region.pool ? region.pool->access : region.access;
 }
 
-// The driver makes copies and reaches all memory; a kernel reaches what its context may.
+// The driver makes copies and reaches all memory; a kernel reaches only memory that its context may
+// use.
 void check_reach(const Context &context, CUdeviceptr address) {
     const Region *region = sim().regions.around(address);
     const bool mapped = region && region->kind == Kind::mapped;
@@ -22,7 +23,7 @@ void check_reach(const Context &context, CUdeviceptr address) {
         return;
     }
     const auto enabled = [&](const Context *peer) { return peer->device == region->device; };
-    const bool follows_peers = !mapped && !region->pool; // also what cuIpcOpenMemHandle gave
+    const bool follows_peers = !mapped && !region->pool; // also for memory of cuIpcOpenMemHandle
     const bool reaches =
         (access_of(*region) >> context.device->ordinal & 1) != 0 ||
         (follows_peers && std::any_of(context.peers.begin(), context.peers.end(), enabled));
@@ -64,7 +65,7 @@ void put_work(CUstream handle, uint64_t microseconds) {
     });
 }
 
-// Counted as cuLaunchHostFunc: it is one, with ranges.
+// Counts as cuLaunchHostFunc, because it is a host function with ranges.
 int enter_launch(const char *call, CUstream stream, void (*function)(void *), void *argument,
                  const std::vector<simcuda_range> &ranges, bool programmatic) {
     return enter(row_cuLaunchHostFunc, false, [&] {

@@ -1,4 +1,4 @@
-// Where managed memory lies, and what of it may be forgotten. It is memory of the host here, at one
+// Where managed memory lies, and which parts may be forgotten. Here it is host memory at one
 // address, so devices do not run out of it.
 #include "call.h"
 #include "capture.h"
@@ -16,7 +16,7 @@ void check_managed(CUdeviceptr start, size_t size) {
     expect(size != 0 && region && region->kind == Kind::managed && size <= region->end() - start);
 }
 
-// Accesses meanwhile are allowed: it uses nothing.
+// Other accesses are allowed meanwhile: a prefetch uses no memory.
 void prefetch(CUdeviceptr start, size_t size, CUstream handle) {
     Stream &stream = find_stream(handle);
     check_no_capture(stream);
@@ -24,7 +24,7 @@ void prefetch(CUdeviceptr start, size_t size, CUstream handle) {
     enqueue(stream, [](Task &ret_task) { ret_task.run = [] {}; });
 }
 
-// What is read there is indeterminate until the next write: whole pages lose what they held.
+// Reads there are indeterminate until the next write: whole pages lose their content.
 void forget(CUdeviceptr start, size_t size) {
     const CUdeviceptr first = (start + host_page - 1) / host_page * host_page;
     const CUdeviceptr end = (start + size) / host_page * host_page;

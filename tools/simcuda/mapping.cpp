@@ -44,8 +44,7 @@ std::vector<Region *> mappings_of(CUdeviceptr start, uint64_t size) {
     return mappings;
 }
 
-// The one block, or the first of the mappings, that other hardware may reach; NULL if there is
-// none.
+// The one block, or the first of the mappings, that other hardware may reach; NULL: no such memory.
 const Region *exportable(CUdeviceptr start, uint64_t size) {
     const Region *region = sim().regions.around(start);
     if (region && region->kind == Kind::device) {
@@ -129,8 +128,8 @@ void api::mem_map(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAlloc
     ++physical->mappings;
 }
 
-// It does not wait for work: the caller must know that none uses the range. What uses the memory at
-// another address goes on.
+// Does not wait for work: the caller must know that no work uses the range. Uses of the memory at
+// another address go on.
 void api::mem_unmap(CUdeviceptr ptr, size_t size) {
     const Region *first = sim().regions.first_in(ptr, size);
     expect(size != 0 && is_reserved(ptr, size) && first);
@@ -185,7 +184,7 @@ void api::mem_get_handle_for_address_range(void *handle, CUdeviceptr dptr, size_
     const Region *region = exportable(dptr, size);
     expect(handle && region && size != 0 && dptr % page == 0 && size % page == 0 &&
            handle_type == CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD);
-    expect(flags == 0, CUDA_ERROR_NOT_SUPPORTED); // there is no PCIe to map it by
+    expect(flags == 0, CUDA_ERROR_NOT_SUPPORTED); // there is no PCIe to map the memory by
     const int descriptor = make_view(*region->store, region->offset + (dptr - region->start));
     expect(descriptor >= 0, CUDA_ERROR_UNKNOWN);
     std::memcpy(handle, &descriptor, sizeof descriptor);

@@ -117,7 +117,7 @@ std::vector<Span> resolve(const char *what, CUdeviceptr address, uint64_t size, 
         if (!region && pageable && spans.empty()) {
             return {{nullptr, address, size, address}};
         }
-        // Work may run on from one mapping into the next; blocks have nothing behind them.
+        // Work may run on from one mapping into the next; a block ends the range.
         if (!region || (!spans.empty() && region->kind != Kind::mapped)) {
             refuse(misuse("%s: %s, and %" PRIu64 " bytes from there on are to be used", what,
                           sim().regions.describe(address).c_str(), size));

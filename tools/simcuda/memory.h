@@ -25,8 +25,8 @@ struct Physical {
     uint64_t offset = 0, size = 0;
     CUmemAllocationProp properties = {};
     unsigned references = 0, mappings = 0;
-    uint64_t ticket = 0;   // where its ticket lies; 0: it was never exported
-    bool imported = false; // from another process, which cannot take it back
+    uint64_t ticket = 0;   // the place of its ticket; 0: never exported
+    bool imported = false; // from another process, which cannot take the memory back
 };
 
 enum class Kind { device, pooled, mapped, host, registered, managed, imported, graph };
@@ -37,7 +37,7 @@ struct Region {
     uint64_t size = 0;
     Kind kind = Kind::device;
     Device *device = nullptr;
-    Context *context = nullptr; // NULL for what belongs to no context
+    Context *context = nullptr; // NULL: the region belongs to no context
     Store *store = nullptr;
     uint64_t offset = 0;
     uint64_t id = 0;
@@ -45,14 +45,14 @@ struct Region {
     bool sync_memops = false; // copies and sets without a stream wait for their end
     Pool *pool = nullptr;
     Physical *physical = nullptr;
-    uint64_t access = 0;                 // other devices that may use mapped memory, one bit each
+    uint64_t access = 0;                 // other devices that may use mapped memory, a bit for each
     bool host_access = false;            // given to the host, for mapped memory of the host's
     std::vector<Access> uses;            // of a mapping, each line's latest
-    std::map<Context *, unsigned> opens; // of imported memory, one context a device
+    std::map<Context *, unsigned> opens; // of imported memory, one context for each device
     uint64_t exporter_id = 0;            // its id there
 
     // Memory that a graph allocates, and does not free itself, is the program's from a launch to
-    // the free that follows. The free may come after the graph's end.
+    // the next free. That free may come after the graph's end.
     bool freed_inside = false, live = false, outlives_graph = false;
 
     CUdeviceptr end() const { return start + size; }
@@ -63,8 +63,8 @@ class Regions {
 public:
     Region &add(const Region &region);
     void remove(CUdeviceptr start, const char *why);
-    Region *at(CUdeviceptr start);       // that starts there
-    Region *around(CUdeviceptr address); // that holds the byte
+    Region *at(CUdeviceptr start);       // the region that starts there
+    Region *around(CUdeviceptr address); // the region that holds the byte
     Region *first_in(CUdeviceptr start, uint64_t size);
     std::vector<CUdeviceptr> of(Context *context) const;
 
@@ -73,12 +73,12 @@ public:
 
 private:
     std::map<CUdeviceptr, Region> by_start_;
-    std::map<CUdeviceptr, std::pair<const char *, uint32_t>> removed_; // by what, which thread
+    std::map<CUdeviceptr, std::pair<const char *, uint32_t>> removed_; // call, thread
 };
 
 // Bytes of one store.
 struct Span {
-    Store *store; // NULL for host memory that the driver knows nothing of
+    Store *store; // NULL: host memory that the driver does not know
     uint64_t offset;
     uint64_t size;
     CUdeviceptr address;
@@ -88,17 +88,17 @@ struct Span {
     }
 };
 
-// Where the bytes are. `what` names the argument in the message if they are nowhere. Host memory
-// that is not the driver's will do if `pageable`.
+// Finds the bytes. `what` names the argument in the message if they are nowhere. `pageable`: host
+// memory that the driver does not know will do.
 std::vector<Span> resolve(const char *what, CUdeviceptr address, uint64_t size, bool pageable);
 
 // Frees a region of any kind but mapped, without waiting.
 void free_region(CUdeviceptr start);
 
-// Of a region that is no more, and whose uses are over.
+// Gives back a region that has ended, and whose uses are over.
 void give_to_device(const Region &region);
 
-// Reports work that may still use the bytes, and forgets who used them.
+// Reports work that may still use the bytes, and forgets their users.
 void retire_bytes(Store &store, uint64_t offset, uint64_t size, CUdeviceptr address);
 
 // Anonymous memory of the host, whole pages.

@@ -29,11 +29,11 @@ void allocate(CUdeviceptr *ret_address, uint64_t size) {
     *ret_address = sim().regions.add(region).start;
 }
 
-// Whether the process has all of a range, to write to it if `writable`.
+// Whether the process has all of a range mapped, and may write to it if `writable`.
 bool has_pages(uint64_t start, uint64_t size, bool writable) {
     FILE *const maps = size <= UINT64_MAX - start ? fopen("/proc/self/maps", "re") : nullptr;
     if (!maps) {
-        return size <= UINT64_MAX - start; // there is no /proc
+        return size <= UINT64_MAX - start; // without /proc
     }
     unsigned long from = 0, to = 0;
     char access[5] = "";
@@ -75,7 +75,7 @@ CUdeviceptr allocate_host(Kind kind, uint64_t bytes, unsigned flags) {
     return start;
 }
 
-// Of pinned memory and of memory pools there are blocks of 0 bytes. They have no address.
+// Pinned memory and memory pools have blocks of 0 bytes, without an address.
 CUdeviceptr allocate_nothing() {
     current_root();
     check_unsafe_call();
@@ -92,8 +92,8 @@ void check_range(CUdeviceptr start, size_t size, unsigned flags) {
     expect(has_pages(start, size, !(flags & CU_MEMHOSTREGISTER_READ_ONLY)));
 }
 
-// Waits for the work of the region's context, as long as it takes; then it frees the region, if
-// no other thread has done so meanwhile.
+// Waits for the work of the region's context, as long as needed. Then frees the region, unless
+// another thread has freed it meanwhile.
 void wait_and_free(CUdeviceptr start, uint64_t id) {
     const Region *region = sim().regions.at(start);
     if (region->context) {
@@ -224,8 +224,8 @@ void api::mem_host_get_device_pointer(CUdeviceptr *pdptr, void *p, unsigned int 
     *pdptr = address;
 }
 
-// With unified addresses all memory of the host is mapped. Managed memory and what is read-only say
-// no more than that.
+// With unified addresses all host memory is mapped. No further flag is told of managed memory, nor
+// that memory is read-only.
 void api::mem_host_get_flags(unsigned int *p_flags, void *p) {
     const Region *region = sim().regions.around(reinterpret_cast<CUdeviceptr>(p));
     expect(p_flags && region && (region->on_host() || region->kind == Kind::managed));

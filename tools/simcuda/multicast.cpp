@@ -25,7 +25,7 @@ bool is_whole(size_t value) {
     return value % Device::granule == 0;
 }
 
-// Memory that is bound stays, as if it were mapped.
+// Bound memory stays, as if it were mapped.
 void bind(CUmemGenericAllocationHandle handle, size_t offset, Physical &physical, size_t size,
           unsigned long long flags) {
     Multicast &multicast = find_object(sim().multicasts, handle, "multicast object");

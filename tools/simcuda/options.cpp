@@ -114,8 +114,8 @@ std::vector<std::string> known_names() {
     return names;
 }
 
-// What `name=value` was probably meant to be, where it is an option (`key`) and where it is none;
-// "".
+// The option that `name=value` was probably meant to be, both for a known option (`key`) and an
+// unknown one; "": no guess.
 std::string meant_by(const std::string &name, const std::string &value, const Key *key) {
     if (!key) {
         const std::vector<std::string> names = known_names();

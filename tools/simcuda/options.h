@@ -11,7 +11,7 @@ namespace simcuda {
 
 enum class Progress { eager, lazy, random, timed };
 
-// What EMM_SIM says.
+// The settings in EMM_SIM.
 struct Options {
     int devices = 1;
     uint64_t memory = uint64_t(80) << 30;
@@ -30,22 +30,22 @@ struct Options {
     std::map<std::string, uint64_t> latency; // microseconds, by entry
 };
 
-// Reads "key=value,..." over what is in `options`. On failure the answer says what is wrong.
+// Reads "key=value,..." over the values in `options`. On failure the answer says the reason.
 std::string read_options(const char *text, Options &options);
 
-// Calls that are to fail: "cuMemAlloc@3" the third one, "cuMemAlloc@3+" all from there on,
-// "any@7" the seventh call of any entry, "cuMemFree@1:700" with that CUresult.
+// Calls that must fail: "cuMemAlloc@3" the third call, "cuMemAlloc@3+" all from the third on,
+// "any@7" the seventh call of any entry, "cuMemFree@1:700" the first with that CUresult.
 class Faults {
 public:
-    // What is wrong with the text, "" if nothing.
+    // Describes the fault of the text; "": the text is right.
     std::string arm(std::string_view text);
     void disarm() { armed_.clear(); }
     bool armed() const { return !armed_.empty(); }
 
-    // Counts the call, a name of static storage; what it is to answer.
+    // Counts the call, whose name has static storage. Gives its result.
     CUresult next(const char *call);
 
-    // How often a call was made to fail, and the latest one: "" if none.
+    // How many calls were made to fail, and the latest of them: "" if none.
     uint64_t injected() const { return injected_; }
     uint64_t injected(std::string_view call) const;
     const char *last() const { return last_; }
@@ -55,7 +55,7 @@ private:
         std::string call;
         uint64_t at = 0, calls = 0;
         bool onwards = false;
-        int code = 0; // 0: what suits the call
+        int code = 0; // 0: a code that suits the call
     };
     std::vector<Fault> armed_;
     std::map<std::string_view, uint64_t> injected_into_;

@@ -89,7 +89,7 @@ void api::pointer_get_attribute(void *data, CUpointer_attribute attribute, CUdev
 
 namespace {
 
-// Of memory that the driver does not know: as driver 580 does.
+// For memory that the driver does not know: the answers of driver 580.
 void tell_unknown(CUpointer_attribute attribute, CUdeviceptr address, void *data) {
     switch (attribute) {
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
@@ -122,7 +122,8 @@ void api::pointer_get_attributes(unsigned int num_attributes, CUpointer_attribut
     }
 }
 
-// Nothing else can be set, and not on a mapping. What is under way has ended when the call returns.
+// No other attribute can be set, and none on a mapping. Work in progress has ended when the call
+// returns.
 void api::pointer_set_attribute(const void *value, CUpointer_attribute attribute, CUdeviceptr ptr) {
     const Region *region = sim().regions.around(ptr);
     expect(value && region && attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS);
@@ -135,7 +136,7 @@ void api::pointer_set_attribute(const void *value, CUpointer_attribute attribute
         wait_for(*context);
     }
     Region *still = sim().regions.at(start);
-    expect(still && still->id == id); // else another thread has freed it meanwhile
+    expect(still && still->id == id); // otherwise another thread has freed it meanwhile
     still->sync_memops = wanted != 0;
 }
 

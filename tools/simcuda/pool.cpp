@@ -44,7 +44,7 @@ Vacancy Pool::erase(uint64_t offset) {
     return vacancy;
 }
 
-// Asks about the work that free memory of this size waits for, as the driver does before it grows.
+// Queries the work that free memory of this size waits for, as the driver does before a pool grows.
 // A host function may run meanwhile, unlocked.
 void Pool::ask_about(uint64_t size) const {
     std::vector<OpRef> asked;
@@ -58,7 +58,7 @@ void Pool::ask_about(uint64_t size) const {
     }
 }
 
-// Memory that is free for this stream comes first, for it costs no stream a wait.
+// Prefers memory that is free for this stream, because no stream has to wait for it.
 std::optional<uint64_t> Pool::choose(uint64_t size, const Stream &stream, bool must_wait) const {
     auto each = by_size.lower_bound({size, 0});
     for (int look = 0; look < looks && each != by_size.end(); ++look, ++each) {

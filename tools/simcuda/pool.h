@@ -22,14 +22,15 @@ struct Vacancy {
     std::vector<OpRef> work;
 };
 
-// A stream-ordered pool. It takes segments of device memory and hands out parts of them; a part
-// that was freed on one stream is given to another with the order put in between.
+// A stream-ordered pool. It takes segments of device memory and hands out parts of them. When a
+// part that was freed on one stream goes to another stream, the pool orders the second behind the
+// first.
 struct Pool {
     static constexpr uint64_t segment_size = uint64_t(32) << 20;
 
     struct Part {
         uint64_t offset = 0;
-        Vacancy from; // what it was before: an order to keep
+        Vacancy from; // its former vacancy: an order to keep
     };
 
     CUmemoryPool handle = nullptr;
@@ -39,16 +40,16 @@ struct Pool {
     unsigned handle_types = 0;
     bool is_default = false, dying = false;
     bool imported = false;
-    unsigned opened = 0; // allocations that an imported one has here
-    uint64_t ticket = 0; // where that of an exported one lies
+    unsigned opened = 0; // allocations of an imported pool that are open here
+    uint64_t ticket = 0; // the place of an exported pool's ticket
 
     std::map<uint64_t, uint64_t> segments; // by offset
     std::map<uint64_t, Vacancy> vacancies; // by offset, never across segments
     std::set<std::pair<uint64_t, uint64_t>> by_size;
     std::map<CUmemPool_attribute, int> settings;
     uint64_t threshold = 0;
-    uint64_t most = ~uint64_t(0); // it reserves no more than this
-    uint64_t access = 0;          // other devices, one bit each
+    uint64_t most = ~uint64_t(0); // the most that it reserves
+    uint64_t access = 0;          // other devices, a bit for each
     uint64_t reserved = 0, reserved_high = 0, used = 0, used_high = 0, blocks = 0;
 
     Pool() = default;
@@ -73,7 +74,7 @@ Pool &find_pool(CUmemoryPool handle);
 Pool *make_pool(Device &device, unsigned handle_types);
 unsigned handle_types_of(const Pool &pool);
 
-// Frees pool memory at once, for the host knows that its use has ended.
+// Frees pool memory at once: the host knows that its use has ended.
 void free_pooled(CUdeviceptr start);
 
 // After the host has waited, pools keep no more than their thresholds.

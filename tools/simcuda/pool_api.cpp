@@ -101,7 +101,7 @@ struct PointerName {
 };
 constexpr uint64_t pointer_magic = 0x7274706d6973; // "simptr"
 
-// A larger one of a pool ends the process that imports it, with driver 580.
+// With driver 580, importing a larger allocation of a pool ends the process.
 constexpr uint64_t largest_importable = uint64_t(4) << 30;
 
 Pool *find_imported(const Store *store, uint64_t id) {
@@ -115,8 +115,8 @@ Pool *find_imported(const Store *store, uint64_t id) {
 
 static_assert(sizeof(PointerName) <= sizeof(CUmemPoolPtrExportData));
 
-// What a pool tells of itself, and what a program may set: the threshold to anything, the highest
-// values back to those of now, by 0.
+// The figures of a pool that a program may ask for and set: the threshold to any value, the highest
+// values to 0, which makes them the present ones.
 struct Amount {
     CUmemPool_attribute attribute;
     uint64_t Pool::*value;
@@ -273,7 +273,8 @@ void api::mem_pool_export_to_shareable_handle(void *handle_out, CUmemoryPool poo
     std::memcpy(handle_out, &descriptor, sizeof descriptor);
 }
 
-// A process has one import of a pool, however often it imports; one destroy ends it.
+// A process has one import of a pool, even if it imports it several times; one destroy ends the
+// import.
 void api::mem_pool_import_from_shareable_handle(CUmemoryPool *pool_out, void *handle,
                                                 CUmemAllocationHandleType handle_type,
                                                 unsigned long long flags) {
@@ -319,7 +320,7 @@ void api::mem_pool_import_pointer(CUdeviceptr *ptr_out, CUmemoryPool pool,
                       static_cast<unsigned long long>(largest_importable)));
     }
     const auto start = reinterpret_cast<CUdeviceptr>(found.store->at(name.offset));
-    if (sim().regions.at(start)) { // and the first cuMemFree ends it
+    if (sim().regions.at(start)) { // the first cuMemFree ends it
         *ptr_out = start;
         return;
     }

@@ -12,7 +12,7 @@ namespace simcuda {
 // One use of memory by one piece of work.
 struct Access {
     uint32_t line = 0;
-    uint32_t stream_id = 0; // as cuStreamGetId tells it: a handle may name another stream later
+    uint32_t stream_id = 0; // of cuStreamGetId: a handle may name another stream later
     uint64_t time = 0;      // 0: none
     const char *call = "";
     CUstream stream = nullptr;
@@ -21,16 +21,17 @@ struct Access {
     uint64_t place = 0; // the id of the mapping; 0: no mapping
 };
 
-// Adds a use, and forgets those that are before it on its line, or that the host has seen.
+// Adds a use. Forgets earlier uses on its line, and uses that the host has seen complete.
 void add_use(std::vector<Access> &uses, const Access &use, const Host &host);
 
 // The latest write of each byte, and the reads since. Kept by physical byte, so that memory which
-// is mapped at two addresses, or again, is the same memory.
+// is mapped at two addresses, or mapped again, stays the same memory.
 class Shadow {
 public:
-    // Records the access. Returns an earlier conflicting one that it is not ordered after, if any:
-    // `clock` has those that it comes after, `begun` those that had ended when its work began. A
-    // write through one mapping is seen through another by work that began after its end.
+    // Records the access. Returns an earlier conflicting access that it is not ordered behind, if
+    // any. `clock` has the accesses that come before this one, `begun` those that had ended when
+    // its work began. Work sees a write through another mapping only if it began after the write's
+    // end.
     std::optional<Access> use(uint64_t start, uint64_t size, const Access &access,
                               const Clock &clock, const Clock &begun, const Host &host);
 
@@ -52,11 +53,12 @@ private:
     Cells cells_;
 };
 
-// A use that is not ordered after an earlier one, or began before its end at another address.
+// Reports a use that is not ordered behind an earlier one, or that began before the earlier one's
+// end at another address.
 void report_race(const Access &earlier, const Access &later, bool ordered, CUdeviceptr address,
                  uint64_t size);
 
-// Memory that is taken away while, for all that the host knows, work still uses it.
+// Reports memory that is taken away while, as far as the host knows, work still uses it.
 void report_unseen(const Access &user, CUdeviceptr address, uint64_t size);
 
 } // namespace simcuda

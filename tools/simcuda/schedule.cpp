@@ -93,7 +93,7 @@ OpRef Schedule::take_ready(size_t index) {
     return op;
 }
 
-// Work that the program waited for has run, yet is still listed.
+// Drops work that has run in a wait of the program but is still listed.
 void Schedule::drop_finished() {
     if (ready_.size() > 2 * pending_ + 64) {
         std::erase_if(ready_, [](const OpRef &op) { return op->state != Op::State::ready; });
@@ -162,7 +162,7 @@ bool Schedule::complete(const OpRef &op, bool may_wait) {
             chain.push_back(next);
         } else if (may_wait) {
             ++waiting_;
-            finished_.wait(mutex_); // another thread is running it
+            finished_.wait(mutex_); // another thread is running the work
             --waiting_;
         } else {
             return false;

@@ -14,17 +14,17 @@
 
 namespace simcuda {
 
-// One piece of work on a stream. It runs when those before it are done.
+// A piece of work on a stream. It runs when its predecessors are done.
 struct Op {
     enum class State { waiting, ready, running, done };
     std::function<void()> run; // or nothing
-    bool outside = false;      // runs without the simulator's lock: it is the program's own code
+    bool outside = false;      // runs without the simulator's lock: code of the program
     State state = State::waiting;
     bool asked = false; // a query found it pending
     size_t unmet = 0;
     std::vector<std::shared_ptr<Op>> before;
     std::vector<std::shared_ptr<Op>> after;
-    std::chrono::steady_clock::time_point due; // when a query finds it done, if that goes by time
+    std::chrono::steady_clock::time_point due; // for timed work: when a query finds it done
     std::chrono::steady_clock::time_point finished;
 
     bool done() const { return state == State::done; }
@@ -32,29 +32,29 @@ struct Op {
 
 using OpRef = std::shared_ptr<Op>;
 
-// Runs work inside the calls that put it there, that ask or that wait. A host function within a
+// Runs work inside the calls that put it there, that query or that wait. A host function within a
 // call that does not wait has a thread of its own: if the function waits for another thread, the
-// call returns without it. The simulator is locked in every call.
+// call returns without waiting for the function. The simulator is locked in every call.
 class Schedule {
 public:
     explicit Schedule(std::mutex &mutex) : mutex_(mutex) {}
     void configure(const Options &options);
 
-    // `duration`: how long it takes if that goes by time, when that is not as set.
+    // `duration`: for timed work, a time other than the set one.
     using Duration = std::optional<std::chrono::microseconds>;
     OpRef add(std::function<void()> run, bool outside, const std::vector<OpRef> &before,
               Duration duration = {});
 
-    // Runs work by `progress`: all that can run, none, or as a coin decides.
+    // Runs work by `progress`: all that can run, none, or by a coin.
     void advance();
     void toss();
 
-    // Whether it is done. With progress=lazy the query makes it run.
+    // Whether the work is done. With progress=lazy the query makes it run.
     bool query(const OpRef &op);
     void wait(const OpRef &op);
 
     size_t pending() const { return pending_; }
-    size_t waiting() const { return waiting_; } // threads, for work that another one runs
+    size_t waiting() const { return waiting_; } // threads, for work of another thread
 
 private:
     void run(const OpRef &op);

@@ -23,7 +23,7 @@ int open_again(int descriptor) {
     return open(path, O_RDWR | O_CLOEXEC);
 }
 
-// A lock of the open file, and of all processes that have it open by way of this descriptor.
+// A lock of the open file, shared by all processes that have it open through this descriptor.
 struct flock lock_of(uint64_t place, int type) {
     struct flock lock = {};
     lock.l_type = static_cast<short>(type);

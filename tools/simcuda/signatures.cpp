@@ -1,7 +1,8 @@
-// NVIDIA's header has a type for each entry by its name and version, as PFN_cuMemAlloc_v3020. A
-// line of entries.def with a wrong name, version or parameter does not compile here.
+// NVIDIA's header has a type for each entry by name and version, as PFN_cuMemAlloc_v3020. A line of
+// entries.def with a wrong name, version or parameter does not compile here.
 
-// The types of the first versions need it before cuda.h. In a unity build cuda.h may be there.
+// The types of the first versions need this macro before cuda.h. In a unity build cuda.h may be
+// included already.
 #ifndef __cuda_cuda_h__
 #define __CUDA_API_VERSION_INTERNAL
 #endif

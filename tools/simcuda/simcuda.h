@@ -1,4 +1,4 @@
-/* What the simulated CUDA driver offers beside CUDA: settings, counters, faults and a stand-in for
+/* The simulated CUDA driver's entries beside CUDA's: settings, counters, faults and a stand-in for
  * kernels. Found with dlsym, or through cuGetProcAddress with any version. C99; needs no cuda.h. */
 #pragma once
 
@@ -14,7 +14,7 @@ struct CUstream_st;
 struct simcuda_counters {
     uint32_t struct_size; /* set by the caller: sizeof(struct simcuda_counters) */
     uint32_t reserved;
-    uint64_t races;        /* uses of memory that were not ordered after an earlier one */
+    uint64_t races;        /* uses of memory that were not ordered behind an earlier use */
     uint64_t device_bytes; /* handed out now by all devices, in the driver's own granules */
     uint64_t peak_device_bytes;
     uint64_t host_bytes; /* pinned, registered and managed memory now */
@@ -23,24 +23,24 @@ struct simcuda_counters {
     uint64_t device_blocks; /* device allocations, physical handles and pool segments now */
     uint64_t host_blocks;
     uint64_t faults;  /* calls that fault injection made fail */
-    uint64_t objects; /* events, streams, memory pools, graphs and address ranges there are now */
+    uint64_t objects; /* present events, streams, memory pools, graphs and address ranges */
     uint64_t waiting; /* threads that wait in a call for work that another thread runs */
 };
 
 /* Fills the first out->struct_size bytes. */
 void simcuda_get_counters(struct simcuda_counters *out);
 
-/* The peaks start again from what is held now. */
+/* Restarts the peaks from the present values. */
 void simcuda_reset_peaks(void);
 
 /* How often this entry was called, by its name without version: "cuMemAlloc". */
 uint64_t simcuda_call_count(const char *name);
 
-/* What the latest race was, "" if there was none; valid until the calling thread asks again. */
+/* Describes the latest race, "" if there was none; valid until the calling thread asks again. */
 const char *simcuda_last_race(void);
 
-/* Why cuInit refuses the options that it was given, "" if it does not; valid for as long as they
- * are not given anew. */
+/* The reason why cuInit refuses its options, "" if it does not; valid until options are given anew.
+ * */
 const char *simcuda_complaint(void);
 
 /* Options as in EMM_SIM, over those from the environment; before cuInit. 0, or
@@ -54,13 +54,13 @@ int simcuda_fail(const char *fault);
  * them: a test's own. */
 void simcuda_spare(int spared);
 
-/* How often injection made this entry fail, by its name without version, and which one it was that
- * failed last, "" if none has; static storage. */
+/* How often injection made this entry fail, by its name without version. And the entry that failed
+ * last, "" if none has; static storage. */
 uint64_t simcuda_fault_count(const char *name);
 const char *simcuda_last_fault(void);
 
-/* 1 while the calling thread is inside a call and not in a function of the program's that the call
- * has called: what happens now is the simulator's own doing. */
+/* 1 while the calling thread is inside a call, and not in a function of the program that the call
+ * has called. Such work is the simulator's own. */
 int simcuda_is_inside(void);
 
 struct simcuda_range {
@@ -70,18 +70,18 @@ struct simcuda_range {
     uint32_t reserved;
 };
 
-/* Stands in for a kernel launch: `function` (or nothing) runs in stream order, and is taken to use
- * just these ranges. It answers a CUresult. */
+/* Stands in for a kernel launch: `function` (may be NULL) runs in stream order, and counts as a
+ * user of exactly these ranges. Returns a CUresult. */
 int simcuda_launch(struct CUstream_st *stream, void (*function)(void *), void *argument,
                    const struct simcuda_range *ranges, size_t count);
 
-/* The same with programmatic stream serialization: the kernel waits for the one before it
- * (cudaGridDependencySynchronize), but may be on the GPU before that one's end. So it does not see
- * what that one writes to the same memory through another address. */
+/* The same with programmatic stream serialization. The kernel waits for the kernel before it
+ * (cudaGridDependencySynchronize), but may be on the GPU before the end of that kernel. So it does
+ * not see that kernel's writes to the same memory through another address. */
 int simcuda_launch_programmatic(struct CUstream_st *stream, void (*function)(void *),
                                 void *argument, const struct simcuda_range *ranges, size_t count);
 
-/* A launch that uses no memory. With progress=timed it takes so long, not `duration`. */
+/* A launch that uses no memory. With progress=timed it takes this time, not `duration`. */
 int simcuda_work(struct CUstream_st *stream, uint64_t microseconds);
 
 #ifdef __cplusplus

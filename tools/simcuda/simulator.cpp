@@ -66,7 +66,7 @@ void Simulator::settle() {
 
 namespace {
 
-// A forked child has no driver, as with the real one, and finds out before it takes any lock.
+// A forked child has no driver, as with the real driver, and finds out before it takes any lock.
 void in_child() {
     sim().stage.store(Stage::forked);
 }

@@ -43,11 +43,11 @@ struct Simulator {
     std::mutex mutex;
     std::atomic<Stage> stage{Stage::fresh};
     std::atomic<int> version{0};
-    std::atomic<bool> kernels{false}; // options.kernels, for what takes no lock
+    std::atomic<bool> kernels{false}; // options.kernels, for calls without a lock
 
     Options options;
     std::string bad_options; // why cuInit will refuse
-    std::string no_room;     // why it has refused
+    std::string no_room;     // the reason of its refusal
     Faults faults;
     std::atomic<bool> faulty{false};
     CUresult sticky = CUDA_SUCCESS;
@@ -87,14 +87,14 @@ struct Simulator {
 
     std::vector<std::function<void()>> callbacks; // the program's own code, to run unlocked
 
-    // At the end of every call: runs the work and the callbacks that are due.
+    // Called at the end of every call: runs the work and the callbacks that are due.
     void settle();
 };
 
 Simulator &sim();
 int driver_version();
 
-// Applies options over the present ones. cuInit reports what is wrong with them.
+// Applies options over the present ones. cuInit reports their errors.
 void apply_options(Simulator &simulator, const char *text);
 void read_environment(Simulator &simulator);
 

@@ -16,7 +16,7 @@ CUdeviceptr address_of(const void *pointer) {
 struct Copy {
     CUdeviceptr to, from;
     size_t bytes;
-    bool to_host = false, from_host = false; // may be memory that the driver knows nothing of
+    bool to_host = false, from_host = false; // may be memory that the driver does not know
 };
 
 void add_uses(const std::vector<Span> &spans, bool write, Task &task) {
@@ -68,7 +68,7 @@ void copy_on(Stream &stream, const Copy &copy, bool synchronous) {
     enqueue(stream, [=](Task &ret_task) {
         staged ? bind_staged(copy, ret_task) : bind_copy(copy, ret_task);
     });
-    // A copy into memory that is not pinned has happened when the call returns.
+    // A copy into memory that is not pinned is complete when the call returns.
     if (!stream.capture && (synchronous || (copy.to_host && is_pageable(copy.to)))) {
         wait_for(stream);
     }
@@ -78,7 +78,7 @@ void copy_async(CUstream handle, const Copy &copy) {
     copy_on(find_stream(handle), copy, false);
 }
 
-// The calls without a stream wait for the end, except for copies between device memory that has no
+// Calls without a stream wait for the end, except for copies between device memory without
 // CU_POINTER_ATTRIBUTE_SYNC_MEMOPS.
 void copy_now(const Copy &copy) {
     const auto waits = [](CUdeviceptr address) {
@@ -99,7 +99,7 @@ template <typename Value> void fill(const std::vector<Span> &spans, Value value)
     }
 }
 
-// Driver 580 sets no memory across two mappings that the host was given access to.
+// Driver 580 sets no memory across two mappings that the host may access.
 void refuse_across_host_mappings(CUdeviceptr address, uint64_t size) {
     const Region *const region = sim().regions.around(address);
     expect(!region || !region->host_access || address + size <= region->end());
@@ -120,7 +120,7 @@ void set_on(CUstream handle, CUdeviceptr address, Value value, size_t count) {
     });
 }
 
-// The calls without a stream wait only if they write memory that the host can read, or that has
+// Calls without a stream wait only if they write memory that the host can read, or that has
 // CU_POINTER_ATTRIBUTE_SYNC_MEMOPS.
 template <typename Value> void set_now(CUdeviceptr address, Value value, size_t count) {
     set_on(nullptr, address, value, count);

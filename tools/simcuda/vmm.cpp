@@ -50,7 +50,7 @@ void give_back(Physical *physical) {
     delete physical;
 }
 
-// Whether another process has it, or a descriptor of it.
+// Whether another process has the memory, or a descriptor of it.
 bool is_exported(const Physical &physical) {
     return physical.ticket != 0 && !physical.imported && is_held(*physical.store, physical.ticket);
 }

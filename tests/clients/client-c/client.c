@@ -21,8 +21,8 @@ static void say_who_serves(void) {
     printf("driver: %s%s\n", driver.path, driver.simulated ? " (simulated)" : "");
 }
 
-/* Any stream may use memory that was allocated unordered, and any may still be using it when it is
- * freed so: the plugin sees to it. */
+/* Any stream may use unordered memory, and may still be using it at its unordered free: the plugin
+ * takes care of that. */
 static void use_every_kind(emm_context *context) {
     const size_t size = 1 << 20;
     emm_deviceptr device, mapped, managed;
@@ -39,7 +39,7 @@ static void use_every_kind(emm_context *context) {
           "freeing managed memory");
 }
 
-/* Running out is an answer like any other, and leaves the program as it was. */
+/* Running out of memory is an answer like any other, and leaves the program as it was. */
 static void run_out(emm_context *context) {
     emm_deviceptr ptr = 0;
     const emm_status status = emm_memalloc(context, (size_t)1 << 50, EMM_STREAM_UNORDERED, &ptr);

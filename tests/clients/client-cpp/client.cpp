@@ -29,7 +29,7 @@ void work(emm_context *context) {
     }
 }
 
-// emm gives this program a chance to let go of what it keeps before it answers out of memory.
+// Before emm answers out of memory, it lets this program free memory that it keeps.
 void run_out(emm_context *context) {
     const emm::MemoryPointer needed(context, size_t(1) << 20);
     emm::MemoryPointer kept(context, size_t(1) << 20);
@@ -43,8 +43,8 @@ void run_out(emm_context *context) {
     emm::check(emm_get_memory_info(context, &free, &total));
     bool is_out = false;
     try {
-        // All that the device has, of which a part is needed. A request for more than that fails at
-        // once: nothing that is given back could meet it.
+        // All of the device's memory, with a part of it needed. A larger request fails at once: no
+        // memory that is given back could meet it.
         const emm::MemoryPointer all(context, total);
     } catch (const emm::OutOfMemory &) {
         is_out = true;

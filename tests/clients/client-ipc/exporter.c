@@ -29,7 +29,7 @@ int main(int argc, char *argv[]) {
     check(emm_memory_view(memory, size / 2, size, &half), "a view");
     check(emm_memory_export(half, &handle), "exporting it");
     failed = fwrite(&handle, sizeof handle, 1, importer) != 1;
-    failed |= pclose(importer) != 0; /* it is done with the memory */
+    failed |= pclose(importer) != 0; /* the importer is done with the memory */
     check(emm_release_ipc_handle(context, &handle), "ending the export");
     check(emm_memory_release(half), "releasing the view");
     check(emm_memory_release(memory), "releasing the memory");

@@ -28,7 +28,7 @@ static_assert(std::is_constructible_v<rmm::device_async_resource_ref, Resource &
 static_assert(
     std::is_constructible_v<cuda::mr::any_resource<cuda::mr::device_accessible>, Resource>);
 
-// What libemm-bridge takes for granted where it calls RMM without these headers.
+// Assumptions of libemm-bridge where it calls RMM without these headers.
 static_assert(sizeof(cuda::stream_ref) == sizeof(emm_stream));
 static_assert(std::is_trivially_copyable_v<cuda::stream_ref>);
 static_assert(sizeof(rmm::out_of_memory) <= 256 && sizeof(rmm::bad_alloc) <= 256);

@@ -153,7 +153,7 @@ def trace_of(log, longest=LONGEST):
             rows.append(f"{time_us},0,{stream},alloc,{len(rows)},{row['Size (bytes)']}")
         elif row["Address"] in live:
             name, stream, size = live.pop(row["Address"])
-            stream = streams.get(row["Stream"], stream)  # one that frees without a stream: where it was allocated
+            stream = streams.get(row["Stream"], stream)  # a free without a stream: the stream of the allocation
             rows.append(f"{time_us},0,{stream},free,{name},{size}")
     return rows
 

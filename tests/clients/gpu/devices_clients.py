@@ -12,7 +12,7 @@ import run_clients
 from run_clients import NO_CACHE, Program, Way, plugins, script
 
 DEVICES = 2
-# NCCL registers memory of cuMemAlloc only if it is told to.
+# NCCL registers memory of cuMemAlloc only if this setting says so.
 LEGACY = ("NCCL_LEGACY_CUDA_REGISTER", "1")
 
 

@@ -86,7 +86,7 @@ def finish(process, log, timeout, begin):
     return summary(log.read_text(errors="replace"), process.returncode, time.monotonic() - begin)
 
 
-# A test that has a docstring says its outcome on the line of that.
+# A test with a docstring reports its outcome on the docstring's line.
 LINE = re.compile(r"^\w+ \(([^)]+)\)(?:\n.*?)? \.\.\. .*?"
                   r"(ok|FAIL|ERROR|skipped .*|expected failure)$", re.M)
 
@@ -103,7 +103,7 @@ def summary(text, status, wall):
              "skipped": len(skips), "finished": ran is not None, "status": status,
              "bad": sorted(bad), "skips": skips}
     if ran:
-        # Failures and errors are not taken from here: each part of a test that failed counts as one.
+        # Failures and errors are counted elsewhere: here each failed part of a test counts as one.
         skipped = re.search(r"\bskipped=(\d+)", text[ran.end():])
         found.update(tests=int(ran.group(1)), seconds=float(ran.group(2)),
                      skipped=int(skipped.group(1)) if skipped else 0)

@@ -23,7 +23,7 @@ except ImportError:
     sys.exit(77)
 
 os.environ.setdefault("EMM_PLUGIN", "pool")
-warnings.simplefilter("ignore", DeprecationWarning)  # of forking where there are threads
+warnings.simplefilter("ignore", DeprecationWarning)  # about forks beside threads
 
 import emm
 import emm.numpy

@@ -69,9 +69,9 @@ class Program:
     times: int = 1
     usual: bool = True  # runs without being asked for by name
     timeout: float = 240
-    statuses: tuple = (0,)  # that are good, if the first way's is the same
-    left_out: dict = dataclasses.field(default_factory=dict)  # plugins on which it is not run, and why
-    together: bool = False  # its ways run at the same time, and peaks mean nothing
+    statuses: tuple = (0,)  # good ones, if the first way has the same
+    left_out: dict = dataclasses.field(default_factory=dict)  # plugins that skip it, and why
+    together: bool = False  # its ways run at the same time, so peaks mean nothing
 
 
 def script(name, *arguments):

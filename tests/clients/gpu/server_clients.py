@@ -122,7 +122,7 @@ class Engine:
         self.torch, self.transformers = torch, transformers
         self.way, self.weights, self.device = way, weights, "cpu" if rehearses else "cuda"
         if not rehearses:
-            torch.zeros(1, device="cuda")  # the device's context, before the pools in it
+            torch.zeros(1, device="cuda")  # makes the device's context before the pools in it
         self.memory = (Nothing if rehearses else MEMORY[way])()
         self.load()
 
@@ -178,7 +178,7 @@ class Engine:
 
 def answer_lines(engine_of):
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what packages print is no answer
+    os.dup2(2, 1)  # output of packages is no answer
     engine = engine_of()
     print(json.dumps({"ready": True}), file=answers, flush=True)
     for line in sys.stdin:

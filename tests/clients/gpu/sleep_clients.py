@@ -51,7 +51,7 @@ class Emm:
         import torch
         self.emm, self.way = emm, way
         torch.cuda.init()
-        torch.zeros(1, device="cuda")  # the device's context, before the pool in it
+        torch.zeros(1, device="cuda")  # makes the device's context before the pool in it
         self.pool = emm.torch.mem_pool("weights")
 
     def region(self):
@@ -145,7 +145,7 @@ class Sleeper:
 
 def child(way, size):
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what packages print is no answer
+    os.dup2(2, 1)  # output of packages is no answer
     sleeper = Sleeper(way, size)
     print(json.dumps({"ready": True}), file=answers, flush=True)
     for line in sys.stdin:

@@ -30,10 +30,10 @@ class Suite:
     needs: tuple  # Python packages
     tests: tuple  # files and folders below EMM_TEST_SUITES
     options: tuple = ()  # of pytest
-    in_turn: bool = False  # the ways would see each other's memory
+    in_turn: bool = False  # otherwise the ways would see each other's memory
 
 
-# Of CuPy's tests those of memory, streams, graphs and arrays, on one device; the others are about kernels.
+# CuPy's tests of memory, streams, graphs and arrays, on one device; its other tests are about kernels.
 CUPY = "cupy/tests/cupy_tests"
 QUIET = ("-W", "ignore", "-k", "not TestDeviceSwitch")
 SUITES = [
@@ -53,7 +53,7 @@ SUITES = [
 def find_spec(module):
     try:
         return importlib.util.find_spec(module)
-    except ModuleNotFoundError:  # of a package above it
+    except ModuleNotFoundError:  # for a package above it
         return None
 
 

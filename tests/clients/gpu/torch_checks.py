@@ -32,7 +32,7 @@ def overwritten(record):
     """Frees memory that another stream still reads, and writes over whatever comes next."""
     producer, consumer = torch.cuda.Stream(), torch.cuda.Stream()
     with torch.cuda.stream(producer):
-        torch.ones(4 * MIB, device="cuda")  # what is given out again is not new
+        torch.ones(4 * MIB, device="cuda")  # memory that is given out again is not new
         first = torch.full((MIB,), 1.0, device="cuda")
     consumer.wait_stream(producer)
     with torch.cuda.stream(consumer):
@@ -222,7 +222,7 @@ def check_programs():
     """Those that also run on the simulated driver; among them two processes that share tensors."""
     for name in ("figures", "late", "history", "streams", "graphs", "trees", "pools", "sharing", "mem_pools"):
         limits = {"EMM_LIMIT": "256MiB"} if name == "mem_pools" else {}
-        if limits and ALLOCATOR == "passthrough":  # keeps nothing that a pool could give
+        if limits and ALLOCATOR == "passthrough":  # keeps no memory that a pool could give
             continue
         done = subprocess.run([sys.executable, PROGRAMS / f"{name}.py"], text=True, timeout=120,
                               capture_output=True, env={**os.environ, **limits}, check=False)

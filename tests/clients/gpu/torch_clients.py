@@ -17,7 +17,7 @@ import subprocess
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
-# The first once more at the end shows what differs by itself, from run to run.
+# The first way runs once more at the end, to show differences between runs.
 COMPARED = ["native", "pool", "pool:growth=segment", "native"]
 CHECKED = [*COMPARED[:-1], "passthrough", "pluggable", "mem_pool"]
 MIB = 1 << 20

@@ -65,7 +65,7 @@ class Recorder(unittest.TestResult):
 
     def addError(self, test, err):
         super().addError(test, err)
-        if self.outcome is None:  # of a class or a module, before its tests
+        if self.outcome is None:  # for a class or a module, before its tests
             self.write(begins=test.id())
             self.write(ends=test.id(), what=FAILED, why=str(err[1])[:300])
         else:
@@ -151,7 +151,7 @@ def run_tests(allocator, module, log, names, limit, start=start_child):
             found = {name: Outcome(FAILED, f"its process ran no test, {why}") for name in rest}
         for name, outcome in found.items():
             outcomes[name] = outcome if outcome.what != ENDED else Outcome(ENDED, why)
-        if done.returncode == 0:  # what is left is not in the module
+        if done.returncode == 0:  # the rest is not in the module
             break
     return outcomes
 

@@ -1,8 +1,8 @@
-// What RMM uses of the CUDA runtime, over the driver API.
+// The part of the CUDA runtime that RMM uses, over the driver API.
 //
-// NVIDIA's runtime asks the driver for private tables, which the simulated driver does not have, so
-// a librmm that is built for tests takes this in its place. As in that runtime, calls go to the
-// context that is current; a thread without one gets the primary context of its device.
+// NVIDIA's runtime asks the driver for private tables, which the simulated driver does not have. So
+// a librmm that is built for tests takes this library in its place. As in that runtime, calls go to
+// the current context; a thread without a context gets the primary context of its device.
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 

@@ -33,7 +33,7 @@ CONTEXT = emm.context_for_device(0)
 
 ATTRIBUTE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_ulonglong)(
     emm.lib.emm_driver_entry(b"cuPointerGetAttribute", 12000))
-LARGE = 100_000  # float64s: more than what shares its pinned memory with others
+LARGE = 100_000  # float64s: more than arrays that share pinned memory
 
 
 def is_pinned(address):

@@ -48,7 +48,7 @@ def obstacle(program):
                 return "the driver is simulated"
         except emm.Error as error:
             return str(error)
-    # A Numba may be older than the NumPy beside it, and lack names that it compiles with.
+    # A Numba may be older than the NumPy beside it, and use names that NumPy no longer has.
     if "numba" in clients and run("import numba.cuda.np.arrayobj").returncode != 0:
         return "numba does not work with this NumPy"
     return None

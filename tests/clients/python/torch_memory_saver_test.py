@@ -25,7 +25,7 @@ MIB = 1 << 20
 SIZE = 40 * MIB
 CONTEXT = emm.context_for_device(0)
 SOURCES = os.environ.get("EMM_TEST_SAVER")
-# Of 0.0.10: the arguments of each method, and what those that have one default to.
+# For 0.0.10: the arguments of each method, and their defaults.
 SIGNATURES = {
     "region": {"self": None, "tag": "default", "enable_cpu_backup": False, "enable_disk_backup": False,
                "cpu_backup_backend": None},

@@ -1,8 +1,8 @@
-// What PyTorch uses of the CUDA runtime beside kernels, over the driver API.
+// The part of the CUDA runtime that PyTorch uses beside kernels, over the driver API.
 //
 // NVIDIA's runtime asks the driver for private tables, which the simulated driver does not have.
-// This library is preloaded before it, and torch_test.py compiles it. What is not here stays with
-// NVIDIA's runtime and fails there: kernels do not run.
+// This library is preloaded before it, and torch_test.py compiles it. Calls that this library lacks
+// stay with NVIDIA's runtime and fail there: kernels do not run.
 #include <cstring>
 #include <cuda.h>
 #include <cuda_runtime_api.h>
@@ -16,7 +16,7 @@ cudaError_t translated(CUresult result) {
     return result == CUDA_ERROR_NOT_READY ? cudaErrorNotReady
            : result == CUDA_ERROR_OUT_OF_MEMORY
                ? cudaErrorMemoryAllocation
-               : static_cast<cudaError_t>(result); // the others that occur have the same numbers
+               : static_cast<cudaError_t>(result); // others have equal numbers
 }
 
 cudaError_t done(CUresult result) {
@@ -40,7 +40,7 @@ CUresult use_device(int device) {
     return result;
 }
 
-// A thread without a context gets that of its device.
+// A thread without a context gets the primary context of its device.
 void make_ready() {
     CUcontext context = nullptr;
     if (cuCtxGetCurrent(&context) != CUDA_SUCCESS || !context) {
@@ -232,7 +232,7 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *attributes, const vo
     make_ready();
     if (cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address_of(ptr)) !=
         CUDA_SUCCESS) {
-        return cudaSuccess; // memory that the driver does not know
+        return cudaSuccess; // the driver does not know this memory
     }
     attributes->type = type == CU_MEMORYTYPE_HOST ? cudaMemoryTypeHost : cudaMemoryTypeDevice;
     attributes->devicePointer = attributes->hostPointer = const_cast<void *>(ptr);
@@ -242,7 +242,7 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *attributes, const vo
 
 // --- other processes
 
-// The simulated driver shares no events between processes: the sender waits, and the receiver has
+// The simulated driver shares no events between processes: the sender waits, and the receiver gets
 // an event that was never recorded.
 cudaError_t cudaIpcGetEventHandle(cudaIpcEventHandle_t *handle, cudaEvent_t event) {
     std::memset(handle, 0, sizeof *handle);

@@ -15,7 +15,7 @@ import unittest
 HERE = pathlib.Path(__file__).resolve().parent
 PYTHON = os.environ.get("EMM_TEST_TORCH") or sys.executable
 SIMULATED = os.environ.get("EMM_DRIVER") == "sim"
-# Where PyTorch's CUDA headers are, beside the runtime that it loads.
+# The folders of PyTorch's CUDA headers, beside the runtime that it loads.
 FIND_HEADERS = """
 import pathlib, sys
 def missing(reason):

@@ -172,7 +172,7 @@ class Sleep(unittest.TestCase):
         self.assertEqual(self.backend.state(), "SUSPENDED")
         self.expect("weights", 1)
         self.backend.discard(("kv_cache",))
-        self.backend.suspend()  # of what is left
+        self.backend.suspend()  # of the rest
         self.assertEqual(held(), 0)
         self.backend.resume(["weights", "kv_cache"])
         self.expect("weights", 1)

@@ -7,7 +7,7 @@ static int failed(void) {
     return 1;
 }
 
-/* Without an argument it asks for no memory, and so for no driver. */
+/* Without an argument the program asks for no memory, and so for no driver. */
 int main(int count, char **arguments) {
     emm_plugin_info plugin = {.struct_size = sizeof plugin};
     emm_context *context;

@@ -1,6 +1,6 @@
-// Faults on purpose, in a library that is opened at run time, as a plugin is: what a sanitizer
-// build must report. Each kind is named as the option b_sanitize names it; valgrind, which needs no
-// build of its own, must report those called address and leak.
+// Faults on purpose, in a library that is opened at run time as a plugin is; a sanitizer build must
+// report each. A kind has the name of its value for the option b_sanitize. valgrind, which needs no
+// build of its own, must report the kinds address and leak.
 
 #include <cstdlib>
 #include <cstring>

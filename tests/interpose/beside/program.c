@@ -1,5 +1,5 @@
-// program PLUGIN: knows nothing of emm, and takes memory from the libcuda.so.1 that it finds, on a
-// thread of its own too. Fails if the library PLUGIN is not in the process then.
+// program PLUGIN: knows nothing of emm, and takes memory from the libcuda.so.1 that it finds, also
+// on a thread of its own. Fails unless the process then has the library PLUGIN.
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stddef.h>

@@ -17,10 +17,10 @@ using namespace faults;
 
 namespace {
 
-constexpr unsigned most = 3000;       // failures in one loop: more, and it does not end
+constexpr unsigned most = 3000;       // failures in one loop: with more, the loop does not end
 constexpr unsigned most_seconds = 60; // of a pass
 
-// What a process tells the one that started it, whatever becomes of it.
+// The report of a process to the one that started it, whatever becomes of it.
 struct Report {
     char doing[160];
     unsigned failures, complaints;
@@ -62,7 +62,7 @@ void trim_default_pools() {
     }
 }
 
-// False: nothing has failed, so this was the last one.
+// False: no call has failed, so this was the last.
 bool fail_once(const Workload &workload, const std::string &fault, std::string &held) {
     std::snprintf(report->doing, sizeof report->doing, "%s, %s", workload.name, fault.c_str());
     alarm(most_seconds);
@@ -80,7 +80,7 @@ bool fail_once(const Workload &workload, const std::string &fault, std::string &
     if (held != holdings() && !held.empty() && !keeps_something()) {
         tell("expected " + held + ", found " + holdings());
     }
-    // A pool that ends before its memory is given back takes that out of the account.
+    // A pool that ends before its memory is given back takes that memory out of the account.
     static int64_t missed = 0;
     const int64_t missing = uncounted_bytes();
     if (missing != missed && !(missing > missed && keeps_something())) {
@@ -118,7 +118,7 @@ void run_workload(const Workload &workload) {
 
 // --- the start -----------------------------------------------------------------------------------
 
-// Either it works, and then all does, or no memory is given out.
+// Either the start works, and then all works, or no memory is given out.
 void start(const std::string &fault) {
     begin();
     alarm(most_seconds);

@@ -1,5 +1,5 @@
-// One run of a workload in which driver calls fail as planned while a served entry is at work; what
-// the program does for itself is spared.
+// One run of a workload in which driver calls fail as planned while a served entry works; the
+// program's own calls are spared.
 #pragma once
 
 #include "../driver.h"
@@ -10,42 +10,44 @@
 
 namespace faults {
 
-// The simulated driver's own, of the library that EMM_DRIVER names: the interposer opens the same.
+// The simulated driver's own entries, of the library that EMM_DRIVER names: the interposer opens
+// the same library.
 void open_simulator();
 void arm(const std::string &fault);
 unsigned failures();   // since arm()
-std::string culprit(); // the driver call that failed last
+std::string culprit(); // the last driver call that failed
 void disarm();
 
 // A call whose driver calls may fail; all others are spared.
 CUresult unspared(const std::function<CUresult()> &entry);
 
-// What the driver has given out, as text.
+// The memory that the driver has given out, as text.
 std::string holdings();
 
-// Of all devices, what the driver has handed out and no account has; 0 without EMM_LIMIT.
+// On all devices, the driver's memory that no account has; 0 without EMM_LIMIT.
 int64_t uncounted_bytes();
-// Whether it has refused to take something back since arm(): that may stay then.
+// Whether the driver has refused since arm() to take memory back: that memory may stay.
 bool keeps_something();
 
-// Ends the process: without this there is nothing to test.
+// Ends the process: without this, the test has no subject.
 void must(CUresult result, const char *what);
 
 class Pass {
 public:
-    // A context of its own, current, with two streams, all made without failures.
+    // Makes a context of its own, current, with two streams, all without failures.
     Pass();
     Pass(const Pass &) = delete;
     Pass &operator=(const Pass &) = delete;
-    // Without failures: gives back what the workload could not, finds that the process is served
-    // as before, and ends the context.
+    // Without failures: gives back the workload's remains, checks that the process is served as
+    // before, and ends the context.
     void end();
 
-    // A call of the program's. True: it succeeded. It may fail once a driver call has.
+    // A call of the program's. True: it succeeded. It may fail once a driver call has failed.
     bool call(const char *name, const std::function<CUresult()> &entry);
-    // What the program owes a successful call: done by give_back(), or again by end().
+    // Calls that the program must make after a successful call: give_back() makes them, or end()
+    // makes them again.
     void owe(const char *name, const std::function<CUresult()> &entry);
-    void give_back(); // the latest first; what fails is owed still, and all before it
+    void give_back(); // the latest first; a failed call and all before it stay
     void forget() { owed_.clear(); }
     bool has_failed() const { return failures() != 0; }
     void complain(const std::string &complaint) { complaints_.push_back(complaint); }

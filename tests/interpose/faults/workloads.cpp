@@ -1,4 +1,4 @@
-// What programs ask of served entries, one group at a time.
+// The program's uses of served entries, one group at a time.
 #include "pass.h"
 
 #include <cstdlib>
@@ -189,7 +189,7 @@ CUgraphExec leaving_executable(Pass &pass, CUdeviceptr &ret_left) {
     return made;
 }
 
-// Memory that is freed between launches, and at last after the graph's end.
+// Memory that is freed between launches, and finally after the graph's end.
 void left(Pass &pass) {
     CUdeviceptr ptr = 0;
     const CUstream stream = pass.stream(0);
@@ -215,7 +215,7 @@ void left(Pass &pass) {
     pass.give_back();
 }
 
-// A launch that leaves the memory of the graph of an update, which a node of a third graph frees.
+// A launch that leaves the memory of the graph of an update; a node of a third graph frees it.
 void updated(Pass &pass) {
     CUdeviceptr first = 0, second = 0;
     CUgraphExecUpdateResultInfo info = {};
@@ -252,7 +252,7 @@ void updated(Pass &pass) {
     pass.give_back();
 }
 
-// The primary context, with memory that it takes along.
+// The primary context ends, and its memory with it.
 void primary(Pass &pass) {
     CUcontext context = nullptr;
     CUdeviceptr ptr = 0;
@@ -266,8 +266,8 @@ void primary(Pass &pass) {
             must(cu.cuDevicePrimaryCtxRelease(0), "cuDevicePrimaryCtxRelease");
         }
     }
-    // What looks whether a context is the primary one retains that, and the driver may refuse to
-    // take it back.
+    // A check whether a context is the primary one retains the primary context, and the driver may
+    // refuse to take it back.
     unsigned flags = 0;
     int active = 0;
     must(cu.cuDevicePrimaryCtxGetState(0, &flags, &active), "cuDevicePrimaryCtxGetState");
@@ -343,7 +343,7 @@ void passed_on(Pass &pass) {
     pass.give_back();
 }
 
-// A pool of the program's own that keeps what is freed, and ends while memory of it is in use.
+// A pool of the program's own that keeps freed memory, and ends while its memory is in use.
 void own_pool(Pass &pass) {
     CUmemPoolProps properties = {};
     properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;

@@ -1,5 +1,5 @@
-/* What a C library does between Python and the driver; one of its builds has the name of the
- * library that PyTorch's cache is in. */
+/* The C library between Python and the driver; one of its builds has the name of the library that
+ * PyTorch's cache is in. */
 #include <semaphore.h>
 #include <stddef.h>
 
@@ -22,7 +22,7 @@ int allocate_while_held(Allocate allocate, unsigned long long *ret_ptr, size_t b
     return result;
 }
 
-/* Until a thread is in allocate_while_held(), and needs the interpreter's lock no more. */
+/* Waits until a thread is in allocate_while_held(), and no longer needs the interpreter's lock. */
 void wait_for_call(void) {
     sem_wait(&calling);
 }

@@ -220,7 +220,7 @@ def ending_after_a_turn():
     """The cache is full again when the interpreter's end begins; it is asked no more."""
     cache = Cache("torch")
     import_torch(cache.give_back)
-    atexit.register(lambda: tell(allocate()[0]))  # before emm's own function is, so it is called later
+    atexit.register(lambda: tell(allocate()[0]))  # before emm's own function, so it is called later
     result, address = allocate()
     require(result)
     require(cuda.cuMemFree_v2(address))

@@ -24,7 +24,7 @@ using Clock = std::chrono::steady_clock;
 constexpr size_t most_arguments = 6;
 constexpr int not_returned = -1;
 
-// Atomic: another thread reads it while it is written. Then it may be a mixture of two calls.
+// Atomic: another thread reads it while it is written, and may then read a mixture of two calls.
 struct Call {
     std::atomic<const char *> name{nullptr};
     std::atomic<uint64_t> arguments[most_arguments] = {};
@@ -46,7 +46,7 @@ struct Watch {
     size_t kept = 0;
     Clock::time_point start;
     std::mutex mutex;
-    std::vector<std::unique_ptr<ThreadCalls>> threads; // those that have ended, too
+    std::vector<std::unique_ptr<ThreadCalls>> threads; // also of threads that have ended
     std::atomic<bool> lost{false};
 };
 Watch &watch() {
@@ -143,7 +143,7 @@ std::vector<Line> latest_calls() {
     return lines;
 }
 
-// Without the destructors of threads, where the driver would wait for work that never ends.
+// Ends without the destructors of threads, where the driver would wait for work that never ends.
 [[noreturn]] void end_lost(const char *name, CUresult result) {
     if (watch().lost.exchange(true)) {
         for (;;) { // the first thread ends the process

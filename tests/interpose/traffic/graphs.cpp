@@ -1,11 +1,11 @@
-// Captures and what they make. While a thread captures it makes no call that a capture forbids;
-// other threads go on as ever.
+// Captures, and the graphs made of them. While a thread captures it makes no call that a capture
+// forbids; other threads go on as usual.
 #include "worker.h"
 
 #include <utility>
 
-// An executable graph of its own, or in place of what another one did. Only streams that the legacy
-// stream does not wait for: other threads use that one.
+// Makes an executable graph, or updates one to another graph. Captures only on streams that the
+// legacy stream does not wait for, because other threads use the legacy stream.
 void Worker::capture() {
     const Stream &stream = mine_->streams[below(own_streams)];
     std::vector<Graph> &graphs = mine_->graphs;
@@ -27,8 +27,9 @@ void Worker::capture() {
     graphs.push_back(made);
 }
 
-// May allocate and free inside, writes a block of the thread's, and may leave memory to whom
-// launches it. Of the shape of `like`, if that has a block: then an update may take it over.
+// May allocate and free inside, writes a block of the thread's, and may leave memory to the thread
+// that launches it. If `like` has a block, the graph has the same shape, so that an update may take
+// it over.
 Worker::Graph Worker::capture_graph(CUstream stream, const Graph &like) {
     const bool is_free = !like.block.ptr;
     Graph made;
@@ -56,7 +57,7 @@ Worker::Graph Worker::capture_graph(CUstream stream, const Graph &like) {
     return made;
 }
 
-// Of which as many ends are written; of any size if that is no block.
+// A size with as many written ends as `block`; any size if there is no block.
 size_t Worker::size_like(const Block &block) {
     const auto has_tail = [](size_t size) { return size >= 2 * Ends::edge; };
     size_t size = chance_.size();
@@ -95,7 +96,7 @@ void Worker::begin_capture(CUstream stream) {
     }
 }
 
-// ptr 0: there is no memory left.
+// ptr 0: out of memory.
 Block Worker::allocate_in_capture(CUstream stream, const Block &like) {
     Block block;
     block.place = place_;
@@ -139,7 +140,8 @@ CUgraph Worker::end_capture(CUstream stream) {
     return graph;
 }
 
-// From its source, unless it has taken over another one; and what frees its memory.
+// Made from its source, unless it has taken over another graph; and the graph that frees its
+// memory.
 void Worker::make_executable(Graph &graph) {
     if (!graph.exec) {
         check(cu.cuGraphInstantiateWithFlags(&graph.exec, graph.source, 0),
@@ -170,7 +172,7 @@ void Worker::update(Graph &graph, Graph made) {
     end_graph(old);
 }
 
-// Another graph, which frees what this one leaves.
+// Another graph, which frees the memory that this one leaves.
 CUgraphExec Worker::capture_free(const Block &left, CUstream stream) {
     CUgraph graph = nullptr;
     CUgraphNode node = nullptr;
@@ -198,7 +200,7 @@ void Worker::expect_refused(CUgraphExec exec, CUstream stream, const char *what)
     }
 }
 
-// What a launch leaves is freed before the next one, and may be left once more.
+// Memory that a launch leaves is freed before the next launch, which may leave it once more.
 void Worker::launch() {
     if (mine_->graphs.empty()) {
         return;
@@ -274,7 +276,7 @@ void Worker::free_left_from_another_context(const Block &left) {
     enter(here);
 }
 
-// Its graph goes: what the last launch left is a block like others.
+// Drops the graph. Memory that the last launch left is then a block like others.
 void Worker::drop_left(Graph &graph) {
     if (graph.left.ptr && !graph.has_left) {
         check(cu.cuStreamSynchronize(graph.block.stream), "cuStreamSynchronize");

@@ -1,4 +1,5 @@
-// Pinned host memory, and the program's own that is registered: blocks are copied to and from it.
+// Pinned host memory, and registered memory of the program's own: blocks are copied to and from
+// them.
 #include "worker.h"
 
 #include <algorithm>
@@ -27,7 +28,7 @@ void Worker::pin_or_unpin() {
     pinned.push_back(made);
 }
 
-// The copy may be under way when the memory is freed, which waits for it.
+// The copy may be under way when the memory is freed; the free waits for it.
 void Worker::use_pinned() {
     if (mine_->pinned.empty()) {
         return;

@@ -8,7 +8,7 @@ namespace {
 
 constexpr CUdevice common_device = 2; // of Machine::has_common_context
 
-// A kernel of the stream's context, which reaches what that may.
+// A kernel of the stream's context, which reaches the memory that the context may use.
 CUresult write_by_kernel(const Block &block, CUstream stream) {
     void *entry = nullptr;
     check(find_simulator_entry("simcuda_launch", &entry), "simcuda_launch");
@@ -29,7 +29,8 @@ void Worker::make_stream(Stream &stream) {
           "a stream");
 }
 
-// Its work need not be done, and its handle may come back at once, for this thread or for another.
+// The stream's work need not be done, and its handle may come back at once, for this thread or for
+// another.
 void Worker::replace_stream() {
     Stream &stream = mine_->streams[below(own_streams)];
     order(stream.handle, CU_STREAM_PER_THREAD);
@@ -49,7 +50,7 @@ void Worker::replace_stream() {
 
 // --- memory pools --------------------------------------------------------------------------------
 
-// A pool ends when its last block is freed. That of the device comes back with the end of another.
+// A pool ends when its last block is freed. With it, the device's own pool is current again.
 void Worker::make_or_end_pool() {
     const CUdevice device = world_.places[place_].device;
     if (mine_->pool) {
@@ -68,7 +69,7 @@ void Worker::make_or_end_pool() {
     }
 }
 
-// Whether it keeps what is freed.
+// Changes whether the pool keeps freed memory.
 void Worker::change_pool() {
     uint64_t threshold = chance_.one_in(4) ? 0 : ~uint64_t(0);
     check(cu.cuMemPoolSetAttribute(mine_->pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold),
@@ -124,7 +125,7 @@ void Worker::reach_from(CUdevice device, CUstream stream) {
     const CUstream home = block->stream;
     order(home, stream);
     check(cu.cuCtxSetCurrent(here), "cuCtxSetCurrent");
-    if (device != common_device && world_.machine.is_simulated) { // there threads share the context
+    if (device != common_device && world_.machine.is_simulated) { // shared by threads
         check(write_by_kernel(*block, stream), "a kernel that uses memory of another device");
     }
     use(*block, stream);
@@ -155,7 +156,7 @@ void Worker::live_in_own_context() {
     if (chance_.one_in(2)) {
         check(cu.cuStreamDestroy(stream.handle), "cuStreamDestroy");
     }
-    if (chance_.one_in(2)) { // what is below it may have ended
+    if (chance_.one_in(2)) { // the contexts below may have ended
         CUcontext popped = nullptr;
         check(cu.cuCtxPopCurrent(&popped), "cuCtxPopCurrent");
         check(cu.cuCtxSetCurrent(world_.places[place_].context), "cuCtxSetCurrent");
@@ -163,8 +164,7 @@ void Worker::live_in_own_context() {
     check(cu.cuCtxDestroy(context), "cuCtxDestroy");
 }
 
-// The primary context of the last device, which ends with its last user and comes back with the
-// next one.
+// The primary context of the last device. It ends with its last user and comes back with the next.
 void Worker::live_in_common_context() {
     constexpr CUdevice device = common_device;
     if (!world_.machine.has_common_context()) {

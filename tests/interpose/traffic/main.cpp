@@ -58,7 +58,7 @@ void expect_same(uint64_t before, uint64_t after, const char *what) {
     }
 }
 
-// The driver's own pools keep what they have until a wait or a trim.
+// The driver's own pools keep their memory until a wait or a trim.
 void trim_default_pools(const Machine &machine) {
     for (CUdevice device = 0; device < machine.devices; device++) {
         CUmemoryPool pool = nullptr;

@@ -1,4 +1,4 @@
-// What a program asks about memory while other threads allocate and free.
+// The program's questions about memory while other threads allocate and free.
 #include "worker.h"
 
 namespace {
@@ -15,7 +15,7 @@ template <class Value> Value attribute(CUpointer_attribute which, CUdeviceptr pt
     return value;
 }
 
-// What another thread may be freeing is there or not.
+// Memory that another thread may be freeing is there or not.
 void expect_known_or_not(CUresult result, const char *what) {
     if (result != CUDA_ERROR_NOT_FOUND && result != CUDA_ERROR_INVALID_VALUE) {
         check(result, what);
@@ -30,8 +30,8 @@ void Worker::ask() {
     (this->*questions[below(std::size(questions))])();
 }
 
-// An allocation stands alone, and its id is no other's as long as it lives. Half of the addresses
-// are such that another block may have begun there before.
+// An allocation stands alone, and while it lives its id is unique. At half of the addresses another
+// block may have begun before.
 void Worker::ask_about_own() {
     Block &block = mine_->blocks[below(mine_->blocks.size())];
     const size_t offset = below(block.size);

@@ -1,6 +1,6 @@
 // Streams of a thread in contexts of its own, captured one after the other and together; and host
-// functions that wait for another thread's call. The own stream is one that the legacy stream waits
-// for, so it captures only where no other thread uses that one.
+// functions that wait for another thread's call. The legacy stream waits for the thread's own
+// stream, so that stream captures only where no other thread uses the legacy stream.
 #include "worker.h"
 
 #include <algorithm>
@@ -116,7 +116,7 @@ void Worker::capture_own(CUcontext context, CUcontext joins) {
     end_and_drop(own);
 }
 
-// A capture ends with its origin, and those that have joined are as before.
+// A capture ends with its origin, and the joined streams are as before.
 void Worker::end_origin() {
     Stream origin;
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
@@ -133,7 +133,7 @@ void Worker::end_origin() {
     use_once(own, Kind::ordered);
 }
 
-// More than there is, one after the other.
+// Takes more memory than there is, piece after piece.
 void Worker::expect_memory_back() {
     size_t free = 0, total = 0;
     check(cu.cuMemGetInfo(&free, &total), "cuMemGetInfo");
@@ -148,15 +148,15 @@ void Worker::expect_memory_back() {
 // --- host functions ------------------------------------------------------------------------------
 
 // On a GPU the driver's own cuMemFree, of any thread, holds up the call that the function waits
-// for. One at a time: the simulated driver may run one function within the call that another waits
-// for.
+// for. So there is one meeting at a time: the simulated driver may run one function within the call
+// that another function waits for.
 bool Worker::may_meet() {
     return world_.machine.is_simulated && world_.settings.meetings && chance_.one_in(2) &&
            !world_.is_meeting.exchange(true);
 }
 
-// With a function on the stream that waits for a call of another thread. `wait` may wait for it,
-// and after `finish` it is over.
+// Puts a function on the stream that waits for a call of another thread. `wait` may wait for the
+// function, and after `finish` it is over.
 template <class Wait, class Finish> void Worker::meet(CUstream stream, Wait wait, Finish finish) {
     Meeting meeting;
     CUresult answer = CUDA_ERROR_UNKNOWN;

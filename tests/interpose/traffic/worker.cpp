@@ -1,5 +1,5 @@
-// Each step is one that CUDA allows, on any stream that it allows: what a native driver does with
-// it is what the program relies on.
+// CUDA allows each step, on each stream that it uses: programs rely on a native driver's behaviour
+// in these steps.
 #include "worker.h"
 
 namespace {
@@ -124,7 +124,7 @@ CUresult Worker::allocate_as(Block &block) {
     return CUDA_ERROR_UNKNOWN;
 }
 
-// Its last use is not over when it is freed.
+// The block's last use is not over at its free.
 void Worker::release() {
     Block block = take_block();
     look_into(block);
@@ -156,8 +156,7 @@ void Worker::release_from_another_context() {
     check(cu.cuMemFreeAsync(block.ptr, stream), "cuMemFreeAsync on a stream of another context");
 }
 
-// The driver's own free waits for the work of memory of cuMemAlloc; for other memory the caller
-// does.
+// The driver's own free waits for the work of cuMemAlloc memory; for other memory the caller waits.
 void Worker::free(const Block &block, CUstream stream) {
     const bool unordered = chance_.one_in(3) || block.kind == Kind::managed;
     if (!unordered) {
@@ -171,7 +170,7 @@ void Worker::free(const Block &block, CUstream stream) {
     enter(place_);
 }
 
-// It comes back to its own stream and is kept.
+// The block comes back to its own stream and is kept.
 void Worker::use_elsewhere() {
     Block &block = mine_->blocks[below(mine_->blocks.size())];
     const CUstream home = block.stream, stream = any_stream();
@@ -217,7 +216,7 @@ void Worker::look_into(const Block &block) {
 
 // --- the rest ------------------------------------------------------------------------------------
 
-// A context's end takes its plain memory with it; some is left to that.
+// A context's end takes its plain memory with it; some blocks are left to that.
 void Worker::finish() {
     for (unsigned place = 0; place < place_count; place++) {
         enter(place);

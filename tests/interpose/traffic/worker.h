@@ -1,6 +1,6 @@
-// One thread of the traffic: streams of its own that come and go in every context, blocks that
-// wander over them and on to other threads, frees of every kind, graphs, host memory, memory pools,
-// and contexts of its own.
+// One thread of the traffic: streams of its own that come and go in every context, blocks that move
+// over them and on to other threads, frees of every kind, graphs, host memory, memory pools, and
+// contexts of its own.
 #pragma once
 
 #include "../../parts/chance.h"
@@ -10,29 +10,29 @@ class Worker {
 public:
     Worker(World &world, size_t seed);
     void run(size_t steps); // or until the traffic stops
-    void finish();          // gives back what does not end with its context
+    void finish();          // gives back memory that outlives its context
 
 private:
     struct Stream {
         CUstream handle = nullptr;
-        bool blocking = false; // it waits for the legacy stream
+        bool blocking = false; // waits for the legacy stream
     };
-    // An executable graph, with the block that it writes and the memory that it leaves behind.
+    // An executable graph, with the block that it writes and the memory that it leaves.
     struct Graph {
         CUgraphExec exec = nullptr;
-        CUgraph source = nullptr; // that it was made or updated from; NULL: destroyed
+        CUgraph source = nullptr; // the graph it was made or updated from; NULL: destroyed
         Block block;
         unsigned leaves = 0;         // the pattern
-        Block left;                  // ptr 0: there is none
-        bool has_left = false;       // the thread has it, since the last launch
-        CUgraphExec frees = nullptr; // of another graph, which frees it; NULL: there is none
+        Block left;                  // ptr 0: none
+        bool has_left = false;       // the thread has it since the last launch
+        CUgraphExec frees = nullptr; // another graph's, which frees it; NULL: none
     };
     struct Pinned {
         void *host = nullptr;
         size_t size = 0;
     };
     static constexpr size_t own_streams = 3, most_graphs = 4, most_pinned = 6;
-    // What a thread has in one context.
+    // The objects of a thread in one context.
     struct Mine {
         Stream streams[own_streams];
         std::vector<Block> blocks;
@@ -45,7 +45,7 @@ private:
     void step();
     void allocate();
     CUresult allocate_as(Block &block);
-    bool has_got(CUresult result, const char *what); // false: there is no memory left
+    bool has_got(CUresult result, const char *what); // false: out of memory
     void release();
     void release_elsewhere();
     void release_from_another_context();
@@ -112,7 +112,7 @@ private:
     void reach_from(CUdevice device, CUstream stream);
     void trim();
 
-    void enter(unsigned place); // makes it the current one
+    void enter(unsigned place); // makes it current
     void wander();              // another context is current: streams know theirs
     CUevent record(CUstream stream);
     void order(CUstream before, CUstream after);

@@ -78,7 +78,7 @@ void World::run_thread(size_t number) {
     }
 }
 
-// What was left to other threads and never taken.
+// Memory that was left to other threads and never taken.
 void World::free_handed_over() {
     while (const auto handed = take()) {
         const Block &block = handed->block;
@@ -105,7 +105,7 @@ void World::end_contexts() {
     }
 }
 
-// 0 is no pattern: memory that is new may have it.
+// 0 is no pattern: new memory may contain it.
 unsigned World::next_pattern() {
     const unsigned next = last_pattern_.fetch_add(1, std::memory_order_relaxed) + 1;
     return next + (next == 0);

@@ -1,4 +1,4 @@
-// What the threads of the traffic share: contexts that live for a round, and blocks on their way
+// Shared by the threads of the traffic: contexts that live for a round, and blocks on their way
 // from one thread to another.
 #pragma once
 
@@ -11,14 +11,14 @@
 #include <mutex>
 #include <optional>
 
-// What the command line sets, as NAME=NUMBER.
+// The settings of the command line, as NAME=NUMBER.
 struct Settings {
     size_t steps = 20000; // of all threads in a round; 0: as many as `seconds` have room for
     size_t seconds = 0;   // of a round
     size_t threads = 6;
     size_t rounds = 2;    // each with contexts of its own
-    size_t live = 40;     // blocks that a thread has at most in a context
-    size_t read_back = 1; // 1: threads wait now and then, and look at what is in a block
+    size_t live = 40;     // the most blocks of a thread in a context
+    size_t read_back = 1; // 1: threads wait now and then, and check the content of a block
     size_t captures = 2;  // 0: none, 1: of graphs that leave no memory to the thread, 2: all
     size_t scarce = 0;    // 1: memory may run out, and the thread goes on without
     size_t calls = 64;    // how many each thread shows if the context is lost
@@ -39,8 +39,8 @@ struct Settings {
     size_t returned = 1;           // more memory taken and freed than there is
 };
 
-// What there is to use: the simulated driver with three devices has all that the traffic knows, and
-// checks more.
+// The driver and its devices. The simulated driver with three devices has all that the traffic
+// knows, and checks more.
 struct Machine {
     int devices = 1; // three at most
     bool is_simulated = false;
@@ -48,7 +48,7 @@ struct Machine {
     bool has_common_context() const { return devices == 3; }
 };
 Machine find_machine();                                            // after cuInit
-CUresult find_simulator_entry(const char *name, void **ret_entry); // NULL: it is another driver
+CUresult find_simulator_entry(const char *name, void **ret_entry); // NULL: another driver
 
 // A context that lives for a round.
 struct Place {
@@ -76,9 +76,9 @@ struct Block {
     Kind kind = Kind::plain;
     CUdeviceptr ptr = 0;
     size_t size = 0;
-    CUstream stream = nullptr; // all its uses are ordered before what comes next there
-    unsigned pattern = 0;      // that the last of them leaves
-    uint64_t id = 0;           // as the driver has told it; 0: it was not asked
+    CUstream stream = nullptr; // all its uses are ordered before later work there
+    unsigned pattern = 0;      // left by the last of them
+    uint64_t id = 0;           // as the driver has told; 0: not asked
 };
 
 // A block that its thread leaves to another one, behind the event.
@@ -91,7 +91,7 @@ class World {
 public:
     World(const Settings &settings, const Machine &machine, size_t seed);
     World(const World &) = delete;
-    void run(); // throws at the first thing that is wrong
+    void run(); // throws at the first fault
 
     const Settings settings;
     const Machine machine;
@@ -113,5 +113,5 @@ private:
     std::atomic<unsigned> last_pattern_{0};
     std::mutex mutex_;
     std::deque<HandOver> handed_over_;
-    std::string failure_; // the first; the others are its consequences
+    std::string failure_; // the first; others are its consequences
 };

@@ -1,4 +1,4 @@
-// The cases, by the file that they stand in.
+// The cases, by file.
 #pragma once
 
 #include "parts.h"
@@ -7,15 +7,15 @@
 
 namespace attacked {
 
-// Why a case is skipped; empty: it went through.
+// Why a case is skipped; empty: it passed.
 using Outcome = std::string;
 
 inline const char *const needs_root = "only root can become another user";
 
 // Without asking a driver, which this process does not have.
 bool simulates();
-// Keeps `count` connections to the exporter's sockets: one that it closes is made again, until the
-// test ends this process's part.
+// Keeps `count` connections to the exporter's sockets, and replaces a connection that the exporter
+// closes, until the test ends this process's part.
 void crowd(int socket, size_t count, bool asks);
 
 // names.cpp

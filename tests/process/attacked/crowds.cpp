@@ -1,5 +1,5 @@
-// Importers in a crowd, beside others that say nothing or ask without end, and of an exporter that
-// is killed.
+// Importers in a crowd, beside processes that are silent or ask without end, and importers of a
+// killed exporter.
 #include "cases.h"
 #include "sockets.h"
 
@@ -15,7 +15,7 @@ namespace attacked {
 
 namespace {
 
-// Views of one allocation, each an export of its own; 0: refused.
+// Views of one allocation, each with an export of its own; 0: refused.
 std::vector<emm_ipc_handle> share_views(const Part &exporter, size_t size, size_t count,
                                         Outcome &ret_refused) {
     exporter.allocate(size);

@@ -1,4 +1,4 @@
-// What a process may lack.
+// The means that a process may lack.
 #include "cases.h"
 #include "sockets.h"
 
@@ -69,7 +69,8 @@ Outcome lack_permission() {
     return "";
 }
 
-// A limit below what is open: nothing can be accepted, and the thread that serves waits for that.
+// A limit below the number of open descriptors: no connection can be accepted, and the serving
+// thread waits for that.
 Outcome lack_descriptors() {
     const Part silent([](int socket) { crowd(socket, 40, false); });
     const Part exporter, importer;
@@ -86,12 +87,12 @@ Outcome lack_descriptors() {
     exporter.set('n', 1 << 10);
     std::printf("   it waited %llu times in half a second\n",
                 static_cast<unsigned long long>(after - before));
-    CHECK(after - before < 1000); // a thread that spins comes to a hundred thousand
+    CHECK(after - before < 1000); // a thread that spins reaches a hundred thousand
     CHECK(importer.open(shared.handle).status == EMM_OK);
     return "";
 }
 
-// Users that a user namespace does not map are all the same one there.
+// All users that a user namespace does not map have one id there.
 Outcome be_an_unmapped_user() {
     if (geteuid() != 0 || !simulates()) {
         return geteuid() != 0 ? needs_root : "a real driver may not start in a user namespace";

@@ -1,4 +1,4 @@
-// An exporter that is none of emm's, and handles that claim what is not there.
+// An exporter that is not emm's, and handles with false claims.
 #include "cases.h"
 #include "sockets.h"
 
@@ -116,7 +116,7 @@ Outcome import_lies() {
         which.number = static_cast<uint64_t>(lie);
         put(liar.socket, which);
         liar.hear();
-        CHECK(importer.open(handle).status < EMM_OK); // the driver may keep what it needs once
+        CHECK(importer.open(handle).status < EMM_OK); // the driver may keep some memory
         const uint64_t before = importer.descriptors();
         for (int i = 0; i < openings; ++i) {
             const Told refused = importer.open(handle);
@@ -146,7 +146,7 @@ Outcome claim_too_much() {
         handle.exported_size = TiB;
         handle.offset = TiB - handle.size;
     });
-    for (int round = 0; round < 2; ++round) { // the second beside an opening that is right
+    for (int round = 0; round < 2; ++round) { // the second beside a right opening
         for (const emm_ipc_handle &bad : {whole, beyond}) {
             const Told refused = importer.open(bad);
             CHECK(refused.status == EMM_E_INVALID_VALUE);
@@ -156,7 +156,7 @@ Outcome claim_too_much() {
     return "";
 }
 
-// More than a process can note; its exporter is asked before any memory is.
+// More than a process can record; its exporter is asked before memory is taken.
 Outcome claim_too_many_parts() {
     const Part exporter, importer;
     exporter.allocate(4 * MiB);

@@ -1,8 +1,8 @@
 // Exporters and importers that are attacked, crowded or killed, on the simulated driver or a real
 // one: attacked CASE...
 //
-// EMM_PLUGIN says whose memory. A case that the machine or the plugin cannot serve is skipped by
-// name.
+// EMM_PLUGIN selects the plugin of the memory. A case that the machine or the plugin cannot serve
+// is skipped by name.
 #include "cases.h"
 
 #include <algorithm>

@@ -73,7 +73,7 @@ Outcome take_another_name() {
     return "";
 }
 
-// With a queue that is full: the exporter's while it lives, and one of its name afterwards.
+// With a full queue: the exporter's while it lives, and one of its name afterwards.
 Outcome revive_ended() {
     if (geteuid() != 0) {
         return needs_root;

@@ -25,7 +25,7 @@ namespace {
 std::atomic<bool> has_no_sockets{false}, may_not_connect{false}, has_no_proc{false},
     has_no_cookie{false};
 std::atomic<uint64_t> repeated_random{0}; // is given out once
-std::atomic<uint64_t> waits{0};           // of the thread that serves
+std::atomic<uint64_t> waits{0};           // of the serving thread
 
 void count_wait() {
     char name[16] = "";
@@ -139,7 +139,7 @@ void close_all(Holdings &held) {
     held.opened.clear();
 }
 
-// What the first of those that failed has to say, and how many there were.
+// The report of the first open that failed, and how many failed.
 Told open_at_once(Holdings &held, int socket, uint64_t count) {
     std::vector<emm_ipc_handle> handles(count);
     for (emm_ipc_handle &each : handles) {

@@ -53,10 +53,10 @@ inline long kernel_poll(pollfd *all, size_t count, int milliseconds) {
     return syscall(SYS_ppoll, all, count, milliseconds < 0 ? nullptr : &limit, nullptr, 0);
 }
 
-// Exports and imports, as it is told.
+// Exports and imports, as ordered.
 void use_memory(int socket);
 
-// Another process, from before there was a driver.
+// Another process, forked before there was a driver.
 class Part {
 public:
     explicit Part(const std::function<void(int)> &what = use_memory);
@@ -82,7 +82,7 @@ private:
     bool killed_ = false;
 };
 
-// A part that takes handles and says when it has done with one.
+// A part that takes handles and reports each one when done.
 template <class What> auto for_each_handle(What what) {
     return [what](int socket) {
         for (emm_ipc_handle handle; get(socket, handle);) {

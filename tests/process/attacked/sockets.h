@@ -12,10 +12,10 @@ namespace attacked {
 
 using Asked = emm::sharing::Request;
 
-// What the exporter listens at, as every user can read it.
+// The names that the exporter listens at, as every user can read them.
 std::vector<std::string> names_of(const emm_ipc_handle &handle);
 int listen_at(const std::string &name, int backlog);
-int connect_at(const std::string &name); // -1: there is no room just now
+int connect_at(const std::string &name); // -1: the queue is full
 Asked request_for(const emm_ipc_handle &handle);
 void become_other_user();
 

@@ -1,7 +1,8 @@
 // Two devices in one process, on the simulated driver or a real one: devices [CASE...]
 //
-// EMM_PLUGIN says whose memory. A case that the machine or the plugin cannot serve is skipped by
-// name, and without a name all of them run; the exit status is 77 if each was skipped.
+// EMM_PLUGIN selects the plugin of the memory. A case that the machine or the plugin cannot serve
+// is skipped by name, and without a name all of them run; the exit status is 77 if each was
+// skipped.
 #include "../../parts/chance.h"
 #include "../../threads/pattern.h"
 #include "../share/pair.h"
@@ -20,7 +21,7 @@ namespace {
 
 constexpr size_t KiB = 1 << 10, MiB = KiB << 10;
 
-// Why a case is skipped; empty: it went through.
+// Why a case is skipped; empty: it passed.
 using Outcome = std::string;
 
 CUcontext cuda_of(emm_context *context) {
@@ -52,7 +53,7 @@ struct Block {
     unsigned pattern;
 };
 
-// What uses memory of another device: a stream of this one, and what a kernel there does.
+// The users of memory of another device: a stream of this device, and a kernel there.
 class User {
 public:
     User(const Cuda &cuda, emm_context *context) : cuda_(cuda), context_(context) {
@@ -65,7 +66,7 @@ public:
     // A kernel looks for the pattern of the use before, and leaves the next one.
     void use(Block &block) {
         enter(cuda_, context_);
-        if (launch_) { // the simulated driver has no kernels, and looks whether one would have
+        if (launch_) { // the simulated driver only checks a kernel's access
                        // access
             const simcuda_range range = {block.ptr, block.size, 1, 0};
             CHECK(launch_(stream_, nullptr, nullptr, &range, 1) == CUDA_SUCCESS);
@@ -149,7 +150,7 @@ struct Beside {
     std::atomic<size_t> made{0}; // allocations
 };
 
-// Memory that comes and goes until it is to stop; a few blocks are left.
+// Allocates and frees until told to stop; a few blocks are left.
 std::vector<Block> allocate_beside(Beside &beside, const Cuda &cuda, emm_context *context,
                                    size_t seed) {
     constexpr size_t most = 8;
@@ -168,7 +169,7 @@ std::vector<Block> allocate_beside(Beside &beside, const Cuda &cuda, emm_context
     return blocks;
 }
 
-// Access is given and taken while other threads allocate; in the end all that is live has it.
+// Access is given and taken while other threads allocate; in the end all live memory has it.
 Outcome change_beside_threads() {
     constexpr size_t threads = 4, made_meanwhile = 16;
     constexpr int changes = 40;

@@ -12,7 +12,7 @@
 namespace forked {
 namespace {
 
-constexpr int most_seconds = 30; // that a child may take
+constexpr int most_seconds = 30; // the most that a child may take
 constexpr int enough_hung = 3;
 
 [[noreturn]] void give_up(const char *what) {

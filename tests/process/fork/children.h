@@ -1,4 +1,4 @@
-// Children that are forked and watched, and what they and their parent do.
+// Forked and watched children, and the acts of them and their parent.
 #pragma once
 
 #include "entries.h"
@@ -13,7 +13,7 @@ namespace forked {
 
 // --- children: children.cpp
 
-// What a child says, even if it never ends.
+// The words of a child, even if it never ends.
 struct Report {
     char doing[128];
     char wrong[1024];
@@ -21,16 +21,16 @@ struct Report {
 };
 extern Report *report;
 extern int hung, wrong; // children
-// A real driver's exit handlers may wait for what a thread of the parent held.
+// A real driver's exit handlers may wait for a lock that a thread of the parent held.
 extern bool only_at_once;
 
 enum class End { at_once, by_exit, by_its_thread };
 
 void share_report();
-void require(bool good, const char *what); // else the program ends
+void require(bool good, const char *what); // otherwise ends the program
 void say_doing(const char *what);
 void say_wrong(const char *what);
-bool watch(pid_t child); // true if it has ended in time
+bool watch(pid_t child); // true: it has ended in time
 void judge(bool ended);
 // `act` runs in a child, which then ends in one way or another.
 void fork_one(const std::function<void()> &act, End end);
@@ -42,11 +42,11 @@ void fork_many_that_use_the_driver(int rounds, const std::function<void()> &act)
 // --- what a child does: answers.cpp
 
 extern Things things;
-extern const emm_host *services; // of the plugin that is linked in
+extern const emm_host *services; // of the linked-in plugin
 
 emm_status ignore(void *, uint32_t);
 void be_refused();
-// A child that may go on, or was forked from what had begun: either, but it must not wait.
+// A child that may continue earlier calls, or not: but it must not wait.
 void answer_at_all();
 void go_on();
 

@@ -46,7 +46,7 @@ bool is_forked(emm_status status) {
     return status == EMM_E_FORKED && emm_last_error()->code == EMM_E_FORKED;
 }
 
-// Outputs that calls must leave as they are.
+// Outputs that calls must leave unchanged.
 template <class Type> struct Untouched {
     Type value = {};
     const Type before = value;
@@ -280,7 +280,8 @@ const std::vector<Entry> &entries() {
     return table;
 }
 
-// What allocates is refused in its own way; what frees does nothing, and says nothing.
+// An entry that allocates is refused in its own way; an entry that frees does nothing, and says
+// nothing.
 const std::vector<Entry> &bridge_entries() {
     static const std::vector<Entry> table = {
         BLOCK(emm_torch_malloc, return throws([] { emm_torch_malloc(64, 0, EMM_STREAM_LEGACY); });),

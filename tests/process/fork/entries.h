@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-// What the parent has made by the time that it forks.
+// The objects that the parent has made before the fork.
 struct Things {
     emm_context *context = nullptr;
     emm_deviceptr ptr = 0;
@@ -21,14 +21,14 @@ struct Things {
 
 struct Entry {
     const char *name;
-    bool (*is_refused)(const Things &things); // it answers as a forked child is to be answered
-    const char *allowed = nullptr;            // why it goes on there instead
+    bool (*is_refused)(const Things &things); // the answer is the one for a forked child
+    const char *allowed = nullptr;            // the reason why it works there instead
 };
 
 const std::vector<Entry> &entries();        // of libemm
 const std::vector<Entry> &bridge_entries(); // of libemm-bridge
 
-// Names that the file lists and the table does not have, or the other way round.
+// Names that only the file or only the table has.
 std::vector<std::string> differences(const std::vector<Entry> &table, const char *list);
 
 constexpr size_t some_bytes = 64 << 10;

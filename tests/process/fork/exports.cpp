@@ -1,4 +1,4 @@
-// Children forked beside exports: what they keep open.
+// Children forked beside exports: their open descriptors.
 #include "children.h"
 
 #include <cstdio>
@@ -26,14 +26,15 @@ Descriptors count_descriptors() {
     return counted;
 }
 
-// What a child has that was forked when nothing was under way.
+// The descriptors of a child that was forked when nothing was under way.
 Descriptors *kept = nullptr;
 
 void remember_kept() {
     *kept = count_descriptors();
 }
 
-// One descriptor of memory is the simulated driver's own, which opens what it is given once more.
+// One descriptor of memory is the simulated driver's own, which opens imported descriptors once
+// more.
 void keep_no_more() {
     say_doing("counting its descriptors");
     const Descriptors counted = count_descriptors();

@@ -1,5 +1,5 @@
 // Children that are forked at every bad moment. Each calls every function of emm, and is watched:
-// it must answer and end, however it ends. What a child was doing when it hung is in memory that it
+// it must answer and end, in any way. A child that hangs has left its present act in memory that it
 // shares with this process.
 //
 //     fork STATE ROUNDS LIBEMM.exports BRIDGE.exports
@@ -30,7 +30,7 @@ using namespace forked;
 
 namespace {
 
-// ROUNDS processes that have not used emm: each forks while its other thread is the first to.
+// ROUNDS processes without emm so far: each forks while its other thread is the first to use it.
 void fork_at_first(int rounds, const std::function<void()> &first) {
     for (int round = 0; round < rounds && !is_enough(); ++round) {
         const pid_t fresh = fork();
@@ -89,7 +89,7 @@ void fork_and_go_on(const emm_event *event, void *) {
     }
 }
 
-// The call ends in both processes; the child's cannot ask the plugin any more.
+// The call ends in both processes; the child's call can no longer ask the plugin.
 void fork_within(const char *what, emm_status in_child) {
     *report = {};
     say_doing(what);
@@ -119,7 +119,7 @@ void fork_within_calls(int rounds) {
     }
 }
 
-// A child that is made without the fork handlers.
+// Makes a child without the fork handlers.
 pid_t fork_quietly() {
 #if defined __GLIBC_PREREQ
 #if __GLIBC_PREREQ(2, 34)

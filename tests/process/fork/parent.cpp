@@ -92,7 +92,7 @@ void every_kind() {
 
 namespace {
 
-// A complete plugin of four functions, for its host's services.
+// A complete plugin of four functions, to get its host's services.
 emm_status create(const emm_host *, const emm_context_info *, const char *const *,
                   emm_manager **ret_manager) {
     *ret_manager = reinterpret_cast<emm_manager *>(ret_manager);

@@ -1,4 +1,4 @@
-// opens HOW NAME...: opens each library and prints the real path of what it got.
+// opens HOW NAME...: opens each library and prints the real path of the result.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <link.h>

@@ -91,7 +91,7 @@ void add_openings(const char *name, uint64_t calls, void *sum) {
     }
 }
 
-// With work on it that is not done. False: a capture meanwhile has become invalid.
+// Closes memory with pending work. False: a capture meanwhile has become invalid.
 bool close_beside_a_capture(const Slot &slot) {
     const auto create = entry<decltype(&cuStreamCreate)>("cuStreamCreate");
     const auto set =
@@ -237,7 +237,7 @@ bool can_reach(int from, int to) {
 }
 
 int be_peer(int socket, int device) {
-    if (std::getenv("EMM_TEST_OWN_PROC")) { // of other process ids, as the driver looks at itself
+    if (std::getenv("EMM_TEST_OWN_PROC")) { // of other process ids, as the driver reads its own
         CHECK(unshare(CLONE_NEWNS) == 0);
         // "/" of a chroot is no mount.
         CHECK(mount("none", "/proc", nullptr, MS_PRIVATE, nullptr) == 0);

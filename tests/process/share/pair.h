@@ -1,5 +1,5 @@
-// Two processes that share memory: the program and, as its peer, itself once more. The peer does
-// what it is told, and what it holds open is known by a number.
+// Two processes that share memory: the program and, as its peer, itself once more. The peer obeys
+// requests, and numbers name the memory that it has open.
 #pragma once
 
 #include <emm/emm.h>
@@ -42,10 +42,11 @@ struct Answer {
 };
 
 // --- both sides
-emm_context *context_on(int32_t device, uint32_t which = 0); // 0: primary; else one more
+emm_context *context_on(int32_t device, uint32_t which = 0); // 0: primary; else a further one
 emm_deviceptr address_of(emm_memory *memory);
 uint32_t kind_of(emm_memory *memory);
-// The first, the middle and the last megabyte: what is between has no others to be mistaken for.
+// Fills the first, the middle and the last megabyte: the bytes between could not be mistaken for
+// others.
 void fill(emm_context *context, emm_deviceptr address, size_t size, int value);
 bool holds(emm_context *context, emm_deviceptr address, size_t size, int value);
 uint64_t open_descriptors();
@@ -59,7 +60,7 @@ int be_peer(int socket, int device);
 
 class Peer {
 public:
-    // `environment`: NAME=value, beside what this process has.
+    // `environment`: NAME=value, beside this process's own.
     explicit Peer(int device = 0, std::vector<std::string> environment = {});
     ~Peer();
     Peer(const Peer &) = delete;

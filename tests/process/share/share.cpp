@@ -1,7 +1,7 @@
 // Memory shared by two processes, on the simulated driver or a real one: share [CASE...]
 //
-// EMM_PLUGIN says whose memory. A case that the machine or the plugin cannot serve is skipped by
-// name; EMM_TEST_MUST_SHARE names cases that may not be.
+// EMM_PLUGIN selects the plugin of the memory. A case that the machine or the plugin cannot serve
+// is skipped by name; the cases in EMM_TEST_MUST_SHARE must not be.
 #include "pair.h"
 
 #include <chrono>
@@ -19,7 +19,7 @@ namespace {
 
 constexpr size_t KiB = 1 << 10, MiB = KiB << 10, GiB = MiB << 10;
 
-// Why a case is skipped; empty: it went through.
+// Why a case is skipped; empty: it passed.
 using Outcome = std::string;
 
 // Memory with an export, on device 0.
@@ -97,7 +97,7 @@ Outcome share_huge() {
     return exchange(4 * GiB);
 }
 
-// A part that is released while the whole is exported, and the other way round.
+// A part is released while the whole is exported, and the other way round.
 Outcome share_part() {
     Exported exported(6 * MiB);
     if (exported.status != EMM_OK) {
@@ -112,7 +112,7 @@ Outcome share_part() {
     exported.fill(7);
     const Answer opened = peer.open(0, exported.handle), opened_part = peer.open(1, part);
     CHECK(opened.status == EMM_OK && opened_part.status == EMM_OK);
-    // Pages are mapped for each export; all else is one mapping.
+    // Pages are mapped for each export; other memory is one mapping.
     CHECK(exported.handle.kind == EMM_IPC_FILE_DESCRIPTOR ||
           opened_part.number == opened.number + start);
     peer.fill(1, 9);
@@ -201,7 +201,7 @@ Outcome open_in_second_context() {
     return "";
 }
 
-// The exporter has a smaller block where the first one lay.
+// The exporter has a smaller block at the address of the first.
 Outcome open_smaller_after_freed() {
     std::optional<Exported> first(std::in_place, 8 * MiB);
     if (first->status != EMM_OK) {
@@ -290,7 +290,7 @@ Outcome share_with_container() {
     return "";
 }
 
-// The thread that serves closes a connection soon after the importer has.
+// The serving thread closes a connection soon after the importer has.
 bool no_more_descriptors_than(uint64_t most) {
     for (int i = 0; i < 5000 && open_descriptors() > most; ++i) {
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -298,7 +298,7 @@ bool no_more_descriptors_than(uint64_t most) {
     return open_descriptors() <= most;
 }
 
-// The close waits for the work on it.
+// The close waits for the work on the memory.
 Outcome close_beside_a_capture() {
     const Exported exported(5 * MiB);
     if (exported.status != EMM_OK) {
@@ -311,7 +311,7 @@ Outcome close_beside_a_capture() {
     return "";
 }
 
-// What was open in a context that died is closed, and no more in the way.
+// An import that was open in a context that died is closed, and a new one can be opened.
 Outcome open_after_a_death() {
     const Exported exported(5 * MiB), other(5 * MiB);
     if (exported.status != EMM_OK) {
@@ -327,7 +327,7 @@ Outcome open_after_a_death() {
     return "";
 }
 
-// Whatever sharing takes of a process it gives back; a thread that serves may stay for the next.
+// Sharing gives back all that it takes of a process; a serving thread may stay for the next use.
 Outcome leave_nothing() {
     const Peer peer;
     uint64_t before[2] = {}, threads[2] = {};
@@ -351,7 +351,7 @@ Outcome leave_nothing() {
         }
         CHECK(no_more_descriptors_than(before[0]));
         for (int i = 0; i < 500 && held.number > before[1]; ++i) {
-            held = peer.ask({'s', 0, 0, 0, {}}); // its own connections end in a moment too
+            held = peer.ask({'s', 0, 0, 0, {}}); // its own connections soon end too
         }
         CHECK(held.number <= before[1]);
         CHECK(live_threads() == threads[0] && held.threads == threads[1]);
@@ -400,7 +400,7 @@ Outcome copy_over_there(std::vector<std::string> environment) {
     CHECK(holds(exported.context, address_of(view), MiB, 8));
     exported.fill(10);
     CHECK(peer.open(2, exported.handle).status == EMM_OK && peer.holds(2, 10));
-    // The copies are the peer's, whatever becomes of what was copied.
+    // The copies are the peer's, even after the originals are gone.
     CHECK(emm_release_ipc_handle(exported.context, &part) == EMM_OK);
     CHECK(emm_memory_release(view) == EMM_OK);
     exported.release();

@@ -1,4 +1,4 @@
-// A program that uses emm, as `emm top` meets it. Its arguments are carried out in order:
+// A program that uses emm, as `emm top` finds it. It carries out its arguments in order:
 //
 //     device=ORDINAL  what follows is on that device, at first on device 0
 //     pool=NUMBER     what follows is in that named pool of the device, "pool-NUMBER"
@@ -270,7 +270,7 @@ void carry_out(const std::string &step) {
         char line[64];
         while (std::fgets(line, sizeof line, stdin)) {
             line[std::strcspn(line, "\n")] = 0;
-            carry_out(line); // so that a test can go on
+            carry_out(line); // lets a test go on
         }
     } else {
         std::fprintf(stderr, "%s: no such step\n", step.c_str());

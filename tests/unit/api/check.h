@@ -20,7 +20,7 @@ extern int failed_checks;
                  : (void)(failed_checks++, printf("%s:%d: %s\n    %s\n", __FILE__, __LINE__,       \
                                                   #condition, emm_last_error()->text)))
 
-/* The call is refused with this code, and the sentence has this in it. */
+/* The call is refused with this code, and the sentence contains these words. */
 #define CHECK_REFUSED(call, code, words)                                                           \
     do {                                                                                           \
         CHECK((call) == (code));                                                                   \

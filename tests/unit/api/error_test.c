@@ -3,7 +3,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-/* The order in which a call's arguments are evaluated is the compiler's: the text may be taken
+/* The compiler chooses the order in which a call's arguments are evaluated: the text may be taken
  * before the call beside it fails. */
 static void *take_text_before_failing(void *unused) {
     char said[64];

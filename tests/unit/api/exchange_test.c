@@ -110,7 +110,7 @@ static void host_address(void) {
     emm_memory_release(device);
 }
 
-/* A producer's work, which takes a while, and a consumer's, which reads what came of it. */
+/* A producer's work, which takes a while, and a consumer's, which reads the result. */
 static int produced, consumed;
 static void produce(void *unused) {
     (void)unused;

@@ -1,4 +1,4 @@
-/* The device that the tests in C run on, and the driver calls that they make themselves. */
+/* The device of the tests in C, and their own driver calls. */
 #ifndef GPU_H
 #define GPU_H
 

@@ -1,5 +1,5 @@
-// A plugin that is linked into the test and gives out addresses of no memory: each live one once,
-// those that were freed last first. It refuses what is not live and sizes that are not right.
+// A plugin that is linked into the test and gives out addresses without memory: each live address
+// once, the last freed first. It refuses unknown addresses and wrong sizes.
 #pragma once
 
 #include <emm/emm.h>

@@ -1,4 +1,4 @@
-// Behaviour: what is refused before the plugin is asked, with nothing changed.
+// Behaviour: calls that are refused before the plugin is asked, with nothing changed.
 #include "catch.h"
 #include "recorder.h"
 
@@ -7,7 +7,7 @@
 
 namespace {
 
-// The context of device 0, served by a recorder that does every kind of memory itself.
+// The context of device 0, served by a recorder that implements every kind of memory.
 emm_context *context_of_a_full_plugin() {
     emm_plugin &table = Recorder::the().table;
     table.memhostalloc = [](emm_manager *, size_t, uint32_t, void **ret_host,

@@ -13,7 +13,8 @@ namespace {
 std::atomic<bool> inside{false}, went_on{false}, may_go_on{false};
 emm_context *context = nullptr;
 
-// Where cancellation is let in, it takes effect in here; else it is left when the test says so.
+// A cancellation that is let in takes effect in here; otherwise the call ends when the test says
+// so.
 void stay_in_call() {
     inside = true;
     while (!may_go_on) {
@@ -22,7 +23,7 @@ void stay_in_call() {
     went_on = true;
 }
 
-// Cancels a thread that is inside of `call`; the answer says whether it was unwound from there.
+// Cancels a thread inside of `call`. True: the thread was unwound from there.
 bool is_unwound(void *(*call)(void *), bool held_back) {
     inside = went_on = may_go_on = false;
     pthread_t thread;
@@ -34,11 +35,11 @@ bool is_unwound(void *(*call)(void *), bool held_back) {
     REQUIRE(pthread_cancel(thread) == 0);
     may_go_on = held_back;
     REQUIRE(pthread_join(thread, &result) == 0);
-    CHECK(result == PTHREAD_CANCELED); // held back or not, it was not forgotten
+    CHECK(result == PTHREAD_CANCELED); // held back or not, the cancellation was not lost
     return !went_on;
 }
 
-// Whatever was left, the context serves, and a reset does not wait for threads that have ended.
+// In any case the context still serves, and a reset does not wait for threads that have ended.
 void check_that_it_serves() {
     Recorder::the().on_memalloc = [](size_t) { return EMM_OK; };
     emm_deviceptr ptr = 0;

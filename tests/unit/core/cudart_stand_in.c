@@ -1,4 +1,5 @@
-/* A library with a name of the CUDA runtime's: what it calls is asked for by its own callers. */
+/* A library with a name of the CUDA runtime: the callers of this library count as the callers of
+   emm. */
 #include <emm/emm.h>
 
 typedef emm_status (*Allocate)(emm_context *, size_t, emm_stream, emm_deviceptr *);

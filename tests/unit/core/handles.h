@@ -1,4 +1,4 @@
-// What the tests of handles ask of them.
+// Helpers of the tests of handles.
 #pragma once
 
 #include "catch.h"

@@ -250,7 +250,7 @@ TEST_CASE("a primary context that was reset is retired when the next one is aske
     unsigned flags = 0;
     int active = 0;
     REQUIRE(CU(cuDevicePrimaryCtxGetState)(0, &flags, &active) == CUDA_SUCCESS);
-    CHECK(active == 1); // emm's reference to the old one is not taken from the new one
+    CHECK(active == 1); // emm's reference to the old context is not taken from the new one
     CHECK(emm_context_retire(after) == EMM_OK);
     REQUIRE(CU(cuDevicePrimaryCtxGetState)(0, &flags, &active) == CUDA_SUCCESS);
     CHECK(active == 0);

@@ -1,5 +1,5 @@
-// Behaviour: plugins that answer success and give nothing, write too much, or throw what says
-// nothing.
+// Behaviour: plugins that answer success without a result, write too much, or throw exceptions
+// without a text.
 #include "catch.h"
 #include "recorder.h"
 
@@ -12,7 +12,7 @@ struct Speechless : std::exception {
     const char *what() const noexcept override { return nullptr; }
 };
 
-// What a plugin of a later version might fill without a look at struct_size.
+// A struct of a later version, which a plugin might fill without a look at struct_size.
 template <class Struct> struct Later {
     Struct known;
     unsigned char more[200];

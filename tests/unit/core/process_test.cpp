@@ -1,4 +1,4 @@
-// Behaviour: what a fork leaves to the child.
+// Behaviour: the state of a child after a fork.
 #include "observe/descriptors.h"
 #include "observe/process.h"
 
@@ -79,7 +79,7 @@ TEST_CASE("a fork waits while a descriptor is made, but not for ever") {
         std::this_thread::yield();
     }
     CHECK(holds_in_child([] {
-        const NoFork again; // whatever a thread had locked that is not here
+        const NoFork again; // including locks of other threads
         return true;
     }));
     over = true;

@@ -1,5 +1,5 @@
-// A plugin that is linked into the test: it allocates nothing, writes down what it is asked, and
-// fails when it is told to.
+// A plugin that is linked into the test: it allocates nothing, records its calls, and fails on
+// request.
 #pragma once
 
 #include "catch.h"
@@ -35,7 +35,7 @@ public:
         calls_.clear();
     }
 
-    // What the next calls answer, and what happens inside them.
+    // The answers of the next calls. The functions may also act inside those calls.
     std::function<emm_status()> on_create = [] { return EMM_OK; };
     std::function<emm_status()> on_initialize = [] { return EMM_OK; };
     std::function<emm_status(size_t)> on_memalloc = [](size_t) { return EMM_OK; };
@@ -44,7 +44,7 @@ public:
     emm_context *context = nullptr;
     emm_plugin table = make_table();
 
-    // The one that the entry function serves.
+    // The recorder that the entry function serves.
     static Recorder &the() {
         static Recorder recorder;
         return recorder;

@@ -1,5 +1,5 @@
-// Behaviour: plugins that call emm while it makes, resets or gives up their managers, which they
-// must not.
+// Behaviour: plugins that call emm while it makes, resets or gives up their managers, as they must
+// not.
 #include "catch.h"
 #include "driver_calls.h"
 #include "recorder.h"
@@ -12,7 +12,7 @@ CUcontext cuda_context = nullptr;
 emm_context *served = nullptr;
 std::vector<emm_status> answers;
 
-// Every way to come by the context, and what needs no manager but is served by one.
+// Every way to get the context, and calls that need no manager but are served by one.
 void call_emm() {
     emm_context *context = nullptr;
     emm_deviceptr ptr = 0;
@@ -55,7 +55,7 @@ void make_served() {
     cuda_context = info.cuda_context;
 }
 
-// All were refused, and nothing that was asked for has happened.
+// All calls were refused, and none had an effect.
 void check_answers() {
     REQUIRE(answers.size() == 14);
     for (size_t i = 0; i < answers.size(); i++) {

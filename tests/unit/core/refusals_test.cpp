@@ -1,5 +1,5 @@
-// Behaviour: what each call for a context answers once that is retired, after emm_shutdown, and in
-// a forked child.
+// Behaviour: the answers of each call for a context after its retirement, after emm_shutdown, and
+// in a forked child.
 #include "catch.h"
 #include "recorder.h"
 
@@ -10,7 +10,7 @@ namespace {
 
 struct Call {
     const char *name;
-    bool is_free; // which is a late one, and nothing is left to do
+    bool is_free; // a late free: there is nothing left to do
     emm_status (*make)(emm_context *context);
 };
 
@@ -120,7 +120,7 @@ TEST_CASE("each call for a context is refused in a forked child") {
     emm_context *context = recorded_context();
     const pid_t child = fork();
     if (child == 0) {
-        int number = 0; // of the first that is not
+        int number = 0; // of the first one that is not
         for (const Call &call : calls) {
             number++;
             if (call.make(context) != EMM_E_FORKED) {

@@ -1,4 +1,4 @@
-// Behaviour: what goes on over a reset: sections, streams, captures and peers' access.
+// Behaviour: state that outlives a reset: sections, streams, captures and peers' access.
 #include "catch.h"
 #include "driver_calls.h"
 #include "recorder.h"
@@ -10,7 +10,7 @@ namespace {
 
 emm_stream first_stream = nullptr, second_stream = nullptr;
 
-// Two streams of the context's own, in the order of their addresses, which is that of the telling.
+// Two streams of the context's own, in the order of their addresses, in which they are told.
 void make_streams(emm_context *context) {
     emm_context_info info = {};
     info.struct_size = sizeof info;
@@ -23,7 +23,7 @@ void make_streams(emm_context *context) {
     }
 }
 
-// A plugin that writes down what it is told.
+// Makes the plugin record its calls.
 void listen() {
     emm_plugin &table = Recorder::the().table;
     table.defer_cleanup = [](emm_manager *, uint32_t enter) -> emm_status {

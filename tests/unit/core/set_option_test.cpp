@@ -1,5 +1,5 @@
-// Behaviour: options that change while a manager serves: what the host checks, and what a new
-// manager is told.
+// Behaviour: options that change while a manager serves: the host's checks, and the options of a
+// new manager.
 #include "catch.h"
 #include "recorder.h"
 

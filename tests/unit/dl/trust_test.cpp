@@ -1,4 +1,4 @@
-// The rule for who could have written a library, one entry of its path at a time.
+// The rule for the users who could have written a library, one entry of its path at a time.
 #include "dl/trust.h"
 
 #include "support.h"
@@ -59,7 +59,7 @@ TEST_CASE("a group is private if every member that is known is root or the user"
     CHECK(is_private(102));
     CHECK_FALSE(is_private(100)); // another account's first group
     CHECK_FALSE(is_private(101));
-    CHECK_FALSE(is_private(103)); // a member that passwd does not know
+    CHECK_FALSE(is_private(103)); // a member that passwd lacks
     CHECK_FALSE(is_private(4711));
     CHECK_FALSE(is_private_group(1000, user, passwd, "/nonexistent"));
 }

@@ -13,7 +13,7 @@ constexpr uint64_t mib = 1 << 20;
 struct PoolBytes {
     uint64_t reserved, used;
 };
-std::map<uint64_t, PoolBytes> pools; // what the driver says
+std::map<uint64_t, PoolBytes> pools; // the driver's figures
 bool is_silent = false;
 std::optional<uint64_t> ask(uint64_t pool, PoolFigure which) {
     const PoolBytes its = pools[pool];
@@ -66,7 +66,7 @@ TEST_CASE("one device's bound is no other's, and memory of the host and of other
 TEST_CASE("a manager that has its pool's peak begin anew does not lower the account's") {
     Account account(&ask);
     account.keep(account.take(charge(0, Kind::pool, Holder::managers)), 5);
-    pools[5] = {70, 0}; // the driver's peak is what it has reserved
+    pools[5] = {70, 0}; // the driver's peak is that of its reserved memory
     account.keep_pool_peak(5);
     pools[5] = {20, 0};
     CHECK(account.managers_pools(PoolFigure::peak_reserved) == 70);
@@ -126,13 +126,13 @@ TEST_CASE("a pool counts by its reserved bytes, and is charged for growing befor
     account.give(growth);
     CHECK(account.used(0) == 64 * mib);
     CHECK(account.take(charge(33 * mib)) == 0);
-    is_silent = true; // what it told last holds
+    is_silent = true; // its last figures hold
     CHECK(account.take(charge(33 * mib)) == 0);
     is_silent = false;
 
     const uint64_t other = took(account, charge(32 * mib));
     CHECK(account.take_growth(handle, 32 * mib) == 0);
-    const uint64_t idle = account.take_growth(handle, 31 * mib); // the pool has that idle
+    const uint64_t idle = account.take_growth(handle, 31 * mib); // the pool has this much idle
     CHECK(idle != 0);
     account.give(idle);
     pools[handle] = {96 * mib, 33 * mib};              // and has grown all the same

@@ -1,4 +1,4 @@
-/* Stands for NVML: its SONAME is what counts. The test sets what it answers. */
+/* Stands for NVML: only its SONAME counts. The test sets its answers. */
 #include <string.h>
 
 #define SEEN __attribute__((visibility("default")))

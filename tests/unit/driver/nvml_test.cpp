@@ -32,7 +32,7 @@ TEST_CASE("a UUID is written as NVML writes it") {
 TEST_CASE("the processes of a device are told with their bytes and programs") {
     stand_in_count = 2;
     stand_in_processes[0] = {unsigned(getpid()), 1000, {}};
-    stand_in_processes[1] = {4'000'000'000, ~0ull, {}}; // not told, and no such process
+    stand_in_processes[1] = {4'000'000'000, ~0ull, {}}; // not told, and unknown process
     std::vector<observe::DeviceProcess> found;
     std::string reason;
     REQUIRE(driver::device_processes(known, found, reason));

@@ -1,4 +1,4 @@
-// Behaviour: what a stack of layers is made of, and how a file that is none is refused.
+// Behaviour: the files of a stack of layers, and the refusal of files that are no layers.
 #include "support.h"
 
 #include <tuple>

@@ -139,7 +139,7 @@ TEST_CASE("a default that its own kind does not allow is refused") {
                                              "as 4096, 64KiB or 1.5GiB, found '8GB'"));
 }
 
-// Linked-in variants of a good plugin, for what needs no file.
+// Linked-in variants of a good plugin, for tests without a file.
 emm_plugin table_with_options;
 
 template <int> const emm_plugin *entry(const emm_host *) {

@@ -1,4 +1,4 @@
-// Behaviour: which owners and permissions a file, its folder and those above need to be loaded.
+// Behaviour: the owners and permissions that a file, its folder and those above need for loading.
 #include "support.h"
 
 #include <atomic>
@@ -106,7 +106,7 @@ TEST_CASE("a file that may not be read is refused with the system's reason") {
     CHECK(error.got == "Permission denied");
 }
 
-// Everything up to a file in it, for as long as a test needs it.
+// Folders up to a file, for as long as a test needs them.
 struct Tree {
     Folder folder;
     std::string above = folder.folder("above");
@@ -180,8 +180,8 @@ TEST_CASE("the folder of a symbolic link counts as well") {
     CHECK(loaded(link).plugin->path == tree.file);
 }
 
-// What another user does while a program starts: the folder that was checked goes, and one of the
-// same name comes.
+// Another user swaps folders while a program starts: the checked folder goes, and one of the same
+// name comes.
 TEST_CASE("a folder that can be swapped between check and load is refused in every attempt") {
     const Tree tree;
     const std::string other = tree.folder.folder("above/other");
@@ -191,7 +191,7 @@ TEST_CASE("a folder that can be swapped between check and load is refused in eve
     std::thread swapper([&] {
         while (!done) {
             renameat2(AT_FDCWD, tree.own.c_str(), AT_FDCWD, other.c_str(), RENAME_EXCHANGE);
-            // Valgrind runs one thread at a time, and changes only when that one waits.
+            // Valgrind runs one thread at a time, and switches only when that thread waits.
             std::this_thread::sleep_for(std::chrono::microseconds(20));
         }
     });

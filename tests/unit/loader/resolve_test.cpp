@@ -1,4 +1,4 @@
-// Behaviour: how a spec's name or path leads to a file, and what is said when it leads to none.
+// Behaviour: the way from a spec's name or path to a file, and the texts if there is none.
 #include "loader/text.h"
 #include "support.h"
 

@@ -1,4 +1,4 @@
-// What the loader's tests share: fixtures, folders, a host, and refusals to look at.
+// Shared by the loader's tests: fixtures, folders, a host, and refusals to look at.
 #pragma once
 
 #include "catch.h"
@@ -22,7 +22,7 @@ public:
 
     const std::string &path() const { return path_; }
 
-    // Copies a fixture into it and returns the copy's path. A copy is another plugin.
+    // Copies a fixture into the folder and returns the copy's path. A copy is another plugin.
     std::string copy(const std::string &fixture_name, const std::string &file_name) const;
     std::string write(const std::string &file_name, const std::string &bytes) const;
     std::string folder(const std::string &name) const;
@@ -33,7 +33,7 @@ private:
 
 const emm_host &test_host();
 
-// A table whose slots are all filled; none of them is ever called.
+// A table with all slots filled; they are never called.
 const emm_plugin &test_defaults();
 
 // Looks in one folder only.
@@ -41,11 +41,11 @@ Search search_in(const std::string &folder);
 
 Spec spec_of(const std::string &text);
 
-// Loads what has to load.
+// Loads a plugin that must load.
 Selection loaded(const std::string &spec, const Search &search = search_in("/nonexistent"));
 Selection linked_in(emm_plugin_entry entry, const std::string &settings = "");
 
-// Loads what has to be refused, and returns the refusal.
+// Loads a plugin that must be refused, and returns the refusal.
 observe::ErrorDetail refused(const std::string &spec,
                              const Search &search = search_in("/nonexistent"));
 observe::ErrorDetail refused_entry(emm_plugin_entry entry, const std::string &settings = "");

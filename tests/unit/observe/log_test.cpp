@@ -22,7 +22,7 @@ struct Lines {
     }
 };
 
-// What reaches standard error while it stands for this.
+// Catches the text for standard error while this object lives.
 class StandardError {
 public:
     StandardError() : was_(dup(STDERR_FILENO)) {

@@ -91,7 +91,7 @@ TEST_CASE("a request above the bound is told of the bound, and the rest is told 
     report.of_device = {0, 80 * gib};
     CHECK(has_hint(report, "the bound is 1.00 GiB in all: no plugin can give 2.00 GiB"));
     report.processes.reset();
-    CHECK(remainder_of(report)->bytes == 19 * gib); // of what is used of the device
+    CHECK(remainder_of(report)->bytes == 19 * gib); // of the used memory of the device
 }
 
 TEST_CASE("the report names who asked, who holds, and what is neither") {

@@ -12,8 +12,8 @@
 
 namespace {
 
-// A core file has the writable memory of the program; static memory is what belongs to its file,
-// and what follows that at once.
+// A core file has the program's writable memory. Static memory is the part that belongs to the
+// program's file, with the part directly behind it.
 std::string static_memory() {
     std::ifstream maps("/proc/self/maps");
     std::string all, line, own_file;

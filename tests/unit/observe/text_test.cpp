@@ -1,4 +1,4 @@
-// What a text from elsewhere looks like when it leaves emm.
+// Texts from elsewhere, as they leave emm.
 #include "catch.h"
 #include "observe/error.h"
 #include "observe/text.h"

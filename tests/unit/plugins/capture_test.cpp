@@ -1,4 +1,4 @@
-// Behaviour: stream captures: nothing invalidates them, and memory stays as long as the graph needs
+// Behaviour: stream captures: no call invalidates them, and memory stays as long as the graph needs
 // it.
 #include "gpu.h"
 
@@ -101,7 +101,7 @@ TEST_CASE("memory freed on a capturing stream stays until the graph and its inst
     CHECK(last_word(scratch, 1 << 20) == 9);
     CHECK(gpu.stats().pending_bytes >= size_t(1) << 20);
     REQUIRE(CU(cuGraphExecDestroy)(exec) == CUDA_SUCCESS);
-    // The driver says so in its own time, and pool looks for it only when it next runs short.
+    // The driver reports it later, and pool looks for it only when it next runs short.
     while (plugin_name() != "pool" && gpu.stats().pending_bytes >= size_t(1) << 20) {
         CHECK(gpu.free(gpu.allocate(4096), 4096) == EMM_OK);
     }
@@ -228,7 +228,7 @@ TEST_CASE("retiring while a capture is announced gives everything back, and leav
 }
 
 TEST_CASE("a reset that cannot make its context current leaves another's capture whole", "[sim]") {
-    const Gpu reset, capturing; // this one stays current
+    const Gpu reset, capturing; // the latter stays current
     const Capture capture(capturing.make_stream());
     for (int nth = 1; nth <= 6; nth++) {
         reset.allocate(8 << 20);

@@ -1,4 +1,4 @@
-// Behaviour: streams and memory that more than one context has to do with.
+// Behaviour: streams and memory that more than one context uses.
 #include "gpu.h"
 
 #include <vector>

@@ -1,5 +1,5 @@
-// A CUDA context of a test's own on the driver that emm uses, and what tests do with one. Plugins
-// are tested as an application sees them: through emm/emm.h, chosen by EMM_PLUGIN.
+// A CUDA context of a test's own on the driver that emm uses, with helpers. Plugins are tested as
+// an application sees them: through emm/emm.h, chosen by EMM_PLUGIN.
 #pragma once
 
 #include "catch.h"
@@ -30,7 +30,7 @@ public:
 
     // The context dies without emm being told.
     void kill();
-    // The same, and it is never retired.
+    // The same, without retiring it.
     void abandon();
 
 private:
@@ -38,12 +38,12 @@ private:
     emm_context *emm_ = nullptr;
 };
 
-// How often memory was used too early, as far as the driver can tell: a real one cannot.
+// How often memory was used too early, as far as the driver can tell: a real driver cannot.
 uint64_t races();
-// What the device has handed out, to all programs; with managed memory, which the simulated driver
-// takes from the host.
+// The memory that the device has handed out, to all programs; with managed memory, which the
+// simulated driver takes from the host.
 uint64_t device_bytes();
-// What one manager can have in all.
+// The most bytes that one manager can have.
 size_t most_bytes();
 
 // Only on the simulated driver.

@@ -1,5 +1,4 @@
-// Behaviour: what happens to memory when a context is reset, retired or dies, and inside deferred
-// sections.
+// Behaviour: memory when a context is reset, retired or dies, and inside deferred sections.
 #include "gpu.h"
 
 #include <fstream>
@@ -104,7 +103,7 @@ TEST_CASE("a context that died with memory pending and live is retired without h
     CHECK(next.free(theirs, 1 << 20) == EMM_OK);
 }
 
-// A GPU's driver crashes on a further question once the handle's memory is something else's.
+// A GPU's driver crashes on a second query once the handle's memory has another use.
 TEST_CASE("the driver is asked once whether a context has died that ends", "[sim]") {
     const Gpu other;
     CHECK(other.free(other.allocate(1 << 20), 1 << 20) == EMM_OK);

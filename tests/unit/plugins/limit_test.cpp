@@ -16,7 +16,7 @@ emm_device_account account() {
     return account;
 }
 
-// As the driver knows it, without what contexts take.
+// The driver's figure, without the memory of contexts.
 class DeviceBytes {
 public:
     DeviceBytes() : before_(device_bytes()) {}
@@ -157,7 +157,7 @@ TEST_CASE("memory that a program charges makes managers give back, and then is r
     CHECK(gpu.free(gpu.allocate(most), most) == EMM_OK);
 }
 
-// Of a pool that spills.
+// The pool must spill.
 TEST_CASE("host memory in place of the device's is pinned memory, which no bound counts",
           "[.spill]") {
     const Gpu gpu;
@@ -175,7 +175,7 @@ TEST_CASE("host memory in place of the device's is pinned memory, which no bound
     CHECK(account().managers[EMM_MEMORY_PINNED].bytes == 0);
 }
 
-// At most one report in 10 s, so that this has a process of its own.
+// At most one report in 10 s, so this case has a process of its own.
 TEST_CASE("the report at a full bound names the bound, each kind and holder", "[.report]") {
     const Gpu gpu;
     emm_driver_memory memory = {sizeof memory, 0, EMM_MEMORY_PHYSICAL, 0, bound / 4, nullptr};
@@ -200,7 +200,7 @@ TEST_CASE("a context that dies takes nothing of the account with it", "[sim]") {
         gpu.kill();
         emm_context_retire(gpu.emm());
     }
-    const Gpu gpu; // an end that was not told of is found out now
+    const Gpu gpu; // emm now finds out the end that it was not told of
     CHECK(account().used_bytes <= 64 * mib);
 }
 

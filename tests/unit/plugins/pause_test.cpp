@@ -1,5 +1,4 @@
-// Behaviour: pause and resume as a program sees them, on a plugin that can and on those that
-// cannot.
+// Behaviour: pause and resume as a program sees them, on plugins with and without them.
 #include "gpu.h"
 
 #include <emm/emm.hpp>
@@ -204,7 +203,7 @@ TEST_CASE("a resume finds what other pools keep, and fails where there is not en
     CHECK(emm_context_resume(engine, 0) == EMM_E_OUT_OF_MEMORY);
     CHECK(std::string(emm_last_error()->text).find("paused") != std::string::npos);
     CHECK(paused_bytes(engine) >= large);
-    REQUIRE(emm_memfree(other, meanwhile, large, EMM_STREAM_UNORDERED) == EMM_OK); // it caches that
+    REQUIRE(emm_memfree(other, meanwhile, large, EMM_STREAM_UNORDERED) == EMM_OK); // emm caches it
     CHECK(emm_context_resume(engine, 0) == EMM_OK);
     fill(ptr, whole_mib, 0x33, nullptr); // all of it would be this process's memory
     synchronize(nullptr);

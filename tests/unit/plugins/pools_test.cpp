@@ -88,7 +88,7 @@ TEST_CASE("the pools of a CUDA context that dies are given up with it") {
     emm_context *const pool = named(gpu, "kv-cache");
     const emm_deviceptr ptr = allocate(pool, 8 * mib);
     gpu.kill();
-    const Gpu next; // whose addresses may be those of the dead one's
+    const Gpu next; // its addresses may be those of the dead context
     const emm_deviceptr live = next.allocate(8 * mib);
     emm_deviceptr none = 0;
     CHECK(emm_memalloc(pool, mib, EMM_STREAM_UNORDERED, &none) == EMM_E_RETIRED);

@@ -1,4 +1,4 @@
-// Behaviour: what every bundled plugin promises about one allocation, its neighbours and its
+// Behaviour: the promises of every bundled plugin for one allocation, its neighbours and its
 // streams.
 #include "gpu.h"
 
@@ -163,7 +163,7 @@ TEST_CASE("a request that the device can never meet takes nothing and moves no p
     const Gpu gpu;
     const emm_deviceptr kept = gpu.allocate(1 << 20);
     const size_t most = most_bytes();
-    // The second would be all there is, if nothing else was live.
+    // The second size would be all memory, if no other memory was live.
     for (const size_t size : {most + (size_t(1) << 30), most, 10 * most}) {
         const uint64_t held = device_bytes();
         const emm_stats before = gpu.stats();

@@ -25,7 +25,8 @@ namespace {
 constexpr int cannot_be_had = 77;
 constexpr auto a_while = std::chrono::seconds(3);
 
-// Runs a hidden test case of this program in a process of its own. How often its log has `words`.
+// Runs a hidden test case of this program in a process of its own. Gives the number of `words` in
+// its log.
 int run_alone(const char *name, const std::string &words) {
     char file[] = "/tmp/emm-sandbox-XXXXXX";
     const int descriptor = mkstemp(file);
@@ -61,7 +62,8 @@ int run_alone(const char *name, const std::string &words) {
     return lines;
 }
 
-// A filter stays for good: a hidden test case does nothing where others follow in its process.
+// A filter stays until the process ends: a hidden test case does nothing if other cases follow in
+// its process.
 bool is_alone() {
     return std::getenv("EMM_TEST_ALONE") != nullptr;
 }

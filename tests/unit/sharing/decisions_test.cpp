@@ -1,4 +1,4 @@
-// Behaviour: what sharing memory between processes decides without another process.
+// Behaviour: decisions about sharing memory that need no other process.
 #include "../core/recorder.h"
 #include "catch.h"
 #include "driver/driver.h"
@@ -20,7 +20,7 @@ TEST_CASE("the overflow id of a user namespace is no user's own") {
     CHECK_FALSE(is_same_user(1001, 1000, overflow, true));
     CHECK_FALSE(is_same_user(overflow, overflow, overflow, false));
     CHECK(is_same_user(overflow, overflow, overflow,
-                       true)); // a user like any other, where all have ids
+                       true)); // an ordinary user, if all have ids
 }
 
 TEST_CASE("only a user namespace that maps every user tells all of them apart") {

@@ -16,7 +16,7 @@ namespace {
 
 constinit Listener listener;
 
-// Gives back the byte that comes.
+// Sends back the byte that came.
 void answer(int socket, const void *request, long) noexcept {
     send(socket, request, 1, MSG_NOSIGNAL);
 }
@@ -29,7 +29,7 @@ public:
         thread_ = std::thread([this] { server_.run(); });
     }
     ~Running() {
-        connect(); // so that it looks again, at least when this one has been silent for too long
+        connect(); // makes it look again, at the latest when this one was silent for too long
         listener.close();
         thread_.join();
     }

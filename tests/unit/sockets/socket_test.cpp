@@ -52,7 +52,7 @@ TEST_CASE("connecting to a full queue ends when its time is over") {
     int error = 0;
     int64_t left = 0;
     std::vector<int> waiting;
-    for (int i = 0; i < 3 && error == 0; ++i) { // a queue of 0 holds one
+    for (int i = 0; i < 3 && error == 0; ++i) { // a queue of 0 holds one connection
         waiting.push_back(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
         left = 20'000'000;
         error = connect_within(waiting.back(), address, left);

@@ -48,7 +48,7 @@ private:
     std::string folder_;
 };
 
-// Whether a process takes times or counts what the driver is asked for.
+// Whether a process measures times or counts driver calls.
 enum class Task { timing, counting };
 
 Changes changes_for(const PlannedCandidate &candidate, const ScratchLog &log, Task task) {
@@ -71,15 +71,15 @@ Changes changes_for(const PlannedCandidate &candidate, const ScratchLog &log, Ta
 // A candidate, its process, and whether it takes part.
 struct Participant {
     PlannedCandidate candidate;
-    std::unique_ptr<Child> child; // none: it does not take part
+    std::unique_ptr<Child> child; // none: the candidate takes no part
 };
 
-// One measurement while its rounds are being run.
+// One measurement during its rounds.
 struct Measured {
     PlannedMeasurement planned;
     int id = 0;
     std::vector<double> ns, rates;
-    std::optional<double> driver_calls; // a pair; of the cases that count them
+    std::optional<double> driver_calls; // per pair, for the cases that count them
     std::optional<Problem> problem;
 };
 
@@ -183,7 +183,7 @@ private:
         return {{"id", measured.id}, {"seconds", seconds}};
     }
 
-    // The first round takes from the driver what the second one finds.
+    // The first round takes memory from the driver, and the second finds it cached.
     void count_driver_calls(Measured &measured) {
         const PlannedCandidate &candidate = participants_[measured.planned.candidate].candidate;
         if (measured.problem || candidate.kind != plugin_kind ||
@@ -217,7 +217,7 @@ private:
         }
     }
 
-    // Nothing more is asked about a measurement that has failed, but it is still taken down.
+    // A measurement that has failed gets no further requests, but is still taken down.
     Json ask(Measured &measured, const Json &order, bool always = false) {
         Participant &participant = participants_[measured.planned.candidate];
         if (!participant.child || (measured.problem && !always)) {

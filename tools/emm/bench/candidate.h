@@ -11,8 +11,8 @@
 
 namespace emm::tool {
 
-// What is measured: a plugin, or an allocator to compare plugins with. Each has a process of its
-// own.
+// The subject of a measurement: a plugin, or an allocator to compare plugins with. Each has a
+// process of its own.
 class Candidate {
 public:
     virtual ~Candidate() = default;
@@ -21,16 +21,16 @@ public:
     virtual void return_cached() {}
     // As `emm info` tells it; null if it needs no driver.
     virtual Json driver() const;
-    // What the environment named; "" if that does not matter.
+    // The candidate as the environment named it; "" if that does not matter.
     virtual std::string spec() const { return ""; }
 };
 
-// Why a candidate is not there. No failure.
+// Why a candidate is missing. This is no failure.
 struct Absent {
     std::string reason;
 };
 
-// A kind of candidate: what its process is told to be, and the cases that it can run.
+// A kind of candidate: the name for its process, and the cases that it can run.
 struct CandidateKind {
     const char *name;
     std::vector<const char *> cases;

@@ -10,7 +10,7 @@
 namespace emm::tool {
 namespace {
 
-// Does what the parent asks: sets measurements up, runs a round of one, takes them down.
+// Carries out the parent's orders: sets measurements up, runs a round of one, takes them down.
 class Bench {
 public:
     Bench(Candidate &candidate, Parent &parent) : candidate_(candidate), parent_(parent) {}

@@ -13,7 +13,7 @@
 namespace emm::tool {
 
 // Ways to get memory, all of one shape, so that every case's loop is compiled for each: allocate
-// returns an address, release takes it back, and whatever fails throws.
+// returns an address, release takes it back, and each throws on failure.
 
 [[noreturn]] void throw_last_problem();
 [[noreturn]] void throw_cuda(CUresult result, const char *call);
@@ -46,7 +46,7 @@ struct PluginMemory {
     }
 };
 
-// By the current context, as a library that is given no context does.
+// Uses the current context, as a library without a context of its own does.
 struct CurrentMemory {
     using Address = emm_deviceptr;
     emm_stream stream = nullptr;

@@ -32,7 +32,7 @@ std::vector<std::string> wanted_cases(const BenchOptions &options) {
     return names;
 }
 
-// Candidates that run none of the cases are not started.
+// A candidate that runs none of the cases is not started.
 std::vector<PlannedCandidate> planned_candidates(const BenchOptions &options,
                                                  const std::vector<std::string> &names) {
     std::vector<PlannedCandidate> candidates;
@@ -63,7 +63,7 @@ uint32_t threads_of(const std::string &name, uint32_t threads) {
 }
 
 // Cases with the same answer are compared with each other and take turns. Other cases would disturb
-// each other: a plugin with holes is no longer the one that `pair` is about.
+// each other: a plugin with holes is no longer the plugin that `pair` measures.
 std::string comparison_of(const std::string &name) {
     if (name == "vtable" || name == "clock" || name == "logged" || name == "tracked" ||
         name == "tracked_stack") {

@@ -21,7 +21,7 @@ struct PlannedMeasurement {
     Measurement measurement;
 };
 
-// What a command line asks for: who takes part, and which measurements take turns.
+// A parsed command line: the candidates, and the measurements that take turns.
 struct Plan {
     std::vector<PlannedCandidate> candidates;
     std::vector<std::vector<PlannedMeasurement>> groups;
@@ -29,8 +29,8 @@ struct Plan {
 
 Plan make_plan(const BenchOptions &options);
 
-// One thing that is measured. `size` is its block size unless --size gives another; 0: the case
-// draws sizes of its own.
+// One measurement. `size` is its block size unless --size gives another; 0: the case draws sizes of
+// its own.
 struct BenchCase {
     const char *name;
     uint64_t size;
@@ -39,15 +39,15 @@ struct BenchCase {
 
 const std::vector<BenchCase> &bench_cases();
 
-// Throws Failure, which lists the names, if there is no such case.
+// Throws Failure, which lists the names, if no case has the name.
 const BenchCase &find_case(const std::string &name);
 
-// Cases that are compared directly take turns, round by round. This one is measured alone, because
-// several processes' live sets would not fit on a device together.
+// Whether a case takes no turns with others: several processes' live sets would not fit on a device
+// together. Cases that are compared directly take turns, round by round.
 bool is_measured_alone(const std::string &name);
 
-// Cases whose pairs may ask something of the driver. Their driver calls are counted too, in a
-// process of its own, because counting would add to the measured time.
+// Whether the pairs of a case may call the driver. Their driver calls are counted too, in a process
+// of its own, because counting would add to the measured time.
 bool counts_driver_calls(const std::string &name);
 
 } // namespace emm::tool

@@ -90,7 +90,8 @@ private:
         };
     }
 
-    // A live set takes at most two thirds of what is free: the plugin may need more than it holds.
+    // A live set takes at most two thirds of the free memory: the plugin may need more than the
+    // set.
     size_t memory_room() const {
         size_t free = 0, all = 0;
         require(emm_get_memory_info(context_, &free, &all), "run");
@@ -125,7 +126,7 @@ public:
     }
 
 private:
-    // Read through a volatile pointer, or the compiler would see what the functions do.
+    // Read through a volatile pointer: otherwise the compiler would see through the functions.
     static BareMemory bare(emm_stream stream) {
         const emm_plugin *volatile hidden = empty_plugin_entry(nullptr);
         const emm_plugin *table = hidden;

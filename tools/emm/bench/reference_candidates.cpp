@@ -1,5 +1,5 @@
-// What plugins are compared with: memory allocators of the processor, the driver's own calls, and a
-// loop that allocates nothing.
+// The allocators that plugins are compared with: those of the processor's memory, the driver's own
+// calls, and a loop that allocates nothing.
 #include "bench/candidate.h"
 #include "bench/memory.h"
 #include "bench/works.h"
@@ -77,7 +77,7 @@ public:
     }
 };
 
-// The driver calls within a pair that names no context, or whose stream is not registered.
+// The driver calls within a pair without a context argument, or on an unregistered stream.
 class DriverQuestions : public DriverCandidate {
 public:
     Team::Maker maker(const Measurement &measurement) override {
@@ -131,7 +131,7 @@ private:
     };
 };
 
-// The device's default pool, told to keep what is freed, as programs that want speed tell it.
+// The device's default pool, set to keep freed memory, as fast programs set it.
 class DriverAsync : public DriverCandidate {
 public:
     DriverAsync() {
@@ -168,7 +168,7 @@ std::unique_ptr<Candidate> make_malloc() {
     return std::make_unique<LibraryCandidate>(std::malloc, std::free);
 }
 
-// Opened, not linked: linking it would replace malloc in the whole program.
+// Opened, not linked: linking mimalloc would replace malloc in the whole program.
 std::unique_ptr<Candidate> make_mimalloc() {
     void *library = dlopen("libmimalloc.so.2", RTLD_NOW | RTLD_LOCAL);
     if (!library) {

@@ -146,7 +146,7 @@ void Team::obey(Order order, Member &member, uint32_t number, const Maker &maker
     }
 }
 
-// Chunks grow until one takes long enough for the clock not to matter.
+// Chunks grow until one takes so long that the clock does not matter.
 void Team::run(Member &member) {
     Work &work = *member.work;
     std::vector<double> ns_per_pair;

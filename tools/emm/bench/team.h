@@ -20,28 +20,28 @@ struct Measurement {
     size_t size = 0;
 };
 
-// What one thread does over and over: a pair is one allocation and one free.
+// The work that one thread repeats: a pair is one allocation and one free.
 class Work {
 public:
     virtual ~Work() = default;
     virtual void run(uint64_t pairs) = 0;
-    // Pairs that are only run all at once; 0: any number.
+    // Pairs that run only all at once; 0: any number.
     virtual uint64_t batch() const { return 0; }
-    // Before and after each `run`, and no part of what is measured.
+    // Called before and after each `run`, outside of the measured time.
     virtual void begin() {}
     virtual void end() {}
-    // Gives back what it still holds, after all threads have stopped.
+    // Gives back the blocks that it still holds, after all threads have stopped.
     virtual void clean_up() {}
 };
 
 struct Rate {
-    double ns_per_pair = 0;  // the median of short stretches: what interrupts them does not show
+    double ns_per_pair = 0;  // the median of short stretches, which hides interruptions
     double mpairs_per_s = 0; // by all threads together, interruptions included
     uint64_t pairs = 0;      // by all threads together
 };
 
 // Threads that each make their work and then run it in rounds, all at once, each on a processor of
-// its own if there are enough.
+// its own if the machine has enough.
 class Team {
 public:
     // Makes the work of one thread, on that thread. `stopping`, which lives as long as the work, is
@@ -49,13 +49,13 @@ public:
     using Maker =
         std::function<std::unique_ptr<Work>(uint32_t thread, const std::atomic<bool> &stopping)>;
 
-    // Throws what a maker has thrown.
+    // Throws an exception of a maker.
     Team(uint32_t threads, const Maker &maker);
     ~Team();
     Team(const Team &) = delete;
     Team &operator=(const Team &) = delete;
 
-    // Throws what a thread's work has thrown.
+    // Throws an exception of a thread's work.
     Rate round(double seconds);
 
 private:

@@ -31,7 +31,7 @@ private:
     const size_t size_;
 };
 
-// What the event log reads for a pair: its clock before and after each of two calls.
+// The clock readings of the event log for a pair: before and after each of two calls.
 class ClockWork : public Work {
 public:
     void run(uint64_t pairs) override {
@@ -48,7 +48,7 @@ private:
     volatile uint64_t sum_ = 0;
 };
 
-// Blocks that are live meanwhile.
+// Keeps blocks live meanwhile.
 template <class Memory> class LiveWork : public Work {
 public:
     explicit LiveWork(Memory memory) : memory_(memory) {}
@@ -79,7 +79,7 @@ protected:
 };
 
 // Replaces random blocks of a live set by blocks of random sizes, which were drawn beforehand. The
-// set has `live` blocks, and ends before its bytes exceed `room`; 0: there is enough.
+// set has `live` blocks, and ends before its bytes exceed `room`; 0: no limit.
 template <class Memory> class ReplaceWork : public LiveWork<Memory> {
     using Live = LiveWork<Memory>;
 
@@ -116,7 +116,7 @@ private:
     using Live::blocks_, Live::memory_;
     static constexpr size_t drawn = size_t(1) << 16;
 
-    // One multiplication: the choice must cost nothing beside what is measured.
+    // One multiplication: the choice must be cheap beside the measured call.
     size_t draw(size_t limit) {
         state_ = state_ * 6364136223846793005u + 1442695040888963407u;
         return static_cast<size_t>(((state_ >> 32) * limit) >> 32);
@@ -128,7 +128,7 @@ private:
     std::vector<size_t> sizes_;
 };
 
-// Pairs while many blocks lie free between blocks that are in use.
+// Pairs while many blocks lie free between blocks in use.
 template <class Memory> class HolesWork : public LiveWork<Memory> {
     using Live = LiveWork<Memory>;
 
@@ -181,8 +181,8 @@ private:
     alignas(64) Parcel parcels_[room] = {};
 };
 
-// Threads in a ring: each allocates, sends its block to the next, and frees what the previous one
-// has sent, on the stream where it was allocated.
+// Threads in a ring: each allocates, sends its block to the next, and frees the block of the
+// previous thread, on the stream where it was allocated.
 template <class Memory> class CrossWork : public Work {
 public:
     struct Parcel {
@@ -240,9 +240,9 @@ private:
     const std::atomic<bool> &stopping_;
 };
 
-// No memory at all: sixteen increments of counters that no other thread uses. They take turns,
-// in steps that the processor learns at run time. It may keep a single counter in a register
-// instead of memory or not, so that two runs would differ by a factor of two.
+// No memory at all: sixteen increments of counters that no other thread uses. The counters take
+// turns, in steps that the processor learns at run time. A single counter might stay in a register
+// or not, and two runs would then differ by a factor of two.
 class CounterWork : public Work {
 public:
     void run(uint64_t pairs) override {
@@ -261,7 +261,7 @@ private:
     alignas(128) volatile size_t step_ = 3;
 };
 
-// The sizes and counts of the cases that have their own.
+// The sizes and counts of cases with their own.
 constexpr size_t mixed_live = 10'000, mixed_smallest = 256, mixed_largest = size_t(4) << 10;
 constexpr size_t large_live = 4'096, large_smallest = size_t(1) << 20,
                  large_largest = size_t(64) << 20;
@@ -271,7 +271,7 @@ constexpr size_t idle_streams = 512, working_streams = 8;
 template <class Memory> using RingOf = typename CrossWork<Memory>::Ring;
 
 // The loop of `measurement` for one kind of memory, on one thread. `room`: bytes of memory that a
-// live set may take; 0: there is enough.
+// live set may take; 0: no limit.
 template <class Memory>
 std::unique_ptr<Work> make_work(const Measurement &measurement, Memory memory, uint32_t thread,
                                 size_t room, const std::shared_ptr<RingOf<Memory>> &ring,
@@ -296,9 +296,9 @@ std::unique_ptr<Work> make_work(const Measurement &measurement, Memory memory, u
     return std::make_unique<PairWork<Memory>>(memory, measurement.size);
 }
 
-// Of a few streams every other one allocates, and its neighbour frees behind an event, so that the
-// plugin has to find out what that one has done. Many more streams were used once before, and do
-// nothing.
+// Every other one of a few streams allocates, and its neighbour frees behind an event, so the
+// plugin has to find out the neighbour's order. Many more streams were used once before, and are
+// idle.
 class IdleWork : public Work {
 public:
     IdleWork(emm_context *context, size_t size);
@@ -316,9 +316,9 @@ private:
     size_t next_ = 0;
 };
 
-// Pairs while another stream has work that lasts until 10,000 of them are done, or 50 ms for
-// plugins whose frees wait for it. A function on the host stands for a kernel. The time is that
-// of all 10,000, interruptions included.
+// Pairs while another stream has work that lasts until 10,000 pairs are done, or 50 ms for plugins
+// whose frees wait for it. A host function stands for a kernel. The time is that of all 10,000,
+// interruptions included.
 class BusyWork : public Work {
 public:
     BusyWork(PluginMemory memory, size_t size, CUcontext context)

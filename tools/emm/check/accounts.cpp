@@ -1,4 +1,4 @@
-// Errors, memory info and queries: what a plugin reports.
+// Errors, memory info and queries: the plugin's reports.
 #include "check/bare.h"
 #include "check/gpu.h"
 #include "check/hosted.h"
@@ -25,7 +25,7 @@ void memory_info(const CheckedPlugin &plugin) {
     last = ask();
     const emm_deviceptr ptr = hosted.alloc(64 * mib);
     const size_t now = ask();
-    // On a real device other processes return memory at any time, the other cases among them.
+    // On a real device other processes, such as other cases, return memory at any time.
     expect(now <= last || !plugin.simulated, "more is free after an allocation than before");
     hosted.free(ptr, 64 * mib);
     ask();
@@ -41,7 +41,7 @@ size_t total_told(const BareManager &manager) {
     return total;
 }
 
-// Asked before any context is there; then a manager says the same.
+// Asked before any context exists; later a manager says the same.
 void device_total(const CheckedPlugin &plugin) {
     const Bare bare(plugin);
     need(bare.slots().get_device_total,
@@ -63,8 +63,8 @@ void device_total(const CheckedPlugin &plugin) {
            told, of_device, total);
 }
 
-// Visits each option that is a number with values at an end of what the host lets through, and the
-// texts that create gets then.
+// Visits each numeric option with values at the ends of the range that the host accepts, and
+// create's texts for them.
 template <class Visit> void each_extreme(const Bare &bare, const Visit &visit) {
     const emm_option *const options = bare.slots().options;
     std::vector<const char *> texts;
@@ -109,7 +109,7 @@ void options_checked(const CheckedPlugin &plugin) {
     });
 }
 
-// Live memory stays as it is.
+// Live memory stays unchanged.
 void options_changed(const CheckedPlugin &plugin) {
     const Bare bare = on_device(plugin);
     need(bare.slots().set_option, "it leaves set_option out: its options are fixed");
@@ -182,7 +182,7 @@ void ask_at(const BareManager &manager, emm_deviceptr ptr, size_t size, size_t o
     expect(info.kind == EMM_KIND_DEVICE && info.device == 0,
            "query tells kind {} on device {}: expected {} on 0", info.kind, info.device,
            EMM_KIND_DEVICE);
-    // The block ends at the reported size, rounded or not: no byte behind it belongs to it.
+    // The block ends at the reported size, rounded or not: the bytes behind it are not its own.
     expect(ask(manager, ptr + info.size, behind) < EMM_OK || behind.base != ptr,
            "query tells that a block has {} bytes, and describes it at the byte behind them too",
            info.size);
@@ -207,7 +207,7 @@ void query(const CheckedPlugin &plugin) {
 
 constexpr size_t too_much = size_t(1) << 50;
 
-// Failures of the slots that a caller can make fail.
+// Failures of the slots that a caller can provoke.
 class Failures {
 public:
     explicit Failures(const BareManager &manager) : manager_(manager) {}

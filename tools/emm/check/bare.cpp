@@ -53,7 +53,7 @@ constexpr Watched that_give_back[] = {
     {"cuMemRelease", &GivingBack<1, CUmemGenericAllocationHandle>::hold},
 };
 
-// The same entry, unless it returns memory.
+// The same entry; for entries that return memory, the replacement.
 emm_function entry_that_can_be_held(const char *name, emm_function entry) {
     for (const Watched &each : that_give_back) {
         if (entry && each.name == name) {
@@ -109,7 +109,7 @@ size_t kit_pressure(emm_context *, size_t) {
     return 0;
 }
 
-// Nothing opens what is served here. Each handle is another one.
+// Exports served here are never opened. Each handle is different.
 emm_status kit_serve_ipc(emm_context *, const emm_ipc_source *source, emm_ipc_handle *ret_handle) {
     static std::atomic<uint64_t> served{0};
     emm_ipc_handle handle = {};
@@ -223,7 +223,7 @@ emm_context_info describe_current(const char *pool) {
     CUuuid uuid = {};
     EMM_REQUIRE_CUDA(cuDeviceGetUuid, &uuid, info.device);
     std::memcpy(info.device_uuid, uuid.bytes, sizeof uuid.bytes);
-    info.context = reinterpret_cast<emm_context *>(&pending); // opaque: only the suite looks at it
+    info.context = reinterpret_cast<emm_context *>(&pending); // opaque: only the suite reads it
     info.pool = pool;
     info.group = info.context;
     return info;

@@ -14,7 +14,7 @@
 
 namespace emm::tool::check {
 
-// The suite as a host: the plugin's last host->fail, and what it deferred.
+// The suite as a host: the plugin's last host->fail, and its deferred calls.
 struct Said {
     emm_status code = EMM_OK;
     std::string text;
@@ -24,18 +24,18 @@ void forget_said();
 
 enum class Defer { queue, at_once, refuse };
 void set_defer(Defer how);
-size_t run_deferred(uint32_t what); // EMM_DEFERRED_*; how many there were
+size_t run_deferred(uint32_t what); // EMM_DEFERRED_*; returns their number
 
 // The host's services as version 1.0 has them.
 const emm_host &kit_host();
 
-// A plugin's library, opened in this process, and its table: called directly, with no libemm
-// between. One for each process.
+// A plugin's library, opened in this process, and its table: called directly, without libemm. The
+// process has one.
 class Bare {
 public:
     explicit Bare(const CheckedPlugin &plugin, const emm_host *host = &kit_host());
 
-    // The library's own; then those of the layers over it.
+    // The table of the library itself; then those of the layers over it.
     const std::vector<const emm_plugin *> &tables() const { return tables_; }
     // The plugin's, or those of the stack. Slots behind the table's end are NULL.
     const emm_plugin &slots() const { return slots_; }
@@ -67,7 +67,7 @@ template <class Slot> void need(Slot slot, const char *why) {
 // The entry function, not yet called, of a plugin or of a layer.
 emm_plugin_entry open_entry(const std::string &path, const char *symbol = EMM_PLUGIN_ENTRY_SYMBOL);
 
-// Calls a slot. An exception that leaves it is a violation.
+// Calls a slot. An exception from it is a violation.
 template <class... Parameters, class... Arguments>
 emm_status call(const char *name, emm_status (*slot)(Parameters...), Arguments... arguments) {
     const InSlot inside(name);
@@ -80,7 +80,7 @@ emm_status call(const char *name, emm_status (*slot)(Parameters...), Arguments..
     }
 }
 
-// One manager, for the context that is current; destroyed at the latest with this.
+// One manager, for the current context; destroyed at the latest with this object.
 class BareManager {
 public:
     explicit BareManager(const Bare &bare, bool initialize = true, const char *pool = "");
@@ -102,10 +102,10 @@ public:
     const emm_plugin &slots() const { return bare_.slots(); }
     emm_manager *self() const { return self_; }
 
-    // A status that must be a success.
+    // Checks a status that must be a success.
     emm_deviceptr alloc(size_t size, emm_stream stream = EMM_STREAM_UNORDERED) const;
     void free(emm_deviceptr ptr, size_t size, emm_stream stream = EMM_STREAM_UNORDERED) const;
-    emm_stats stats() const; // zeros if the plugin has none
+    emm_stats stats() const; // zeros if the plugin has no statistics
     void destroy();
 
 private:
@@ -118,14 +118,14 @@ private:
 #define EMM_MUST(manager, slot, ...)                                                               \
     (manager).must(#slot, (manager).slots().slot __VA_OPT__(, ) __VA_ARGS__)
 
-// Describes the context that is current, as create gets it for one of its pools.
+// Describes the current context, as create gets it for one of its pools.
 emm_context_info describe_current(const char *pool = "");
 
-// Tries create; what it made is the caller's. Without texts, with the plugin's own.
+// Tries create; its manager is the caller's. Without texts: with the plugin's own.
 emm_status try_create(const Bare &bare, emm_manager **ret_manager,
                       const char *const *option_texts = nullptr, const char *pool = "");
 
-// Called before each driver call of the plugin that returns device memory; NULL: not at all.
+// Called before each driver call of the plugin that returns device memory; NULL: not called.
 extern std::atomic<void (*)()> before_giving_back;
 
 // A struct that ends where inaccessible memory begins.

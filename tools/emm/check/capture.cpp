@@ -8,7 +8,8 @@
 namespace emm::tool::check {
 namespace {
 
-// A capture in the global mode, which tolerates the fewest calls; announced if its stream is.
+// A capture in the global mode, which tolerates the fewest calls; announced if its stream is
+// registered.
 class CaptureScope {
 public:
     CaptureScope(const Hosted &hosted, const OwnedStream &owned, bool announced)
@@ -85,7 +86,7 @@ void bystander(const CheckedPlugin &plugin) {
     work_beside(hosted, other);
 }
 
-// A graph that has gone, which held memory, unless its free was refused.
+// Leaves a graph that has ended and that held memory, unless its free was refused.
 void leave_graph(const Hosted &hosted, const OwnedStream &owned) {
     const emm_deviceptr ptr = hosted.alloc(mib, owned.get());
     emm_status freed = EMM_OK;
@@ -100,7 +101,7 @@ void leave_graph(const Hosted &hosted, const OwnedStream &owned) {
     }
 }
 
-// Frees are pending that need a context event. None of these calls may record one.
+// Pending frees need a context event. None of these calls may record one.
 void unannounced(const CheckedPlugin &plugin) {
     const Hosted hosted(plugin);
     OwnedStream announced;
@@ -120,7 +121,7 @@ void unannounced(const CheckedPlugin &plugin) {
     }
 }
 
-// A manager may take no part in captures, if it leaves them valid and does not claim otherwise.
+// A manager may ignore captures, if it leaves them valid and does not claim otherwise.
 void accept_refusal(const Hosted &hosted, CaptureScope &capture, const std::string &what) {
     capture.end((what + " that was refused").c_str());
     expect(!(hosted.capabilities() & EMM_PLUGIN_CAPTURE),
@@ -168,7 +169,7 @@ void inside(const CheckedPlugin &plugin) {
     work_beside(hosted, other);
 }
 
-// So many that a manager has to look beyond its nearest free block.
+// Takes so many blocks that a manager has to look beyond its nearest free block.
 void expect_others(const Hosted &hosted, emm_stream stream, emm_deviceptr graphs) {
     std::array<emm_deviceptr, 40> mine;
     for (emm_deviceptr &each : mine) {
@@ -181,14 +182,14 @@ void expect_others(const Hosted &hosted, emm_stream stream, emm_deviceptr graphs
     }
 }
 
-// `ptr` was freed in the capture, or that was refused: each run of the graph still uses it.
+// `ptr` was freed in the capture, or the free was refused: each run of the graph still uses it.
 void expect_kept(const Hosted &hosted, CaptureScope &capture, const OwnedStream &owned,
                  const OwnedStream &other, emm_deviceptr ptr) {
     for (int i = 0; i < 3; i++) {
         for (const emm_stream stream : {owned.get(), other.get(), EMM_STREAM_UNORDERED}) {
             expect_others(hosted, stream, ptr);
         }
-        must(emm_trim(hosted.get(), 0, nullptr), "trim"); // and what was pending is done
+        must(emm_trim(hosted.get(), 0, nullptr), "trim"); // pending frees are done, too
         capture.launch(owned);
         const emm_deviceptr mine = hosted.alloc(mib, other.get());
         mark(other.get(), mine, mib, 3);
@@ -220,7 +221,7 @@ void free_inside(const CheckedPlugin &plugin) {
     hosted.retire(owned);
 }
 
-// Whichever driver call fails, it is refused or waits for the graph's end.
+// Whichever driver call fails, the free is refused or waits for the graph's end.
 void failed_free(const CheckedPlugin &plugin) {
     const Hosted hosted(plugin);
     OwnedStream owned;

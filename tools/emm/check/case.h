@@ -25,7 +25,7 @@ struct CheckedPlugin : CheckedFile {
     std::string mode; // the simulated driver's progress
 };
 
-// A requirement that was not kept.
+// A requirement that was violated.
 class Violation : public std::exception {
 public:
     explicit Violation(std::string text) : text_(std::move(text)) {}
@@ -50,15 +50,15 @@ void expect(bool kept, fmt::format_string<Arguments...> text, Arguments &&...arg
 
 constexpr size_t mib = size_t(1) << 20;
 
-// What a case needs. Without it the case is skipped, with its reason.
-constexpr unsigned on_simulator = 1; // counts, faults and misuse are only seen there
+// The needs of a case. If one is not met, the case is skipped, with its reason.
+constexpr unsigned on_simulator = 1; // counts, faults and misuse are visible only there
 constexpr unsigned every_mode = 2;   // runs once for each way in which pending work makes progress
 constexpr unsigned two_devices = 4;
 
 struct Case {
     const char *name;         // "plugin/what"
     const char *requirements; // their numbers in plugins/REQUIREMENTS.md, separated by a space
-    const char *says;         // what is true if it passes
+    const char *says;         // the statement that is true if it passes
     void (*run)(const CheckedPlugin &);
     unsigned needs = 0;
     const char *settings = ""; // for the simulated driver

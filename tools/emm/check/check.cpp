@@ -149,8 +149,8 @@ private:
     std::vector<std::optional<CaseOutcome>> outcomes_;
 };
 
-// Threads that run cases. A report that cannot be written ends the run: what is under way comes to
-// its end, and nothing more begins.
+// Threads that run cases. A report that cannot be written ends the run: running cases end, and no
+// further case begins.
 class Workers {
 public:
     Workers(CheckRun &run, unsigned count) : run_(run) {
@@ -176,7 +176,7 @@ unsigned jobs_of(const CheckOptions &options) {
     return options.jobs ? options.jobs : std::max(1u, std::thread::hardware_concurrency());
 }
 
-// The whole names of cases, without "@MODE", and requirements are what may be meant.
+// A filter may be meant as the whole name of a case, without "@MODE", or as a requirement.
 Failure no_case(const CheckOptions &options) {
     std::vector<std::string> known;
     for (const check::Case &entry : check::cases()) {

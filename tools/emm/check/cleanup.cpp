@@ -1,4 +1,4 @@
-// Deferred frees, deferred sections, memory pressure, and what comes back in the end.
+// Deferred frees, deferred sections, memory pressure, and the return of all memory in the end.
 #include "check/bare.h"
 #include "check/hosted.h"
 #include "check/plan.h"
@@ -86,11 +86,11 @@ void deferred_refused(const CheckedPlugin &plugin) {
            held_bytes() - before);
 }
 
-// The queue of a context that has died: its addresses may belong to another context by now.
+// The queue of a context that has died. Its addresses may belong to another context by now.
 void deferred_dropped(const CheckedPlugin &plugin) {
     const Bare bare = on_device(plugin);
     BareManager manager(bare);
-    if (bare.slots().stream_notice) { // plugins that keep memory put frees off while one captures
+    if (bare.slots().stream_notice) { // plugins that keep memory put frees off during a capture
         EMM_SLOT(manager, stream_notice, EMM_STREAM_PER_THREAD, EMM_STREAM_CAPTURE_BEGINS);
     }
     for (int i = 0; i < 3; i++) {
@@ -128,7 +128,7 @@ struct Hoard {
     std::vector<emm_deviceptr> blocks;
 };
 
-// The device may be all that there is, or what a limit of the plugin's own allows.
+// Takes all of the device's memory, or all that a limit of the plugin's own allows.
 std::vector<emm_deviceptr> take_all(const Hosted &hosted, size_t size) {
     constexpr size_t enough = 100;
     std::vector<emm_deviceptr> blocks;
@@ -140,7 +140,7 @@ std::vector<emm_deviceptr> take_all(const Hosted &hosted, size_t size) {
     return blocks;
 }
 
-// The application frees from inside: a lock that the plugin holds while it asks would be taken
+// The application frees from inside: a plugin that held its lock while it asked would take the lock
 // twice.
 void pressure(const CheckedPlugin &plugin) {
     const Hosted hosted(plugin);
@@ -208,7 +208,7 @@ void ended_streams(const CheckedPlugin &plugin) {
     expect_all_back(hosted, idle, "10 threads that have freed 20 MiB each have ended");
 }
 
-// Memory used on another stream than the one it is freed on.
+// Memory used on another stream than the stream of its free.
 void use_elsewhere_too(const Hosted &hosted, emm_stream stream) {
     const emm_deviceptr ptr = hosted.alloc(freed_size);
     mark(stream, ptr, freed_size, 1);

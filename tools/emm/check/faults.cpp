@@ -1,5 +1,5 @@
-// The driver failing: at the first call of an operation, at the second, and so on until the
-// operation makes no call that fails; once, and from there on.
+// A failing driver: at the first call of an operation, at the second, and so on until no call
+// fails; once, and from that call on.
 #include "check/bare.h"
 #include "check/gpu.h"
 #include "check/plan.h"
@@ -23,11 +23,11 @@ void nothing_taken(uint64_t before, const Step &step) {
            "after {} {} bytes stay taken from the driver", step.fault, held_bytes() - before);
 }
 
-// What the driver refuses to take back stays taken.
+// Memory that the driver refuses to take back stays taken.
 enum class Leaks { none, of_refused_frees };
 
-// Attempts with the first driver call failing, the second, and so on; each once, and from there on.
-// `attempt(fault)` tells whether a call has failed.
+// Attempts with the first driver call failing, the second, and so on; each call alone, and each
+// with all later ones. `attempt(fault)` tells whether a call has failed.
 template <class Attempt> void each_fault(const Attempt &attempt) {
     unsigned injected = 0;
     for (const char *how : {"", "+"}) {
@@ -44,8 +44,8 @@ void must_again(const char *slot, const Step &step, emm_status status) {
            status, last_said().text);
 }
 
-// Each time with a manager of its own. `prepare` and `afterwards` run without faults; `prepare`
-// gives what the operation works on.
+// Each attempt has a manager of its own. `prepare` and `afterwards` run without faults; `prepare`
+// gives the operation its subject.
 template <class Prepare, class Operation, class Afterwards>
 void fail_each(const Bare &bare, const Prepare &prepare, const Operation &operation,
                const Afterwards &afterwards, Leaks leaks = Leaks::none) {
@@ -106,7 +106,7 @@ void memalloc_unordered(const CheckedPlugin &plugin) {
     allocation_of(plugin, 1000, EMM_STREAM_UNORDERED);
 }
 
-// A free that fails may be tried again; what the driver refuses to take stays taken.
+// A free that fails may be tried again; memory that the driver refuses stays taken.
 void memfree(const CheckedPlugin &plugin) {
     const Bare bare = on_device(plugin);
     for (const emm_stream stream : {EMM_STREAM_LEGACY, EMM_STREAM_UNORDERED}) {
@@ -218,8 +218,8 @@ void reset(const CheckedPlugin &plugin) {
         Leaks::of_refused_frees);
 }
 
-// What the driver does not take in a pause stays where it is. A second pause changes nothing, and
-// neither does a second resume.
+// Memory that the driver does not take in a pause stays where it is. A second pause changes
+// nothing, and neither does a second resume.
 void pause(const CheckedPlugin &plugin) {
     const Bare bare = on_device(plugin);
     need(bare.slots().pause, "it leaves pause out");
@@ -311,7 +311,7 @@ void destroy(const CheckedPlugin &plugin) {
 // --- order: a wait or a query that failed says nothing about the work, and memory that is still in
 // use must not be handed out ---
 
-// Entries by which a plugin learns of order, or makes it.
+// Entries by which a plugin learns an order, or makes one.
 constexpr const char *sources[] = {"cuEventQuery",       "cuStreamQuery",
                                    "cuEventSynchronize", "cuStreamSynchronize",
                                    "cuEventRecord",      "cuCtxRecordEvent",
@@ -341,7 +341,7 @@ private:
     CUdeviceptr ptr_ = 0;
 };
 
-// From one stream to another while `what` fails.
+// Hands memory from one stream to another while `what` fails.
 void hand_over(const Bare &bare, size_t size, bool ordered, const std::string &what) {
     const Crowd crowd(256 * mib);
     const BareManager manager(bare);
@@ -367,7 +367,7 @@ void hand_over(const Bare &bare, size_t size, bool ordered, const std::string &w
     run_deferred(EMM_DEFERRED_RUN);
 }
 
-// A block of more than half the memory has to be reused at once; a small one need not.
+// A block of more than half the memory has to be reused at once; a small block need not.
 void failed_waits(const CheckedPlugin &plugin) {
     const Bare bare = on_device(plugin);
     for (const size_t size : {size_t(5000), 3 * mib, 160 * mib}) {

@@ -25,7 +25,7 @@ public:
     OwnedStream &operator=(const OwnedStream &) = delete;
     CUstream get() const { return stream_; }
     void synchronize() const;
-    void wait_for(const OwnedStream &other) const; // for what it holds now
+    void wait_for(const OwnedStream &other) const; // for its present work
     void close();
 
 private:
@@ -38,11 +38,11 @@ void mark(CUstream stream, emm_deviceptr ptr, size_t size, uint8_t value);
 // Reads them back, in the stream's order, and waits.
 bool is_marked(CUstream stream, emm_deviceptr ptr, size_t size, uint8_t value);
 
-// Work that takes a while on a real device; the simulated one keeps its work pending by itself.
+// Work that takes a while on a real device; the simulated driver keeps work pending by itself.
 void stall(CUstream stream, bool simulated);
 
-// How the `i`th block is freed: in turn without a stream and on one. A cache may keep only the one
-// kind.
+// The stream for the free of the `i`th block: in turn none and a stream. A cache may keep only one
+// of the two kinds.
 inline emm_stream either_way(size_t i) {
     return i % 2 ? EMM_STREAM_LEGACY : EMM_STREAM_UNORDERED;
 }

@@ -115,7 +115,7 @@ void lose_other(const CheckedPlugin &plugin, const Bare &bare, Loss loss, bool f
     }
     const CUcontext there = make_context();
     OwnedStream owned;
-    BareManager other(bare); // without memory: returning that would wait for the stream
+    BareManager other(bare); // without memory: returning memory would wait for the stream
     used.use(there, owned, plugin.simulated);
     if (freed_first) {
         used.free_all();
@@ -155,7 +155,7 @@ void portable(const CheckedPlugin &plugin) {
     const Bare bare = on_device(plugin);
     need(bare.slots().memhostalloc, "it leaves pinned memory to emm");
     for (const bool freed_first : {true, false}) {
-        if (bare.slots().reset) { // else emm destroys and creates
+        if (bare.slots().reset) { // otherwise emm destroys and creates
             lose_other(plugin, bare, Loss::reset, freed_first);
         }
         lose_other(plugin, bare, Loss::destroyed, freed_first);

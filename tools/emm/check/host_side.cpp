@@ -16,7 +16,7 @@ namespace {
 struct CallObserver {
     emm_plugin_entry entry = nullptr;
     emm_plugin own = {}, shown = {};
-    std::set<uint64_t> contexts; // create calls of one context come one at a time
+    std::set<uint64_t> contexts; // create calls of one context must not overlap
     std::atomic<unsigned> creates{0}, zeros{0}, without_output{0}, elsewhere{0};
     CUcontext expected = nullptr;
 } observer;

@@ -78,7 +78,7 @@ uint64_t Hosted::capabilities() const {
 }
 
 void expect_all_back(const Hosted &hosted, uint64_t idle, const std::string &what) {
-    constexpr uint64_t allowed = 64 * mib; // what it may keep for itself
+    constexpr uint64_t allowed = 64 * mib; // the most that it may keep for itself
     for (int round = 0; round < 3; round++) {
         EMM_REQUIRE_CUDA_ENTRY(cuCtxSynchronize);
         hosted.free(hosted.alloc(1000, EMM_STREAM_LEGACY), 1000, EMM_STREAM_LEGACY);

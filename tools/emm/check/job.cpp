@@ -1,4 +1,4 @@
-// What a process of `emm check` does: it runs one case and answers how that ended.
+// A process of `emm check`: it runs one case and answers how that ended.
 #include "check/case.h"
 #include "check/gpu.h"
 #include "check/plan.h"
@@ -86,7 +86,7 @@ const Case &find_case(const std::string &name) {
 
 void run_case(const Json &job) {
     const CheckedPlugin plugin = plugin_of(job);
-    // GCC 13 warns of a reference that a temporary led to.
+    // GCC 13 warns of a reference that a temporary gave.
     const std::string name = job.at("case").get<std::string>();
     const Case &entry = find_case(name);
     if ((entry.needs & check::on_simulator) && !plugin.simulated) {

@@ -1,4 +1,5 @@
-// What holds for a layer by itself: over slots of the suite's own, which see how it calls them.
+// The rules for a layer by itself, over slots of the suite's own, which see how the layer calls
+// them.
 #include "check/bare.h"
 #include "check/gpu.h"
 #include "check/plan.h"
@@ -19,7 +20,7 @@ using loader::Slot;
 constexpr size_t odd_size = 4711;
 constexpr const char *nothing_left = "nothing is left below";
 
-// What is below the layer under test.
+// The stand-in below the layer under test.
 struct Below {
     emm_plugin table = {};
     std::array<char, std::tuple_size_v<loader::Slots>> tokens = {}; // their addresses are managers
@@ -58,7 +59,7 @@ void expect_none(const std::string &of_this_kind) {
     expect(of_this_kind.empty(), "{}", of_this_kind);
 }
 
-// The memory goes back when the process ends: it may be in use.
+// The memory goes back when the process ends, because it may be in use.
 emm_status take(emm_manager *, emm_deviceptr ptr, size_t, emm_stream) {
     const bool was_live = [&] {
         const std::lock_guard lock(below().mutex);
@@ -165,7 +166,7 @@ void prepare_below() {
     }
 }
 
-// The outermost: each layer can be checked as that.
+// The outermost layer. Each layer can be checked in that place.
 const CheckedFile &layer_of(const CheckedPlugin &plugin) {
     if (plugin.layers.empty()) {
         throw Skipped("it has no layer");
@@ -180,7 +181,7 @@ Alone allocating(const CheckedPlugin &plugin) {
     return layer;
 }
 
-// With arguments that make little sense: only how it calls below counts.
+// The arguments make little sense: only the layer's calls below count.
 void managers(const CheckedPlugin &plugin) {
     const Alone layer(layer_of(plugin));
     const emm_plugin &slots = layer.slots();

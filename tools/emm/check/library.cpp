@@ -11,7 +11,7 @@
 namespace emm::tool::check {
 namespace {
 
-// What a shared library shows to a dynamic linker. Throws Violation if it cannot be read.
+// The view of a shared library that a dynamic linker has. Throws Violation if it cannot be read.
 class ElfFile {
 public:
     explicit ElfFile(const std::string &path);
@@ -20,7 +20,7 @@ public:
         std::string name;
         unsigned char type, binding;
     };
-    std::vector<Symbol> exported() const;     // defined symbols that it shows
+    std::vector<Symbol> exported() const;     // defined symbols, visible outside
     std::vector<std::string> missing() const; // undefined symbols that are not weak
     std::vector<std::string> needed() const;  // DT_NEEDED
     bool has_flag(Elf64_Xword flag) const;    // of DT_FLAGS
@@ -38,7 +38,7 @@ private:
     std::string bytes_;
 };
 
-// emm has loaded it before, so it is a library for this machine.
+// emm has loaded the library before, so it is for this machine.
 ElfFile::ElfFile(const std::string &path) : bytes_(observe::text_of_file(path)) {
     expect(bytes_.size() >= sizeof(Elf64_Ehdr), "{} cannot be read", path);
     if (!section(SHT_DYNSYM) || !section(SHT_DYNAMIC)) {
@@ -157,7 +157,7 @@ bool begins(const std::string &text, const char *with) {
     return text.rfind(with, 0) == 0;
 }
 
-// Symbols that the linker and the sanitizers add.
+// Symbols of the linker and the sanitizers.
 bool is_toolchain(const std::string &name) {
     return name == "_init" || name == "_fini" || name == "_edata" || name == "_end" ||
            name == "__bss_start" || begins(name, "__asan") || begins(name, "__ubsan") ||
@@ -209,7 +209,8 @@ void dependencies(const std::string &path, const char *) {
                    name);
         }
     }
-    // A program that links libemm loads these with it; one that opens libemm with dlopen does not.
+    // A program that links libemm loads the plugin with it; a program that opens libemm with dlopen
+    // does not.
     for (const std::string &name : ElfFile(path).missing()) {
         expect(!begins(name, "emm_") && !begins(name, "cu"),
                "it needs {}, and no library that it links has that: the driver's functions come "
@@ -218,7 +219,8 @@ void dependencies(const std::string &path, const char *) {
     }
 }
 
-// glibc keeps 512 bytes for all libraries that a process opens and that ask for it.
+// glibc keeps 512 bytes for all libraries that a process opens and that ask for static thread
+// storage.
 void thread_storage(const std::string &path, const char *) {
     const ElfFile file(path);
     constexpr uint64_t most = 64;

@@ -28,7 +28,7 @@ void each_context(const CheckedPlugin &plugin) {
     one.free(kept, mib);
 }
 
-// As emm_context_named makes them. What one of them does is nothing to the other's memory.
+// Two pools, as emm_context_named makes them. Calls to one do not affect the other's memory.
 void pools(const CheckedPlugin &plugin) {
     const Bare bare = on_device(plugin);
     const BareManager one(bare);
@@ -116,7 +116,7 @@ void live_once(const Bare &bare) {
         for (const emm_stream stream : {EMM_STREAM_UNORDERED, other.get(), owned.get()}) {
             const emm_deviceptr ptr = manager.alloc(size, owned.get());
             mark(owned.get(), ptr, size, 1);
-            other.wait_for(owned); // it may be freed there
+            other.wait_for(owned); // the memory may be freed there
             if (bare.slots().record_use && stream != owned.get()) {
                 EMM_SLOT(manager, record_use, ptr, size, other.get());
             }
@@ -136,7 +136,7 @@ void live_once(const Bare &bare) {
     run_deferred(EMM_DEFERRED_RUN);
 }
 
-// A leak grows with each manager; what a library keeps once is none.
+// A leak grows with each manager; memory that a library keeps once is no leak.
 void destroy_leaks(const CheckedPlugin &plugin) {
     const Bare bare = on_device(plugin);
     live_once(bare);
@@ -183,7 +183,7 @@ void reset_drops(const CheckedPlugin &plugin) {
     hosted.free(hosted.alloc(mib), mib);
 }
 
-// Through emm, which replays sections and captures for a manager that replaces a reset one.
+// Through emm, which replays sections and captures to the manager that replaces a reset one.
 void reset_goes_on(const CheckedPlugin &plugin) {
     const Hosted hosted(plugin);
     emm_context *context = hosted.get();
@@ -246,7 +246,7 @@ void dead_context(const CheckedPlugin &plugin) {
              "a free in a retired context");
     }
     EMM_REQUIRE_CUDA_ENTRY(
-        cuCtxSynchronize); // the driver's pools give back what is beyond their threshold
+        cuCtxSynchronize); // the driver's pools give back memory beyond their threshold
     expect(held_bytes() == before, "{} bytes of a context that died are still taken",
            held_bytes() - before);
     primary.free(primary.alloc(mib), mib);
@@ -281,8 +281,7 @@ void replaced_context(const CheckedPlugin &plugin) {
     }
 }
 
-// The same without emm: a host that queues nothing cannot ask for the plugin whether the context
-// lives.
+// The same without emm: a host that queues nothing cannot ask whether the context lives.
 void replaced_without_queue(const CheckedPlugin &plugin) {
     constexpr int blocks = 20;
     enter_device();

@@ -28,7 +28,7 @@ void alignment(const CheckedPlugin &plugin) {
     }
 }
 
-// Powers of two and their neighbours, up to what the device holds.
+// Powers of two and their neighbours, up to the device's memory.
 void sizes(const CheckedPlugin &plugin) {
     const Hosted hosted(plugin);
     size_t free = 0, total = 0;
@@ -138,7 +138,7 @@ void wrong_free(const CheckedPlugin &plugin) {
     manager.free(kept, 1 << 20, EMM_STREAM_LEGACY);
 }
 
-// A plugin with query or statistics knows the size of what is live.
+// A plugin with query or statistics knows the size of live memory.
 void wrong_size(const CheckedPlugin &plugin) {
     const Bare bare = on_device(plugin);
     const BareManager manager(bare);
@@ -180,7 +180,7 @@ void refuse_request(const BareManager &manager, size_t size, emm_stream stream) 
     no_more("peak_live_bytes", after.peak_live_bytes, before.peak_live_bytes);
 }
 
-// Requests beyond what another library left free, and beyond all that there is.
+// Requests beyond the memory that another library left free, and beyond all memory.
 void failed_request(const CheckedPlugin &plugin) {
     const Bare bare = on_device(plugin);
     CUdeviceptr others = 0;

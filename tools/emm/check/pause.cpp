@@ -1,4 +1,4 @@
-// pause and resume: what goes back, what stays, and what comes back.
+// pause and resume: the memory that goes back, stays, and comes back.
 #include "check/bare.h"
 #include "check/gpu.h"
 #include "check/plan.h"
@@ -57,14 +57,14 @@ void expect_marked(const std::vector<emm_deviceptr> &blocks, const char *when) {
     }
 }
 
-// Made before anything is counted: the driver's first copy may take memory of its own.
+// Made before the count begins: the driver's first copy may take memory of its own.
 void pause_returns(const CheckedPlugin &plugin) {
     const Bare bare = pausing(plugin);
     const uint64_t idle = held_bytes();
     const BareManager manager(bare);
     fill_marked(manager);
     const uint64_t taken = held_bytes() - idle;
-    const uint64_t spilled = manager.stats().spilled_bytes; // stays where it is
+    const uint64_t spilled = manager.stats().spilled_bytes; // spilled memory stays where it is
     const size_t released = must_pause(manager, EMM_PAUSE_DISCARD);
     const uint64_t went = taken + idle - held_bytes();
     expect(released == went, "pause says that {} bytes went back, and the driver got {}", released,

@@ -58,7 +58,8 @@ std::string simulator_settings(const Planned &planned, uint64_t seed) {
     return text;
 }
 
-// What fails a basic case fails most of the later ones: the first failure says what is wrong.
+// In this order: a fault in a basic case fails most of the later ones, so the first failure says
+// what is wrong.
 const std::vector<Case> &cases() {
     static const std::vector<Case> all = [] {
         std::vector<Case> made;

@@ -18,7 +18,7 @@ struct Planned {
 // The cases that the filters select, for a simulated driver or a real one.
 std::vector<Planned> plan(const CheckOptions &options, bool simulated);
 
-// EMM_SIM for it: what the case asks for, then what the environment says, then the suite's own.
+// EMM_SIM for the case: the case's own settings first, then the environment's, then the suite's.
 std::string simulator_settings(const Planned &planned, uint64_t seed);
 
 // One function for each file of cases.
@@ -42,7 +42,7 @@ std::vector<Case> process_cases();
 std::vector<Case> host_side_cases();
 std::vector<Case> layer_cases();
 
-// The other side of sharing: opens the memory that the job describes and tells what is in it.
+// The other side of sharing: opens the memory that the job describes and tells its content.
 Json open_shared(const Json &job);
 
 } // namespace emm::tool::check

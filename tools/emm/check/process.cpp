@@ -1,4 +1,4 @@
-// Other processes, and the end of this one.
+// Other processes, and the end of this process.
 #include "check/bare.h"
 #include "check/hosted.h"
 #include "check/plan.h"
@@ -38,7 +38,7 @@ emm_ipc_handle from_hexadecimal(const std::string &text) {
 
 void shared(const CheckedPlugin &plugin) {
     const Hosted hosted(plugin);
-    // Several, so that it need not lie where its block begins.
+    // Several blocks, so that the memory need not lie where its block begins.
     const std::vector<emm_deviceptr> around = take(hosted, 4, mib);
     const emm_deviceptr ptr = around[2];
     mark(nullptr, ptr, mib, 0x5c);
@@ -75,8 +75,8 @@ void expect_kept(const BareManager &manager, const std::vector<emm_deviceptr> &e
     free_all(manager, blocks, exported_size);
 }
 
-// Frees that come before the release. Each block is exported twice, and stays until both are
-// released.
+// Frees that come before the release. Each block is exported twice, and stays until both exports
+// are released.
 void freed_exports(const CheckedPlugin &plugin) {
     const Bare bare = on_device(plugin);
     need(bare.slots().get_ipc_handle, "it leaves IPC to emm");
@@ -106,7 +106,7 @@ void freed_exports(const CheckedPlugin &plugin) {
     }
     free_all(manager, exported, exported_size);
     for (size_t i = 0; i < handles.size(); i++) {
-        if (i % exported.size() == 0) { // none is released; or each once
+        if (i % exported.size() == 0) { // no export is released yet, or each once
             const uint64_t held = give_back();
             expect(held >= before + exported.size() * exported_size,
                    "with {} bytes freed, and exported, the driver has only {} handed out",
@@ -153,7 +153,7 @@ constexpr bool has_sanitizer_locks = true; // which stay locked in a child as we
 constexpr bool has_sanitizer_locks = false;
 #endif
 
-// Waits for the child, for a limited time. The answer is waitpid's, -1 if there is none.
+// Waits for the child, for a limited time. Gives waitpid's answer, -1 if the child has not ended.
 int fork_once(const Hosted &hosted) {
     int status = 0;
     const pid_t child = fork();
@@ -166,7 +166,7 @@ int fork_once(const Hosted &hosted) {
 }
 
 // Locks that other threads held at the fork stay locked in the child, which must not wait for them
-// as it ends. A real driver has exit handlers of its own, which may.
+// as it ends. A real driver has exit handlers of its own, which may wait.
 void forked_busy(const CheckedPlugin &plugin) {
     constexpr int children = 30;
     if (has_sanitizer_locks) {
@@ -244,7 +244,7 @@ void exit_live(const CheckedPlugin &plugin) {
 
 void exit_late(const CheckedPlugin &plugin) {
     std::atexit(
-        &free_late); // before the plugin is loaded, so that it runs after the plugin's handlers
+        &free_late); // before the plugin is loaded: it then runs after the plugin's handlers
     leave(plugin);
 }
 

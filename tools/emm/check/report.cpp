@@ -148,7 +148,7 @@ void write_slot() {
     static_cast<void>(!write(report_to, line, std::strlen(line)));
 }
 
-// The handler from before, a sanitizer's or the default, gets the signal when this one returns.
+// The earlier handler, a sanitizer's or the default, gets the signal when this one returns.
 void on_crash(int number) {
     if (slot) {
         write_slot();
@@ -174,7 +174,8 @@ InSlot::~InSlot() {
 }
 
 void report_crashes(int descriptor) {
-    // An overflow of the stack leaves no room on it. A sanitizer has a stack of its own for that.
+    // An overflow of the stack leaves no room on it. A sanitizer has a stack of its own for this
+    // case.
     static char room[64 << 10];
     stack_t stack = {};
     if (sigaltstack(nullptr, &stack) == 0 && (stack.ss_flags & SS_DISABLE)) {

@@ -12,7 +12,7 @@ namespace emm::tool::check {
 struct CaseOutcome {
     std::string state; // "passed", "failed", "skipped"
     std::string message;
-    std::string output; // what its process wrote to standard error
+    std::string output; // the standard error of its process
     double seconds = 0;
 };
 
@@ -50,8 +50,8 @@ private:
     const char *outer_;
 };
 
-// From now on a crash inside a slot writes {"inside": SLOT} to the descriptor before it takes its
-// course.
+// From now on a crash inside a slot writes {"inside": SLOT} to the descriptor before the signal
+// takes its course.
 void report_crashes(int descriptor);
 
 } // namespace emm::tool::check

@@ -34,7 +34,7 @@ struct Stack {
 };
 Stack *the_stack = nullptr;
 
-// What create makes.
+// The managers that create makes.
 struct Managers {
     std::vector<emm_manager *> made;
     std::vector<Selves> below;
@@ -87,7 +87,7 @@ emm_context_info info_for_layer(const emm_context_info &info, const emm_plugin &
     return full;
 }
 
-// What a layer finds below it is ready.
+// The members below are initialized before the layer is created.
 emm_status make_layer(const emm_host *host, const emm_context_info &info, Managers &ret,
                       size_t position) {
     const emm_plugin &under = the_stack->tables[position - 1];
@@ -193,7 +193,7 @@ void cover(emm_plugin &covered, const emm_plugin &layer) {
     covered.capabilities = loader::capabilities_over(covered.capabilities, layer.capabilities);
 }
 
-// A slot stays NULL that no member has.
+// A slot that no member has stays NULL.
 emm_plugin through(const emm_plugin &slots) {
     emm_plugin table = slots;
 #define EMM_CHECK_THROUGH(slot) table.slot = through_slot<&emm_plugin::slot, Slot::slot>(slots);

@@ -13,13 +13,13 @@ struct Member {
 };
 
 // A plugin and its layers upwards as one table, as emm serves a context with them: its functions
-// call those of the outermost member that has them. One for each process; the members stay.
+// call those of the outermost member that has them. The process has one; the members stay.
 const emm_plugin *table_of_stack(std::vector<Member> members);
 
-// Slots that the suite fills below a layer where nothing else does.
+// The suite's slots, for the bottom of a layer without a plugin.
 const emm_plugin &slots_of_the_suite();
 
-// As far as a table goes; half a slot is none.
+// Copies a table up to its struct_size; half a slot counts as missing.
 emm_plugin as_far_as_it_goes(const emm_plugin &table);
 
 } // namespace emm::tool::check

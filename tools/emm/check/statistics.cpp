@@ -47,7 +47,7 @@ void statistics(const CheckedPlugin &plugin) {
     }
 }
 
-// A new manager's reserved bytes, against what the driver has handed out since `before`.
+// A new manager's reserved bytes, against the memory that the driver has handed out since `before`.
 class Books {
 public:
     Books(const BareManager &manager, const simcuda_counters &before)
@@ -55,8 +55,7 @@ public:
         idle_ = rest();
     }
 
-    // What is live, cached and pending are parts of what is reserved, and no two are the same
-    // memory.
+    // Live, cached and pending memory are parts of the reserved memory, and no two of them overlap.
     uint64_t rest() const {
         const emm_stats stats = manager_.stats();
         uint64_t left = stats.reserved_bytes;
@@ -73,7 +72,7 @@ public:
         return left;
     }
 
-    // With nothing live there is no other part, except the manager's own overhead.
+    // Without live memory there is no other part, except the manager's own overhead.
     void nothing_is_live() const {
         const emm_stats stats = manager_.stats();
         const uint64_t left = rest(), allowed = idle_ + stats.reserved_bytes / 16;
@@ -82,7 +81,7 @@ public:
                stats.reserved_bytes, stats.cached_bytes, stats.pending_bytes);
     }
 
-    // The driver rounds sizes up. What the host has queued counts for neither.
+    // The driver rounds sizes up. Deferred memory of the host counts in neither figure.
     void agrees_with_driver() const {
         const simcuda_counters now = counters();
         const uint64_t taken = bytes_of(now) - bytes_of(before_);

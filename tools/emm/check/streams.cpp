@@ -40,7 +40,8 @@ struct Pair {
         return ptr;
     }
 
-    // Allocates blocks of this size on `on` and uses them on b: a late write of a would show there.
+    // Allocates blocks of this size on `on` and uses them on b: a late write of a would show in
+    // them.
     void take_on_b(size_t size, emm_stream on) const {
         std::array<emm_deviceptr, 4> blocks = {};
         for (emm_deviceptr &ptr : blocks) {
@@ -116,7 +117,7 @@ void other_uses(const CheckedPlugin &plugin) {
     });
 }
 
-// Writes to the memory on `foreign`, whose context is current. Not every device allows it.
+// Writes to the memory on `foreign`, whose context is current. Not every device allows such writes.
 void use_elsewhere(const CheckedPlugin &plugin, emm_deviceptr ptr, size_t size,
                    const OwnedStream &foreign) {
     stall(foreign.get(), plugin.simulated);
@@ -125,7 +126,7 @@ void use_elsewhere(const CheckedPlugin &plugin, emm_deviceptr ptr, size_t size,
     }
 }
 
-// All work of the plugin's own context is complete, and that of another is not.
+// All work of the plugin's own context is complete, and work of another context is not.
 void other_context(const CheckedPlugin &plugin) {
     const Hosted hosted(plugin);
     if (!(hosted.capabilities() & EMM_PLUGIN_CACHES)) {
@@ -213,10 +214,10 @@ void retired(const CheckedPlugin &plugin) {
     }
 }
 
-// A reused handle is another stream, which is not ordered after the old one's work.
+// A reused handle is another stream, which is not ordered behind the old stream's work.
 void recycled(const CheckedPlugin &plugin) {
     const Hosted hosted(plugin);
-    for (const size_t size : block_sizes) { // by itself: a free that waits would hide the others
+    for (const size_t size : block_sizes) { // alone: a free that waits hides others
         for (int round = 0; round < 20; round++) {
             OwnedStream owned;
             const emm_stream stream = owned.get();
@@ -261,7 +262,7 @@ private:
     struct Block {
         emm_deviceptr ptr;
         size_t size;
-        size_t last; // the stream that all uses are ordered on
+        size_t last; // the stream behind which all uses are ordered
         uint8_t value;
     };
 

@@ -15,7 +15,7 @@
 namespace emm::tool::check {
 namespace {
 
-// A round with the four functions that every plugin has.
+// A round of calls to the four functions that every plugin has.
 void work(const Bare &bare) {
     BareManager manager(bare);
     const emm_deviceptr one = manager.alloc(1000), two = manager.alloc(5000000);
@@ -116,7 +116,7 @@ void texts(const CheckedPlugin &plugin) {
     look_at_tables(plugin, texts_of);
 }
 
-// UTF-8 without control characters, of at most the length that emm prints.
+// Whether the text is UTF-8 without control characters, and no longer than emm prints.
 bool is_one_line(const char *text) {
     constexpr size_t longest = 4096;
     const std::string whole = text;
@@ -127,7 +127,7 @@ bool is_one_line(const char *text) {
         plain = plain && byte >= 0x20 && byte != 0x7f && !c1;
     }
     try {
-        static_cast<void>(Json(whole).dump()); // refuses what is no UTF-8
+        static_cast<void>(Json(whole).dump()); // throws for texts that are not UTF-8
     } catch (const Json::exception &) {
         return false;
     }
@@ -152,7 +152,7 @@ void lines(const CheckedPlugin &plugin) {
     look_at_tables(plugin, lines_of);
 }
 
-// emm as it would be before, or after, slots were appended: it sees a copy of the table that ends
+// emm as it was before, or after, slots were appended: it sees a copy of the table that ends
 // elsewhere.
 struct OtherHost {
     emm_plugin_entry entry = nullptr;

@@ -90,7 +90,7 @@ Blocks hurry(const BareManager &manager, uint64_t seed) {
     return live;
 }
 
-// Calls the slots that only report, meanwhile.
+// Meanwhile, calls the slots that only report.
 void look(const BareManager &manager) {
     for (int i = 0; i < 50; i++) {
         const emm_deviceptr ptr = manager.alloc(1000);
@@ -122,7 +122,7 @@ void expect_apart(Blocks blocks) {
     }
 }
 
-// Slot calls only, back to back: any other work would make collisions of threads rare.
+// Slot calls only, back to back: other work would make collisions of threads rare.
 void crowded(const CheckedPlugin &plugin) {
     const CUcontext context = enter_device();
     const Bare bare(plugin);

@@ -8,15 +8,15 @@
 
 namespace emm::tool::check {
 
-// What this process has allocated and freed by the calls that must succeed.
+// Counts the bytes that this process allocates and frees by the calls that must succeed.
 void count_allocated(size_t size);
 void count_freed(size_t size);
 
 // For a failure with out of memory: a hint, if the suite had freed most of the device by then.
 std::string why_out_of_memory();
 
-// Skips the case where a request has failed for want of memory, and a limit leaves the plugin fewer
-// bytes in all, `total`, than the cases ask for.
+// Skips the case if a request failed for lack of memory, and a limit of the plugin leaves fewer
+// bytes in all, `total`, than the cases need.
 void skip_below_limit(emm_status status, size_t total);
 
 // Live blocks, each with its own mark: no two may overlap, and no mark may change.

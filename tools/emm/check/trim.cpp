@@ -25,7 +25,7 @@ uint64_t cached_bytes(const BareManager &manager) {
     return stats.cached_bytes;
 }
 
-// `before`: what the driver had handed out before there was anything to cache.
+// `before`: the memory that the driver had handed out before anything was cached.
 void expect_cached(const BareManager &manager, uint64_t before) {
     if (cached_bytes(manager) == 0 && held_bytes() == before) {
         throw Skipped("nothing was cached");
@@ -54,7 +54,7 @@ void trim(const CheckedPlugin &plugin) {
     const BareManager manager(bare);
     const uint64_t idle = held_bytes();
     const emm_deviceptr kept = manager.alloc(mib);
-    const uint64_t piece = held_bytes() - idle; // what the driver gave for the live block
+    const uint64_t piece = held_bytes() - idle; // the driver's memory for the live block
     mark(nullptr, kept, mib, 0x77);
     fill_cache(manager);
     expect_cached(manager, idle + piece);
@@ -75,8 +75,8 @@ void trim(const CheckedPlugin &plugin) {
     }
 }
 
-// Takes blocks one by one, and answers the most that one of them has cost the driver: no piece that
-// goes back can be larger.
+// Takes blocks one by one. Gives the most driver memory that one block has cost: no piece that goes
+// back can be larger.
 uint64_t fill_with_pieces(const BareManager &manager) {
     std::vector<emm_deviceptr> blocks(16);
     uint64_t largest = 0;
@@ -90,7 +90,7 @@ uint64_t fill_with_pieces(const BareManager &manager) {
     return largest;
 }
 
-// trim returns piece by piece, and stops when no more than that is cached.
+// trim returns piece by piece, and stops once the cached bytes are no more than asked for.
 void trim_in_part(const CheckedPlugin &plugin) {
     const Bare bare = on_device(plugin);
     if (!bare.slots().trim || !bare.slots().get_stats) {

@@ -1,5 +1,5 @@
 // Calls that wait for the device or for other threads. GPU work may wait for another thread of the
-// program, and that thread for memory: so a waiting call must not block other calls. Memory that
+// program, and that thread for memory. So a waiting call must not block other calls. Memory that
 // another thread is returning counts as available.
 #include "check/bare.h"
 #include "check/gpu.h"
@@ -68,7 +68,7 @@ public:
     Caller &operator=(const Caller &) = delete;
     bool ended() const { return ended_; }
 
-    // The kernel's view: a thread that waits for a processor is not asleep.
+    // Asks the kernel: a thread that waits for a processor is not asleep.
     bool sleeps() const {
         std::string text;
         if (FILE *const file =
@@ -91,7 +91,7 @@ enum class State { ended, in_driver, stuck };
 
 // The state of a call while `others` threads wait in the driver.
 State outcome_of(const Caller &caller, uint64_t others) {
-    constexpr int enough = 1000; // looks in a row at a thread that sleeps somewhere else
+    constexpr int enough = 1000; // consecutive looks at a thread that sleeps elsewhere
     for (int asleep = 0; asleep < enough; std::this_thread::sleep_for(2ms)) {
         if (caller.ended()) {
             return State::ended;
@@ -149,8 +149,8 @@ thread_local bool gives_back = false; // another thread's calls are not held
 
 // The first call lasts until the request has ended or waits.
 void hold_first() {
-    constexpr int enough = 30; // looks in a row at a thread that sleeps
-    constexpr int most = 5000; // looks at one that is busy with waiting
+    constexpr int enough = 30; // consecutive looks at a thread that sleeps
+    constexpr int most = 5000; // looks at a thread that is busy waiting
     if (!gives_back || held_call.is_held.exchange(true)) {
         return;
     }

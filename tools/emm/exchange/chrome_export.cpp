@@ -93,7 +93,7 @@ public:
     const ChromeTotals &totals() const { return totals_; }
 
 private:
-    // Counts the event. Behind the last one that is left off, what is live then is written.
+    // Counts the event. After the last event that is left off, writes the live memory of that time.
     bool is_left_off(uint64_t device) {
         uint64_t &left = left_off_[device];
         if (left > 0) {
@@ -153,7 +153,7 @@ private:
                            time % 1000);
     }
 
-    // Slices of one name lie on tracks side by side: who asked, as far as that is known.
+    // Slices of one name lie on tracks side by side: the caller's name, as far as it is known.
     const std::string &name_of(const LiveBlock &block) {
         names_.resize(sites_.size());
         std::string &name = names_[block.site];
@@ -223,7 +223,7 @@ private:
     const CallSites &sites_;
     EventCounts left_off_; // still to come, of each device
     using Live = std::map<uint64_t, std::pair<LiveBlock, Moment>>;
-    std::map<uint64_t, Live> before_; // of each device what is live, and left off so far
+    std::map<uint64_t, Live> before_; // for each device: live memory, and events left off so far
     Output &output_;
     ChromeTotals totals_;
     bool is_first_ = true;

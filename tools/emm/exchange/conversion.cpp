@@ -23,7 +23,7 @@ void append_number(std::string &text, uint64_t number, char separator) {
 
 constexpr uint64_t no_block_address = ~uint64_t(0);
 
-// The blocks that are live when the recording begins. Bytes that it only counts are one block.
+// The blocks that are live when the recording begins. Bytes without blocks become one block.
 std::vector<RecordedBlock> blocks_before(Recording &recording) {
     std::unordered_set<uint64_t> live, seen;
     std::vector<RecordedBlock> before;
@@ -175,7 +175,7 @@ private:
     std::string row_;
 };
 
-// What a recording of others does not tell is 0.
+// Figures that a recording of another tool does not tell are 0.
 class LogWriter : public RecordingVisitor {
 public:
     LogWriter(const Recording &recording, uint64_t device, Output &output)

@@ -14,8 +14,8 @@
 
 namespace emm::tool {
 
-// One event of a recording that another program made: an allocation, a free or a mark. A failed
-// allocation is a mark.
+// One event of a recording by another program: an allocation, a free or a mark. A failed allocation
+// is a mark.
 struct RecordedEvent {
     uint64_t time = 0; // microseconds since some moment
     uint64_t thread = 0;
@@ -26,8 +26,8 @@ struct RecordedEvent {
     uint32_t site = 0; // of the recording's call sites
     bool is_failure = false;
     uint64_t free = 0; // of the device, at a failure
-    // After it, as far as the recording tells: what the allocator had from the driver, and what of
-    // that was freed and waited for the device.
+    // After the event, as far as the recording tells: the allocator's memory from the driver, and
+    // the freed part of it that waits for the device.
     uint64_t reserved = 0, pending = 0;
 };
 
@@ -76,27 +76,27 @@ public:
     virtual void marked(const RecordedEvent &event, const Place &place) = 0;
 };
 
-// The device that a recording is about: what the user chose, else the only one with events.
-// `devices` are those with events, in order. Throws Malformed.
+// The device of a recording: the user's choice, else the only device with events. `devices` are
+// those with events, in order. Throws Malformed.
 uint64_t choose_device(const std::vector<uint64_t> &devices, std::optional<uint64_t> chosen);
 
-// What became of a recording.
+// The result of converting a recording.
 struct Conversion {
     uint64_t allocations = 0, frees = 0; // as written
     uint64_t live_before = 0;            // blocks whose allocation the recording lacks
     uint64_t live_before_bytes = 0;
     uint64_t missed_frees = 0; // an address was given out again
-    uint64_t stray_frees = 0;  // of what was freed before
+    uint64_t stray_frees = 0;  // of memory that was freed before
     uint64_t threads = 0, streams = 0;
     uint64_t peak_live_bytes = 0;
 };
 
-// A block that is freed or live in the end and was never allocated was live before the recording
-// begins: it is allocated first. `report` is called every now and then.
+// A block that is freed, or live in the end, without an allocation was live before the recording
+// begins: it is allocated first. `report` is called now and then.
 Conversion go_through(Recording &recording, RecordingVisitor &visitor,
                       const std::function<void()> &report);
 
-// Writes a recording as an event log of one device, with addresses and who called.
+// Writes a recording as an event log of one device, with addresses and callers.
 Conversion convert_to_log(Recording &recording, uint64_t device, Output &output,
                           const std::function<void()> &report);
 

@@ -31,7 +31,7 @@ std::string first_bytes(const Input &input) {
     return text;
 }
 
-// What the file is, by what it begins with.
+// The format of the file, told by its first bytes.
 std::string format_of(const Input &input) {
     constexpr char pickle = '\x80'; // PROTO
     const std::string text = first_bytes(input);
@@ -117,7 +117,7 @@ private:
         }
     }
 
-    // With a file as output, standard output is free for it.
+    // If the output is a file, standard output is free for the report.
     void tell(const Recording &recording, const Conversion &result) {
         if (options_.json) {
             print_json(json_of(recording, result));

@@ -85,7 +85,7 @@ private:
     JsonText *text_ = nullptr;
 };
 
-// A number of an event. Others than whole ones are told apart, so that they can be refused.
+// A number of an event. Fractions are marked, so that they can be refused.
 struct JsonNumber {
     double value = 0;
     uint64_t magnitude = 0;
@@ -125,7 +125,7 @@ public:
         if (name.size() < 32) {
             key_ = name;
         } else {
-            key_.clear(); // none that is looked for
+            key_.clear(); // no key of interest
         }
         text_.token_ended();
         return true;
@@ -169,7 +169,7 @@ public:
 
     bool has_events() const { return has_events_; }
 
-    // Why there are no allocations of a GPU.
+    // Why the trace has no allocations of a GPU.
     Malformed lack() const {
         return is_timeline_
                    ? Malformed("the trace that torch.profiler's export_chrome_trace writes",

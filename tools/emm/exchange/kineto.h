@@ -9,7 +9,7 @@
 namespace emm::tool {
 
 // The trace of PyTorch's profiler (Kineto) in the Chrome format, with profile_memory=True: its
-// instant events "[memory]" about a GPU. No more than those are held in memory.
+// instant events "[memory]" about a GPU. Only these are held in memory.
 class KinetoTrace : public Recording {
 public:
     // Up to `most` bytes; 0 at the end.
@@ -18,7 +18,7 @@ public:
     struct MemoryEvent {
         double time;
         uint64_t thread, address, size;
-        uint64_t total; // allocated on the device behind it; 0: not told
+        uint64_t total; // allocated on the device afterwards; 0: not told
         uint32_t device;
         bool is_free, has_address;
     };

@@ -25,7 +25,7 @@ Failure not_written(const std::string &path, int error) {
          .path = path});
 }
 
-// A link stays, and what it leads to is replaced.
+// A link stays, and the file that it leads to is replaced.
 std::string behind_links(const std::string &path) {
     std::error_code error;
     const std::filesystem::path real = std::filesystem::canonical(path, error);
@@ -37,7 +37,7 @@ bool is_special(const std::string &path) {
     return stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode);
 }
 
-// By which a file that has no name can be given one.
+// The path by which a file without a name can get one.
 std::string own_name(int descriptor) {
     return fmt::format("/proc/self/fd/{}", descriptor);
 }
@@ -74,8 +74,8 @@ Output::~Output() {
     }
 }
 
-// A device or a FIFO is written to as it is. A file has no name at first where the file system can
-// do that, so that nothing is left of it even if this process is killed.
+// A device or a FIFO is written to directly. A file first has no name, where the file system can do
+// that, so that nothing is left of it even if this process is killed.
 void Output::open_file() {
     if (is_special(path_)) {
         descriptor_ = open(path_.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY);
@@ -85,7 +85,7 @@ void Output::open_file() {
                            usual_mode());
         is_unnamed_ = descriptor_ >= 0 && access(own_name(descriptor_).c_str(), F_OK) == 0;
         if (!is_unnamed_) {
-            close(descriptor_); // /proc is not there, or there was none
+            close(descriptor_); // without /proc, or without a name there
             temporary_ = path_ + ".XXXXXX";
             descriptor_ = mkostemp(temporary_.data(), O_CLOEXEC);
         }
@@ -104,7 +104,7 @@ void Output::flush() {
     buffer_.clear();
 }
 
-// A link takes no name that is taken, so the file is renamed from one of its own.
+// link() does not replace a file, so the file gets a name of its own and is renamed.
 void Output::name_file() {
     if (is_unnamed_) {
         const std::string own = own_name(descriptor_);

@@ -6,11 +6,11 @@
 
 namespace emm::tool {
 
-// What a command writes: a file, or standard output for "". The file gets its name in finish(), in
-// place of what had that name; before that, and without it, there is none. Throws Failure.
+// The output of a command: a file, or standard output for "". Until finish(), the file has no name;
+// finish() gives it its name and replaces any file of that name. Throws Failure.
 class Output {
 public:
-    // `input`: what is read meanwhile, or "". It is not written over.
+    // `input`: a file that is read meanwhile, or "". It is not overwritten.
     explicit Output(const std::string &path, const std::string &input = "");
     ~Output();
     Output(const Output &) = delete;

@@ -9,7 +9,7 @@
 namespace emm::tool::opcode {
 namespace {
 
-// Those that snapshots do not have.
+// Opcodes that snapshots do not have.
 constexpr Other others[] = {{'0', "POP", false},
                             {'1', "POP_MARK", false},
                             {'2', "DUP", false},
@@ -210,7 +210,7 @@ void Pickle::push(Kind kind, uint64_t payload, bool is_negative) {
     stack_.push_back(value);
 }
 
-// What lies below a mark belongs to another container.
+// Values below a mark belong to another container.
 PickleValue Pickle::pop() {
     if (stack_.size() <= (marks_.empty() ? 0 : marks_.back())) {
         throw Malformed("a value before it", "none");
@@ -226,7 +226,7 @@ void Pickle::integer(size_t bytes, bool is_signed) {
     push(Kind::integer, is_negative ? value | ~uint64_t(0) << 8 * bytes : value, is_negative);
 }
 
-// Python's own integers have no end; what has more than 64 bits is no number here.
+// Python's own integers have no limit; an integer of more than 64 bits is no number here.
 void Pickle::long_integer(uint64_t bytes) {
     uint64_t value = 0;
     uint8_t last = 0;
@@ -288,7 +288,7 @@ void Pickle::open_dictionary() {
     dictionaries_.push_back(0);
 }
 
-// A list or a set in the beginning has none.
+// A list or a set at the beginning has no parts.
 void Pickle::tuple(size_t count) {
     std::vector<PickleValue> parts;
     for (size_t i = 0; i < count; i++) {

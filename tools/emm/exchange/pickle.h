@@ -1,15 +1,15 @@
 // Reads pickles of dictionaries, lists, tuples, texts and numbers, as PyTorch writes snapshots:
-// with Python's pickle module, protocol 2 to 5, or with its own Pickler. A pickle is a program;
-// every opcode that could call anything is refused, and so is all that no snapshot needs.
+// with Python's pickle module, protocol 2 to 5, or with its own Pickler. A pickle is a program.
+// Opcodes that could call anything are refused, and so are all that no snapshot needs.
 //
-// Of a dictionary the entries stay whose keys are among the names that the caller knows, and of a
-// list what holds something then: the call stacks of a snapshot are most of it, and are of no use
-// here. Memory grows with the entries that stay, up to a limit.
+// A dictionary keeps the entries whose keys the caller names, and a list keeps the elements that
+// still hold something: the call stacks of a snapshot are most of it, and are of no use here.
+// Memory grows with the kept entries, up to a limit.
 //
-// It is here, and not in Python, for three reasons. The tool runs where no Python is: in containers
-// of C++ programs, and beside one that holds all memory. A snapshot of gigabytes, most of it call
-// stacks, is read in the memory that its events take. Python's own reader runs what a file asks
-// for.
+// The reader is C++, and not Python, for three reasons. The tool runs without Python: in containers
+// of C++ programs, and beside a Python that holds all memory. A snapshot of gigabytes, most of it
+// call stacks, is read in the memory that its events take. Python's own reader runs whatever calls
+// a file contains.
 #pragma once
 
 #include "exchange/output.h"
@@ -43,13 +43,13 @@ inline constexpr uint8_t tuple1 = 0x85, tuple2 = 0x86, tuple3 = 0x87;
 inline constexpr uint8_t memoize = 0x94, bin_put = 'q', long_bin_put = 'r';
 inline constexpr uint8_t bin_get = 'h', long_bin_get = 'j';
 
-// Another opcode that Python knows.
+// Another opcode of Python's.
 struct Other {
     uint8_t code;
     const char *name;
-    bool calls; // or has others call: what it makes is up to the pickle
+    bool calls; // or lets others call: its result is up to the pickle
 };
-const Other *find_other(uint8_t code); // null for all else
+const Other *find_other(uint8_t code); // null: unknown
 
 } // namespace emm::tool::opcode
 
@@ -61,8 +61,8 @@ struct PickleValue {
     uint64_t payload = 0; // an integer, the number of a name, a text, a list or a dictionary
     Kind kind = Kind::none;
     bool is_negative = false; // an integer, whose bits are in two's complement
-    uint8_t key = 0;          // an entry of a dictionary: the number of its name
-    uint32_t next = 0;        // another entry of the dictionary; 0: none
+    uint8_t key = 0;          // for a dictionary's entry: the number of its name
+    uint32_t next = 0;        // the dictionary's next entry; 0: none
 };
 
 class Pickle {
@@ -72,10 +72,9 @@ public:
     static constexpr size_t longest_text = 4096;
     static constexpr size_t most_values = size_t(1) << 27; // and open containers; 2 GiB of memory
 
-    // At most 255 names, which outlive it. A dictionary whose entry `kind` is none of them counts
-    // as empty.
-    // With `keeps_texts` all other texts are held as well, each once, without what is longer than
-    // `longest_text`.
+    // At most 255 names, which outlive the object. A dictionary whose entry `kind` is not a known
+    // name counts as empty. With `keeps_texts` all other texts are kept as well, each once, except
+    // those longer than `longest_text`.
     Pickle(Source source, std::span<const std::string_view> names, uint8_t kind,
            bool keeps_texts = false);
     Pickle(const Pickle &) = delete;
@@ -84,17 +83,17 @@ public:
     // Throws Malformed, and offset() is where.
     void read();
 
-    // Of the opcode that is read.
+    // The offset of the present opcode.
     uint64_t offset() const { return opcode_at_; }
 
-    // As many as the file has, whatever refers to one again.
+    // The number of values in the file. References do not count again.
     size_t values() const { return values_; }
 
     const PickleValue &root() const { return root_; }
     const std::vector<PickleValue> &list(const PickleValue &value) const {
         return lists_[value.payload];
     }
-    // Of a name or a text; "" of all else, and of texts that are not held.
+    // The text of a name or a text; "" for other values, and for texts that are not kept.
     std::string_view text_of(const PickleValue &value) const;
     // The entry with that key, or null.
     const PickleValue *find(const PickleValue &dictionary, uint8_t name) const;
@@ -102,7 +101,7 @@ public:
 private:
     using Kind = PickleValue::Kind;
 
-    bool step(uint8_t code); // false: it was the last one
+    bool step(uint8_t code); // false: the last opcode
     [[noreturn]] void refuse(uint8_t code) const;
 
     uint8_t byte();
@@ -152,8 +151,8 @@ private:
     PickleValue root_;
 };
 
-// Writes a pickle of dictionaries, lists, texts and whole numbers, protocol 4: what Python's pickle
-// module and the viewer at pytorch.org/memory_viz read.
+// Writes a pickle of dictionaries, lists, texts and whole numbers, protocol 4, for Python's pickle
+// module and the viewer at pytorch.org/memory_viz.
 class PickleWriter {
 public:
     explicit PickleWriter(Output &output);
@@ -165,9 +164,9 @@ public:
     void next_part();
     void close_list();
 
-    // A text that comes again, as a key does: it is written once.
+    // A text that is repeated, as a key is: written once.
     void word(std::string_view text);
-    // Any other, of which what is not UTF-8 is replaced.
+    // Any other text; bytes that are not UTF-8 are replaced.
     void text(std::string_view text);
     void number(uint64_t value);
     void signed_number(int64_t value);
@@ -177,7 +176,7 @@ public:
     void entry(std::string_view key, std::string_view value) { word(key), word(value); }
     void entry(std::string_view key, uint64_t value) { word(key), number(value); }
 
-    // Keeps the value that was written last, and answers its number.
+    // Keeps the last written value, and gives its number.
     uint32_t keep();
     void again(uint32_t number);
 

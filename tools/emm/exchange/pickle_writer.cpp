@@ -62,7 +62,7 @@ void PickleWriter::number(uint64_t value) {
         write(opcode::bin_int);
         little_endian(value, 4);
     } else {
-        const bool is_long = value >> 63 != 0; // a zero byte keeps it from being negative
+        const bool is_long = value >> 63 != 0; // a zero byte keeps the number from being negative
         write(opcode::long1);
         little_endian(is_long ? 9 : 8, 1);
         little_endian(value, 8);

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::array<const char *, 4> memory_labels = {"device", "pinned", "registered", "managed"};
 
-// Blocks appear and go one at a time, in the same order in each visit.
+// Visits changes one block at a time, in the same order in each visit.
 class StepVisitor : public TimelineVisitor {
 public:
     void allocated(const LiveBlock &block, const Moment &moment) final {
@@ -43,7 +43,7 @@ private:
     uint64_t steps_ = 0, last_time_ = 0;
 };
 
-// Finds the step that led to the most live device memory, of each device.
+// Finds the step with the most live device memory, for each device.
 class PeakFinder : public StepVisitor {
 public:
     std::map<uint64_t, uint64_t> peaks() const {

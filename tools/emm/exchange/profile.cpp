@@ -6,7 +6,7 @@
 namespace emm::tool {
 namespace {
 
-// The fields of profile.proto that are written, by message.
+// The written fields of profile.proto, by message.
 namespace field {
 enum Profile : uint32_t {
     sample_type = 1,
@@ -37,7 +37,7 @@ enum Line : uint32_t { function_id = 1, line_number = 2 };
 enum Function : uint32_t { id = 1, name = 2, system_name = 3, filename = 4 };
 } // namespace field
 
-// "step(int)+0x42" is a place in step(int), and "0x42" one in the file.
+// "step(int)+0x42" is a place in step(int), and "0x42" a place in the file.
 std::string function_of(const CallSite &site) {
     const size_t sign = site.function.rfind("+0x");
     return site.function.starts_with("0x") && !site.file.empty()
@@ -61,7 +61,7 @@ std::vector<ProfileFrame> frames_of(const CallSite &site) {
     return frames;
 }
 
-// A sampled profile would have its rate as the period; every byte is counted here.
+// A sampled profile would have its rate as the period; here every byte is counted.
 Profile::Profile(const std::vector<Type> &types) {
     for (const Type &each : types) {
         message_.message(field::sample_type, type(each));
@@ -116,7 +116,7 @@ uint64_t Profile::text(const std::string &text) {
     return found->second;
 }
 
-// A library, all of whose names are in the profile: pprof looks for none itself.
+// A library, all of whose names are in the profile: pprof does not look for names itself.
 uint64_t Profile::mapping(const std::string &path) {
     const auto [found, is_new] = mappings_.try_emplace(path, mappings_.size() + 1);
     if (is_new) {

@@ -24,20 +24,20 @@ std::vector<ProfileFrame> frames_of(const CallSite &site);
 // tag, of which the latter three are labels.
 class Profile {
 public:
-    // A column of values: "inuse_space" in "bytes". The last one is the one that is shown at first.
+    // A column of values: "inuse_space" in "bytes". pprof first shows the last column.
     struct Type {
         const char *name, *unit;
     };
 
     explicit Profile(const std::vector<Type> &types);
 
-    // One value of each type. `tag` "": none.
+    // One value of each type. `tag` "": without a tag.
     void add(const std::vector<ProfileFrame> &frames, uint64_t device, std::string_view memory,
              const std::string &tag, const std::vector<uint64_t> &values);
     // A line that pprof shows with the profile.
     void comment(const std::string &text);
 
-    // The file, in gzip format. `nanoseconds`: of what it covers.
+    // The file, in gzip format. `nanoseconds`: the time that it covers.
     std::string file(uint64_t nanoseconds);
 
 private:

@@ -8,14 +8,14 @@
 namespace emm::tool {
 
 // A message in the encoding of Protocol Buffers: varints and bytes, each behind the number of its
-// field. A profile needs no more of it. It is written by hand, because libprotobuf would be the
+// field. A profile needs only these. The code is written by hand, because libprotobuf would be the
 // tool's largest library by far, with a compiler that the build needs and an ABI that changes with
-// each release. Values that are 0 or empty are left out, as proto3 has it.
+// each release. Values that are 0 or empty are left out, as in proto3.
 class ProtobufMessage {
 public:
     void number(uint32_t field, uint64_t value);
     void text(uint32_t field, std::string_view value);
-    void message(uint32_t field, const ProtobufMessage &value);             // an empty one, too
+    void message(uint32_t field, const ProtobufMessage &value);             // also an empty one
     void numbers(uint32_t field, const std::vector<uint64_t> &values);      // packed
     void all_texts(uint32_t field, const std::vector<std::string> &values); // empty ones, too
 
@@ -28,7 +28,7 @@ private:
     std::string bytes_;
 };
 
-// `bytes` as a gzip file, stored and not compressed: a reader of the format asks for no more.
+// `bytes` as a gzip file, stored and not compressed, which readers of the format accept.
 std::string as_gzip(std::string_view bytes);
 
 } // namespace emm::tool

@@ -39,7 +39,7 @@ uint64_t rmm_number(std::string_view text, const char *what, int base = 10) {
     return value;
 }
 
-// Some versions of RMM write 0x before it, and some (nil).
+// Some versions of RMM write 0x before a stream, and some (nil).
 uint64_t rmm_handle(std::string_view text, const char *what) {
     if (text == "(nil)") {
         return 0;
@@ -62,7 +62,7 @@ uint64_t rmm_time(std::string_view text) {
 }
 
 // Makes one time of the times of days: a log may go past midnight. Lines of several threads may be
-// some moments out of order.
+// slightly out of order.
 class Days {
 public:
     uint64_t time(uint64_t of_day) {

@@ -14,7 +14,7 @@ public:
     static constexpr std::string_view how_to_unmix =
         "; grep -E '^(Thread,Time,|[0-9]+,[0-9:.]+,)' FILE keeps the log's own lines";
 
-    // Called with the share of the file that was read.
+    // Called with the share of the file that has been read.
     using Report = std::function<void(double)>;
 
     RmmLog(std::string path, std::string name, Report report = {})
@@ -28,8 +28,8 @@ private:
     const Report report_;
 };
 
-// One line behind the header; nothing if it changed no memory. The time is that of the day.
-// Throws Malformed.
+// One line behind the header; nothing if it changed no memory. The time is a time of day. Throws
+// Malformed.
 std::optional<RecordedEvent> rmm_event(std::string_view line);
 
 } // namespace emm::tool

@@ -13,7 +13,7 @@ using ValueKind = PickleValue::Kind;
 
 constexpr uint64_t most_snapshot_devices = 1024;
 
-// What a snapshot has that is of use here.
+// The names in a snapshot that are of use here.
 constexpr std::string_view snapshot_names[] = {"segments",
                                                "device_traces",
                                                "action",
@@ -44,7 +44,7 @@ constexpr std::string_view snapshot_names[] = {"segments",
                                                "line"};
 constexpr size_t names_of_stacks = 4; // the last ones
 
-// The number of one of them.
+// The number of a name.
 consteval uint8_t key(std::string_view name) {
     uint8_t number = 0;
     while (snapshot_names[number] != name) {
@@ -84,7 +84,7 @@ Snapshot::Snapshot(const Pickle::Source &source, std::string name, std::optional
     }
 }
 
-// Null if there is no list of that name.
+// Null: no list has that name.
 const std::vector<PickleValue> *Snapshot::list_of(const PickleValue &dictionary,
                                                   uint8_t name) const {
     const PickleValue *const found = pickle_.find(dictionary, name);
@@ -201,8 +201,8 @@ Snapshot::Segments Snapshot::segments_told() const {
     }
 }
 
-// What is there in the end less what came in the meantime was there before; more, where that would
-// have been less than nothing.
+// The bytes before the events are those at the end less those taken meanwhile, and at least so many
+// that the sum never falls below zero.
 Snapshot::Segments Snapshot::segments_of_events() const {
     Segments told;
     uint64_t growth = 0, lowest = 0, end = 0;
@@ -229,8 +229,8 @@ Snapshot::Segments Snapshot::segments_of_events() const {
     return told;
 }
 
-// A free counts from when the program let go of the block. When PyTorch's allocator finds its
-// memory reusable is that allocator's affair, as it is a plugin's.
+// A free counts from the program's call. The moment when PyTorch's allocator finds the memory
+// reusable is that allocator's affair, as it is a plugin's.
 void Snapshot::visit_event(const PickleValue &event, RecordedEvent &totals,
                            const Visit &visit) const {
     const PickleValue *const what = pickle_.find(event, key("action"));
@@ -315,7 +315,7 @@ public:
             calls_ += std::move(call);
         }
     }
-    // A node of autograd's graph tells most, and an operator more than what it calls.
+    // A node of autograd's graph tells most, and an operator more than the functions that it calls.
     std::string location() const { return caller_ + calls_; }
 
 private:
@@ -328,8 +328,8 @@ private:
 
 } // namespace
 
-// As an event log has it: a compiled caller, which a snapshot has none of, and behind it the lines
-// of Python, the innermost first. Where there is no Python, a function of C++ is the caller.
+// As in an event log: a compiled caller, which a snapshot does not have, and behind it the lines of
+// Python, the innermost first. Without Python, a function of C++ is the caller.
 std::string Snapshot::location_of(const std::vector<PickleValue> &frames) const {
     std::string python;
     CompiledStack compiled;
@@ -355,7 +355,7 @@ std::string Snapshot::location_of(const std::vector<PickleValue> &frames) const 
     return python.empty() ? compiled.location() : python;
 }
 
-// Of a block that lives since before the recording nothing else is told.
+// For a block from before the recording, only this is told.
 uint32_t Snapshot::site_of_block(const PickleValue &block) const {
     const uint32_t site = site_of(block);
     return site != 0 ? site : sites_.number_of("allocated before the recording");

@@ -7,9 +7,9 @@
 
 namespace emm::tool {
 
-// A memory snapshot of PyTorch: torch.cuda.memory._snapshot() as a pickle, which is what
-// _dump_snapshot() writes. It has the latest events, as many as its ring holds, and the blocks that
-// are live in the end.
+// A memory snapshot of PyTorch: torch.cuda.memory._snapshot() as a pickle, as _dump_snapshot()
+// writes it. It has the latest events, up to the size of its ring, and the blocks that are live in
+// the end.
 class Snapshot : public Recording {
 public:
     // `name` is for messages. `with_stacks`: call sites are kept, which take memory. Throws
@@ -17,8 +17,8 @@ public:
     Snapshot(const Pickle::Source &source, std::string name, std::optional<uint64_t> device,
              bool with_stacks = false);
 
-    // What it tells of the segments that PyTorch had from the driver: how often it took one, and
-    // gave one back.
+    // The snapshot's figures for PyTorch's segments: how often PyTorch took one from the driver,
+    // and gave one back.
     struct Segments {
         uint64_t taken = 0, given_back = 0;
         uint64_t before = 0; // bytes, before the first event
@@ -26,7 +26,7 @@ public:
     };
     Segments segments_told() const;
 
-    // The one that it is about.
+    // The device of the snapshot.
     uint64_t device() const { return device_; }
 
     void visit(const Visit &visit) override;
@@ -55,7 +55,7 @@ private:
     uint64_t device_ = 0;
     mutable CallSites sites_;
     mutable std::unordered_map<uint64_t, uint32_t> site_numbers_; // by the list of frames
-    bool has_requests_ = false; // else only the completed frees are there
+    bool has_requests_ = false; // otherwise only completed frees are there
 };
 
 } // namespace emm::tool

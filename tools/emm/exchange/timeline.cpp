@@ -12,7 +12,7 @@
 namespace emm::tool {
 namespace {
 
-// At twice the kind of memory, and one behind it.
+// The call of a kind of memory is at twice the kind's number, and its free is behind it.
 constexpr std::array<std::string_view, 8> call_names = {
     "Alloc", "Free", "Alloc Host", "Free Host", "Pin", "Unpin", "Alloc Managed", "Free Managed"};
 

@@ -13,10 +13,10 @@
 
 namespace emm::tool {
 
-// The kinds of memory in an event log, in the order of its names for them.
+// The kinds of memory in an event log, in the order of their names there.
 enum class Memory : uint8_t { device, pinned, registered, managed };
 
-// Who called: texts by number. Number 0 is "", and stands for all that are too many as well.
+// The callers: texts by number. Number 0 is "", and stands for all texts beyond the limit, too.
 class CallSites {
 public:
     static constexpr size_t most = 1 << 16;
@@ -30,26 +30,26 @@ private:
     std::unordered_map<std::string, uint32_t> numbers_;
 };
 
-// A line of Python; of a snapshot perhaps a function of C++, beside which there are none of Python.
+// A line of Python. In a snapshot without Python, it may be a function of C++.
 struct PythonCall {
     std::string file, line, function;
 
-    bool is_compiled() const; // by what its file is called
+    bool is_compiled() const; // by the name of its file
 };
 
-// path+0xoffset (function+0xoffset), in its parts; `function` is the offset if there is none.
-// Behind it the calls of Python, the innermost first, as far as the log knows them, and the tags of
-// the thread ("tag serve/decode").
+// path+0xoffset (function+0xoffset), in its parts; `function` is the offset if the text has no
+// function. Behind it the calls of Python, the innermost first, as far as the log knows them, and
+// the tags of the thread ("tag serve/decode").
 struct CallSite {
     std::string file, function;
     std::vector<PythonCall> calls;
     std::string tag;
 };
-inline constexpr size_t most_calls = 64; // of one text; those that are further out are left off
+inline constexpr size_t most_calls = 64; // per text; outer calls are left off
 CallSite parts_of(const std::string &text);
 
 // The innermost call that is not in an installed package, the standard library or emm: a line of
-// the program's own. The innermost of Python where there is none such; NULL: there is none.
+// the program's own. If all are, the innermost of Python; NULL: no call.
 const PythonCall *own_call(const CallSite &site);
 
 // train.py:12 (step)
@@ -68,27 +68,27 @@ struct Moment {
     uint32_t site = 0;
 };
 
-// Takes the events of a log. A block is freed once, by its free or by what drops all memory of its
-// context.
+// Takes the events of a log. A block is freed once, by its free or by the event that drops all
+// memory of its context.
 class TimelineVisitor {
 public:
     virtual ~TimelineVisitor() = default;
     virtual void allocated(const LiveBlock &block, const Moment &moment) = 0;
     virtual void freed(const LiveBlock &block, uint64_t stream, const Moment &moment) = 0;
-    // The program did not free the block: a reset or the end of its context took it.
+    // The program did not free the block: a reset or the end of its context dropped it.
     virtual void dropped(const LiveBlock &block, Drop, const Moment &moment) {
         freed(block, block.stream, moment);
     }
     // An allocation of device memory.
     virtual void failed(const LogCall &call, const Moment &moment) = 0;
-    // What concerns no block.
+    // An event that concerns no block.
     virtual void other(const LogCall &, const Moment &) {}
 };
 
 // Goes through an event log, row by row. Throws Failure.
 class Timeline {
 public:
-    // Called with the share of the log that was read.
+    // Called with the share of the log that has been read.
     using Report = std::function<void(double)>;
 
     Timeline(const Input &log, CallSites &sites, Report report)

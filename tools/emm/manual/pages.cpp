@@ -33,7 +33,7 @@ std::string upper(std::string text) {
     return text;
 }
 
-// As it stands, line by line.
+// Unchanged, line by line.
 std::string verbatim(const std::string &text) {
     return text.empty() ? "" : ".nf\n" + roff(text) + "\n.fi\n";
 }
@@ -116,7 +116,7 @@ std::string generate(const CLI::App &app, const std::string &what) {
 
 namespace {
 
-// "TEXT:{a,b}" has the words that a validator takes.
+// "TEXT:{a,b}" has the words that a validator accepts.
 std::vector<std::string> words_of(const CLI::Option &option) {
     const std::string type = option.get_type_name();
     const size_t begin = type.find('{'), end = type.rfind('}');
@@ -150,7 +150,7 @@ Choice choice_of(const CLI::Option &option) {
 
 } // namespace
 
-// What has no group is hidden.
+// An option without a group is hidden.
 Command describe(const CLI::App &app, const std::string &name) {
     const CLI::App &from = name.empty() ? app : *app.get_subcommand(name);
     Command command = {name, from.get_description(), from.get_footer(), {}};

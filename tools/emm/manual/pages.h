@@ -7,14 +7,14 @@ namespace CLI {
 class App;
 }
 
-// What the command line's description says of itself, for manual pages and completion.
+// The command line's own description, for manual pages and completion.
 namespace emm::tool::manual {
 
-// What a build generates from the command line's description: "man" (emm.1), "man-COMMAND",
-// "bash", "zsh" or "fish". Throws Failure for what is none of them.
+// The texts that a build generates from the command line's description: "man" (emm.1),
+// "man-COMMAND", "bash", "zsh" or "fish". Throws Failure for any other `what`.
 std::string generate(const CLI::App &app, const std::string &what);
 
-// The parts of it.
+// The parts of generate().
 std::string man_page(const CLI::App &app, const std::string &command);
 std::string bash_completion(const CLI::App &app);
 std::string zsh_completion(const CLI::App &app);
@@ -23,7 +23,7 @@ std::string fish_completion(const CLI::App &app);
 struct Choice {
     std::vector<std::string> names; // "-o", "--output"; none: a word by its place
     std::string value;              // what stands for its value, "FILE"; "": it has none
-    std::vector<std::string> words; // what the value may be; none: not known
+    std::vector<std::string> words; // the possible values; empty: not known
     std::string help;               // may have several lines
     bool is_required = false;
 };

@@ -26,7 +26,7 @@ Failure failure(const char *stage, const std::string &path, std::string message)
     return Failure({.stage = stage, .message = std::move(message), .path = path});
 }
 
-// Only this call can tell that the folder is new: another program may make it at any time.
+// Only this call can tell that the folder is new: another program may make the folder at any time.
 void make_folder(const std::string &folder) {
     if (mkdir(folder.c_str(), 0777) == 0) {
         return;
@@ -47,7 +47,7 @@ void write_file(const std::string &path, const std::string &text) {
     output.finish();
 }
 
-// All of it or nothing is left.
+// Writes all files, or leaves none.
 void write_project(const std::string &folder, const std::vector<ProjectFile> &files) {
     make_folder(folder);
     try {
@@ -71,7 +71,7 @@ std::string export_step(const char *variable, const std::string &folder) {
     return fmt::format("  export {0}={1}${{{0}:+:${0}}}\n", variable, shell_quoted(folder));
 }
 
-// So that Meson finds the emm that this tool belongs to.
+// With this, Meson finds the emm that the tool belongs to.
 std::string pkg_config_step(const dl::Home &home) {
     const std::string folder = pkg_config_folder(home);
     return folder.empty() || is_searched(folder, environment("PKG_CONFIG_PATH"))
@@ -91,7 +91,7 @@ std::string cmake_step(const dl::Home &home) {
                : export_step("CMAKE_PREFIX_PATH", prefix);
 }
 
-// How a shell starts the tool: this one, where PATH leads to none.
+// The command that starts this tool in a shell: its path, if PATH does not lead to it.
 std::string tool_command() {
     std::error_code error;
     const std::string own = fs::read_symlink("/proc/self/exe", error).string();
@@ -99,7 +99,8 @@ std::string tool_command() {
     return is_found || own.empty() ? "emm" : shell_quoted(own);
 }
 
-// For a program of the plugin's, where there is no GPU and no other driver is chosen.
+// The setting for a program of the plugin's, on a machine without a GPU and without another chosen
+// driver.
 std::string simulator_setting() {
     const bool has_gpu =
         fs::exists("/dev/nvidiactl") || fs::exists("/dev/dxg"); // the latter in WSL

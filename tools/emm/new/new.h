@@ -12,7 +12,7 @@ struct ProjectFile {
     std::string name, text;
 };
 
-// Why no plugin can be called `name`, in one sentence; "" if one can.
+// Why no plugin can be called `name`, in one sentence; "": the name is right.
 std::string plugin_name_problem(const std::string &name);
 
 // A plugin's project: the template, renamed, with the files that its builder reads.

@@ -8,26 +8,26 @@
 
 namespace emm::tool {
 
-// The folder of the emm.pc that comes with the library there; "" if it has none.
+// The folder of the emm.pc that belongs to the library there; "": it has no emm.pc.
 std::string pkg_config_folder(const dl::Home &home);
 
-// Whether `folders`, separated by ':', has this one.
+// Whether `folders`, separated by ':', has `folder`.
 bool has_folder(std::string_view folders, std::string_view folder);
 
-// Whether pkg-config looks there: PKG_CONFIG_PATH has the folder, or it is one of the system's.
+// Whether pkg-config looks in the folder: PKG_CONFIG_PATH has it, or it is one of the system's.
 bool is_searched(std::string_view folder, std::string_view pkg_config_path);
 
-// PREFIX of PREFIX/lib, PREFIX/lib64 or PREFIX/lib/TRIPLET; "" if `library` is none of them.
+// PREFIX of PREFIX/lib, PREFIX/lib64 or PREFIX/lib/TRIPLET; "": `library` has no such form.
 std::filesystem::path prefix_of(const std::filesystem::path &library);
 
 bool is_prefix_of_the_system(const std::filesystem::path &prefix);
 
-// What CMAKE_PREFIX_PATH names, so that find_package(emm) finds the emm of the library there; "" if
-// that has no files for CMake, as in a build folder.
+// The CMAKE_PREFIX_PATH with which find_package(emm) finds the emm of the library there; "" if no
+// files for CMake belong to the library, as in a build folder.
 std::string cmake_prefix(const dl::Home &home);
 
-// Whether find_package looks there: CMAKE_PREFIX_PATH has the prefix, PATH its bin, or it is one of
-// the system's.
+// Whether find_package looks in the prefix: CMAKE_PREFIX_PATH has it, PATH has its bin, or it is
+// one of the system's.
 bool is_searched_by_cmake(const std::string &prefix, std::string_view cmake_prefix_path,
                           std::string_view path);
 

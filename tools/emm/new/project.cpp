@@ -15,7 +15,7 @@ constexpr TemplateFile template_files[] = {
 };
 
 constexpr size_t longest_name = 64;
-// They would hide the plugins that come with emm.
+// A plugin of such a name would hide the plugin that comes with emm.
 constexpr const char *bundled[] = {
 #include "bundled.inc"
 };
@@ -28,7 +28,7 @@ bool is_letter_or_digit(char c) {
     return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
 }
 
-// What the loader takes in the name of a plugin's table.
+// Whether the loader takes this character in the name of a plugin's table.
 bool may_be_in_name(char c) {
     return is_letter_or_digit(c) || c == '-' || c == '_' || c == '.';
 }
@@ -85,7 +85,7 @@ std::vector<ProjectFile> project_files(const std::string &name, Language languag
             std::string text = file.text;
             replace_all(text, " Copy this folder, rename things, and\n", "\n");
             replace_all(text, folder, name);
-            if (language == Language::layer) { // its source is that of a bundled one
+            if (language == Language::layer) { // its source is that of a bundled layer
                 replace_all(text, "/* count: ", "/* " + name + ": ");
                 replace_all(text, "\"count", "\"" + name);
             }

@@ -10,7 +10,7 @@
 namespace emm::tool {
 namespace {
 
-constexpr double longest_step = 30 * 60; // seconds, of a step that computes
+constexpr double longest_step = 30 * 60; // seconds, for a step that computes
 constexpr auto between_beats = std::chrono::milliseconds(200);
 
 double processor_seconds() {

@@ -11,19 +11,19 @@
 
 namespace emm::tool {
 
-// How far a process has come: steps that have ended, and the processor time that it has used.
+// The progress of a process: its completed steps, and its processor time.
 struct Effort {
     uint64_t steps = 0;
     double processor_seconds = 0;
 };
 
-// Whether a process is at work. It is if a step has ended since `before`, or if it has computed for
-// a tenth of the time. A process that waits for ever does neither. After half an hour in one step,
+// Whether a process is at work: a step has ended since `before`, or the process has computed for a
+// tenth of the time. A process that waits for ever does neither. After half an hour in one step,
 // computing no longer counts.
 bool is_at_work(const Effort &before, const Effort &now, double seconds, double seconds_in_step);
 
-// Tells the parent how far the work is, and that it goes on: by time, from a thread of its own, so
-// that a step may take as long as it likes.
+// Tells the parent the progress, and that the work goes on: by time, from a thread of its own, so
+// that a step may take any time.
 class Heartbeat {
 public:
     explicit Heartbeat(Parent &parent);
@@ -33,7 +33,7 @@ public:
 
     void expect(uint64_t steps) { expected_steps_ = steps; }
 
-    // Each thread counts its own steps, so that counting disturbs no other.
+    // Each thread counts its own steps, so that counting does not disturb other threads.
     void count(uint16_t thread) noexcept {
         std::atomic<uint64_t> &steps = counts_[thread].steps;
         steps.store(steps.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);

@@ -56,7 +56,8 @@ private:
         clean_up();
     }
 
-    // The meter does not see spilled and managed memory, nor what another's library takes.
+    // The meter does not see spilled and managed memory, nor memory that a plugin's other library
+    // takes.
     void read_reserved() {
         auto plugin = sized<emm_plugin_info>();
         require(emm_get_plugin(&plugin), "run");
@@ -128,7 +129,7 @@ private:
         players_.clear();
     }
 
-    // The one that came first in the trace.
+    // Keeps the failure that came first in the trace.
     void note_failure(const Player &player) {
         if (!player.first_failure().empty() &&
             (failure_.empty() || player.first_failure_number() < failure_number_)) {
@@ -169,10 +170,10 @@ private:
     }
 
 public:
-    // What the job asked to watch.
+    // The results that the job asked to watch.
     const Json &seen() const { return seen_; }
 
-    // Texts beside the figures: why a call failed, what was handed over too early.
+    // Texts beside the figures: the cause of a failure, and memory that was handed over too early.
     Json notes() const {
         Json notes = Json::array();
         if (!failure_.empty()) {
@@ -200,7 +201,7 @@ private:
     std::vector<uint64_t> times_;
     double seconds_ = 0; // from the first event to the end of the last one
     uint64_t at_middle_ = 0, second_half_ = 0, mismatches_ = 0, failed_ = 0;
-    uint64_t peak_reserved_ = 0; // as the plugin tells it
+    uint64_t peak_reserved_ = 0; // as the plugin tells
     bool tells_reserved_ = true;
     std::string failure_;
     size_t failure_number_ = 0;

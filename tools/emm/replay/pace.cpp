@@ -10,7 +10,7 @@
 namespace emm::tool {
 namespace {
 
-// Microseconds. A launch takes the device about so long itself; less work is not worth one.
+// Microseconds. A launch itself takes the device about so long; shorter work is not worth a launch.
 constexpr double launch_cost = 3, least_work = 10;
 
 // In a longer gap the program waits or reads data, and the device has nothing to do.
@@ -18,7 +18,7 @@ constexpr double longest_work = 10000;
 
 constexpr double longest_late_wake = 200;
 
-// Written out, so that no compiler for the GPU is needed; the driver translates it.
+// Written as PTX, so that no compiler for the GPU is needed; the driver translates it.
 constexpr const char source[] = R"(.version 7.0
 .target sm_75
 .address_size 64

@@ -9,23 +9,23 @@ namespace emm::tool {
 // The time between two calls of the recorded program, in microseconds, as a replay plays it.
 struct Interval {
     double pause = 0; // until the next call
-    double work = 0;  // that is on its stream then; 0: none is put there
+    double work = 0;  // on its stream meanwhile; 0: no work
 };
 
 // The recording's own times between calls. The streams get about as much work as the program takes
-// time, so that the device is behind the program as in one that keeps it busy.
+// time. So the device is behind the program, as in a program that keeps it busy.
 class RecordedPace {
 public:
     explicit RecordedPace(double factor) : factor_(factor) {}
 
-    // `gap`: as recorded; `has_stream`: the call at its end has one.
+    // `gap`: as recorded; `has_stream`: the next call has a stream.
     Interval next(uint32_t gap, bool has_stream);
 
 private:
     double factor_, owed_ = 0;
 };
 
-// Work that takes a given time: a kernel, or on the simulated driver work that progress=timed gives
+// Work that takes a given time: a kernel; on the simulated driver, work that progress=timed gives
 // that time.
 class TimedWork {
 public:

@@ -91,7 +91,7 @@ void Player::finish() {
     }
 }
 
-// What stream `second` gets next comes after what `first` holds now.
+// Orders later work of stream `second` behind the present work of `first`.
 void Player::order(uint16_t first, uint16_t second) {
     EMM_REQUIRE_CUDA(cuEventRecord, event_, session_.stream(first));
     EMM_REQUIRE_CUDA(cuStreamWaitEvent, session_.stream(second), event_, 0);

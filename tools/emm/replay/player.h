@@ -52,14 +52,14 @@ private:
 };
 
 struct Hooks {
-    std::function<void(const Event &)> before;  // in strict order, if there is one
+    std::function<void(const Event &)> before;  // in strict order; may be empty
     std::function<void()> middle;               // called once, in the middle of the trace
     std::function<void(uint16_t thread)> ended; // after each event, by its thread
 };
 
 // Plays every event on the thread that made it. In strict order events follow each other as in the
-// file, and threads take turns; in free order only a free of another thread's block
-// waits for that block. Throws what a thread has thrown, after all have ended.
+// file, and threads take turns; in free order only a free of another thread's block waits for that
+// block. Throws a thread's exception, after all threads have ended.
 using Players = std::vector<std::unique_ptr<Player>>;
 void play_strictly(const Trace &trace, Players &players, Session &session, const Hooks &hooks);
 void play_freely(const Trace &trace, Players &players, Session &session, const Hooks &hooks);

@@ -19,7 +19,7 @@
 namespace emm::tool {
 namespace {
 
-// Read once here, so that a bad file is refused before anything runs.
+// Read once here, so that a bad file is refused before any process starts.
 Trace checked(const ReplayOptions &options, const Input &trace) {
     Progress progress;
     const auto show = [&](double share) { progress.show("reading " + trace.name(), share); };
@@ -79,7 +79,7 @@ public:
         }
     }
 
-    // `plugin` "": what the environment names.
+    // `plugin` "": the plugin that the environment names.
     void add(const std::string &plugin) {
         const std::string name = plugin.empty() ? "the plugin in force" : plugin;
         try {
@@ -137,7 +137,8 @@ std::string bytes(const Json &object, const char *key) {
     return value.is_null() ? "-" : in_bytes(value.get<uint64_t>());
 }
 
-// None if an allocation failed, as what is live is the trace's, or if the plugin does not tell.
+// Empty if an allocation failed, because the live bytes are the trace's, or if the plugin has no
+// figure.
 std::string ratio(const Json &result) {
     const Json &reserved = result.at("peak_reserved_bytes");
     const bool is_whole = result.at("failed").get<uint64_t>() == 0 && !reserved.is_null();

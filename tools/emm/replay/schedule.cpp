@@ -8,7 +8,7 @@
 namespace emm::tool {
 namespace {
 
-// Events that one thread makes without another in between.
+// Consecutive events of one thread.
 struct ThreadRun {
     uint16_t thread = 0;
     size_t begin = 0, end = 0;
@@ -26,8 +26,8 @@ std::vector<ThreadRun> runs_of(const Trace &trace) {
     return runs;
 }
 
-// Keeps the first exception of several threads. After one, nothing is played any more, but every
-// thread still goes through its events, so that no thread waits for ever.
+// Keeps the first exception of several threads. Afterwards no event is played, but every thread
+// still goes through its events, so that no thread waits for ever.
 class FirstException {
 public:
     template <class Function> void attempt(Function function) {
@@ -64,7 +64,7 @@ template <class Body> void on_threads(uint32_t count, Body body) {
     }
 }
 
-// What both orders play with.
+// The members that both orders use.
 struct Playing {
     const Trace &trace_;
     Players &players_;

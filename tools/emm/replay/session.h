@@ -15,7 +15,7 @@
 namespace emm::tool {
 
 // The device side of one replay: a context, a registered non-blocking stream for each of the
-// trace's, and its blocks.
+// trace's streams, and its blocks.
 class Session {
 public:
     explicit Session(const Trace &trace);
@@ -40,7 +40,7 @@ private:
     std::unique_ptr<Block[]> blocks_;
 };
 
-// Driver functions that emm and its plugin have called, and how often.
+// The driver functions that emm and its plugin have called, with counts.
 using CallCounts = std::map<std::string, uint64_t>;
 CallCounts count_driver_calls();
 uint64_t total(const CallCounts &counts);

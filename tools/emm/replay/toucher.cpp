@@ -8,7 +8,7 @@ namespace {
 
 constexpr uint64_t word = 4;
 
-// A different one for each block, and never 0, which fresh memory tends to hold.
+// A different pattern for each block, and never 0, which fresh memory tends to hold.
 uint32_t pattern_of(const Block &block) {
     return (block.number + 1) * 2654435761u;
 }
@@ -83,7 +83,7 @@ void Toucher::finish() {
     }
 }
 
-// No more copies go into the part; events tell when those in it are done.
+// The part takes no further copies; events tell when its copies are done.
 void Toucher::close(Part &part) {
     for (CUstream stream : part.streams) {
         part.events.push_back(take_event());

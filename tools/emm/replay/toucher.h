@@ -11,8 +11,8 @@
 
 namespace emm::tool {
 
-// One allocation of the trace while it is replayed. The thread that allocates publishes the address
-// after it has put its write on the stream; the thread that frees may have to wait for that.
+// One allocation of the trace during its replay. The thread that allocates publishes the address
+// after it has put its write on the stream; the thread that frees may have to wait for the address.
 class Block {
 public:
     static constexpr emm_deviceptr pending = 0, failed = ~emm_deviceptr(0);
@@ -25,7 +25,7 @@ public:
         address_.wait(pending, std::memory_order_acquire);
         return address_.load(std::memory_order_acquire);
     }
-    // What the trace never frees is found by what is left here.
+    // Marks the block as freed: blocks without the mark are the ones that the trace never frees.
     void forget() { address_.store(failed, std::memory_order_relaxed); }
     void renew() { address_.store(pending, std::memory_order_relaxed); } // to be allocated again
     emm_deviceptr address() const { return address_.load(std::memory_order_acquire); }
@@ -39,9 +39,9 @@ private:
 };
 
 // Uses blocks as a program would: writes a pattern of the block's own to its first and last bytes
-// after each allocation, and copies them back before each free, on the streams concerned. Nothing
-// waits: copies go to a ring of pinned slots, and a part of the ring is compared only when its turn
-// to be used again comes. One for each thread.
+// after each allocation, and copies them back before each free, on the streams concerned. No call
+// waits: copies go to a ring of pinned slots, and a part of the ring is compared only before its
+// next use. Each thread has one.
 class Toucher {
 public:
     Toucher();
@@ -52,7 +52,7 @@ public:
     void write(const Block &block, emm_deviceptr address, CUstream stream);
     void check(const Block &block, emm_deviceptr address, CUstream stream);
 
-    // Compares all that is outstanding.
+    // Compares all outstanding copies.
     void finish();
 
     // Blocks whose bytes were not the ones written.
@@ -70,7 +70,7 @@ private:
     struct Part {
         std::array<Expected, slots_a_part> expected;
         size_t used = 0;
-        std::vector<CUstream> streams; // that the copies are on
+        std::vector<CUstream> streams; // the streams of its copies
         std::vector<CUevent> events;   // recorded behind them once the part is full
     };
 

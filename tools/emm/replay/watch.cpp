@@ -15,7 +15,7 @@
 namespace emm::tool {
 namespace {
 
-constexpr size_t most_peaks = 2000; // samples that a growing reserve adds
+constexpr size_t most_peaks = 2000; // further samples for a growing reserve
 
 Failure watch_not_written(const std::string &path) {
     return Failure({.stage = "run",
@@ -81,7 +81,7 @@ void Watch::ended() {
     }
 }
 
-// A plugin that cannot tell says nothing but 0.
+// A plugin without statistics gives only 0.
 void Watch::sample() {
     auto stats = sized<emm_stats>();
     if (emm_get_stats(session_.context(), &stats) < 0) {

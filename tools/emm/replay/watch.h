@@ -10,9 +10,9 @@
 
 namespace emm::tool {
 
-// Looks at a replay in strict order from event to event, for `emm report`: what the driver has
-// handed out, where blocks lie, and now and then what the plugin says of itself and which calls it
-// made.
+// Looks at a replay in strict order from event to event, for `emm report`: the memory that the
+// driver has handed out, the addresses of blocks, and now and then the plugin's statistics and
+// calls.
 class Watch {
 public:
     // The job's "watch": {"file": PATH, "samples": N}. Throws Failure if the file cannot be opened.
@@ -24,10 +24,10 @@ public:
     // After each event, in the trace's order.
     void ended();
 
-    // Writes to the file, as numbers of 64 bits: after each allocation and each free what is
-    // reserved, then the address of each block, ~0 if its allocation failed.
-    // {"step", "live", "cached", "pending", "reserved": [N...], "calls": {NAME: [N...]}}: at some
-    // steps what get_stats said, and how often the driver was called up to there.
+    // Writes to the file, as numbers of 64 bits: the reserved bytes after each allocation and each
+    // free, then the address of each block, ~0 if its allocation failed. {"step", "live", "cached",
+    // "pending", "reserved": [N...], "calls": {NAME: [N...]}}: at some steps, the figures of
+    // get_stats, and the driver calls so far.
     Json finish();
 
 private:

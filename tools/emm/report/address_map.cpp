@@ -14,7 +14,7 @@ bool is_before(const Span &one, const Span &other) {
     return one.begin != other.begin ? one.begin < other.begin : one.end < other.end;
 }
 
-// Joins spans that overlap, or lie no further than `gap` from each other; they are sorted.
+// Joins sorted spans that overlap, or lie at most `gap` apart.
 std::vector<Span> joined_spans(const std::vector<Span> &spans, uint64_t gap) {
     std::vector<Span> result;
     for (const Span &span : spans) {
@@ -28,7 +28,7 @@ std::vector<Span> joined_spans(const std::vector<Span> &spans, uint64_t gap) {
     return result;
 }
 
-// A block that no address space can hold ends where that does.
+// A block beyond the end of the address space ends there.
 Span span_of(uint64_t address, uint64_t size) {
     return {address, size > no_address - address ? no_address : address + size};
 }
@@ -53,7 +53,7 @@ uint64_t total_of(const std::vector<Span> &spans) {
     return bytes;
 }
 
-// What is live in each cell, and by group.
+// The live bytes of each cell, in all and by group.
 class Cells {
 public:
     Cells(const AddressRow &row, size_t groups)
@@ -111,7 +111,7 @@ std::vector<uint64_t> addresses_of(const History &history) {
 AddressRow::AddressRow(const History &history, const std::vector<uint64_t> &addresses,
                        size_t most_cells) {
     constexpr uint64_t widest_part =
-        16; // a gap of more than a sixteenth of what was used is left out
+        16; // a gap of more than a sixteenth of the used range is left out
     const std::vector<Span> used = spans_of(history, addresses);
     for (const Span &span : joined_spans(used, total_of(used) / widest_part)) {
         ranges_.push_back({span.begin, span.end, bytes_});

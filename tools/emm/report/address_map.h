@@ -8,12 +8,12 @@
 
 namespace emm::tool {
 
-inline constexpr uint64_t no_address = ~uint64_t(0); // of a block that has none
+inline constexpr uint64_t no_address = ~uint64_t(0); // for a block without an address
 
 std::vector<uint64_t> addresses_of(const History &history);
 
-// The addresses that blocks ever had, in one row: wide gaps, in which there never was a block, are
-// left out. The row has cells of equal length.
+// All addresses that blocks ever had, in one row: wide gaps that no block ever had are left out.
+// The row has cells of equal length.
 class AddressRow {
 public:
     AddressRow(const History &history, const std::vector<uint64_t> &addresses, size_t most_cells);
@@ -23,7 +23,7 @@ public:
     uint64_t bytes() const { return bytes_; }
     // Where the cell begins.
     uint64_t address_of(size_t cell) const;
-    // How far from the row's beginning an address lies that a block has.
+    // The distance of a block's address from the row's beginning.
     uint64_t offset_of(uint64_t address) const;
     // Cells in which a gap was left out.
     std::vector<size_t> cuts() const;
@@ -39,8 +39,8 @@ private:
     size_t cells_ = 0;
 };
 
-// At one moment: a byte for each cell, of which the upper half says how much of it is live (0 none,
-// 15 all of it), the lower half which group has the most of that.
+// At one moment: a byte for each cell. The upper half tells how much of the cell is live (0 none,
+// 15 all), the lower half which group has most of it.
 struct MapMoment {
     uint32_t step = 0;
     uint64_t time = 0, live = 0;
@@ -50,19 +50,19 @@ std::vector<MapMoment> map_moments(const History &history, const std::vector<uin
                                    const GroupSet &groups, const AddressRow &row,
                                    const std::vector<uint32_t> &steps);
 
-// Steps that are evenly spread, and `chosen` ones; sorted.
+// Evenly spread steps, and the `chosen` ones; sorted.
 std::vector<uint32_t> moments_of(const History &history, size_t most,
                                  const std::vector<uint32_t> &chosen);
 
-// What lies between the blocks that are live after the step, wide gaps left out.
+// The gaps between the blocks that are live after the step, wide gaps left out.
 struct Gaps {
     uint64_t count = 0, bytes = 0, largest = 0;
 };
 Gaps gaps_at(const History &history, const std::vector<uint64_t> &addresses, const AddressRow &row,
              uint32_t step);
 
-// What was not live just before a request, by who freed it last. `largest` is the largest piece
-// of it in a row.
+// The free memory just before a request, by its last free. `largest` is the largest contiguous
+// piece.
 struct FreePart {
     uint64_t bytes = 0, largest = 0;
 };
@@ -72,8 +72,8 @@ struct FreeMemory {
     FreePart unordered; // with no stream: after all work of the device
 };
 
-// Of the addresses that blocks had before `step`, which is an allocation. A piece may have gaps
-// that no block ever had, as rounding leaves them: none longer than the block before it.
+// For the addresses that blocks had before `step`, an allocation. A piece may have gaps that no
+// block ever had, as rounding leaves them: none longer than the block before it.
 FreeMemory free_memory_before(const History &history, const std::vector<uint64_t> &addresses,
                               uint32_t step);
 

@@ -12,7 +12,7 @@
 namespace emm::tool {
 namespace {
 
-// The smallest size that is listed: at most `most` blocks have it or more.
+// The smallest listed size: at most `most` blocks have this size or more.
 uint64_t least_listed(const History &history, size_t most) {
     if (history.blocks.size() <= most) {
         return 0;
@@ -37,16 +37,16 @@ uint64_t lowest_address(const History &history) {
 
 std::vector<std::string> texts_of(const Names &names) {
     std::vector<std::string> texts;
-    for (size_t i = 0; i <= names.size(); i++) { // one more for those that are too many
+    for (size_t i = 0; i <= names.size(); i++) { // the last: names beyond the limit
         texts.push_back(names.text(static_cast<uint16_t>(i)));
     }
     return texts;
 }
 
-// Each property of a block as a number. Of the beginning, what it is behind the block's before; of
-// the end, how far it is from the beginning: 0 events for a block that is live to the last event,
-// and 0 nanoseconds as well for one that was never freed. The former alone may have been freed
-// behind the part of the recording that the page has.
+// Each property of a block as a number. The beginning counts from the beginning of the block
+// before; the end counts from the block's own beginning. 0 events: the block is live to the last
+// event. 0 nanoseconds as well: it was never freed; otherwise its free may be behind the page's
+// part of the recording.
 class BlockColumns {
 public:
     explicit BlockColumns(uint64_t lowest) : lowest_(lowest) {}
@@ -86,7 +86,7 @@ private:
 
 enum class FrameKind : uint8_t { compiled, python, own }; // own: Python of the program itself
 
-// What a frame is called in a list, and in full.
+// The texts for a frame: short in a list, and in full.
 struct FrameTexts {
     std::string label, full;
     FrameKind kind;

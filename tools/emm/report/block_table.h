@@ -11,7 +11,7 @@
 namespace emm::tool {
 
 // Numbers as the page's script reads them: seven bits a byte, the lowest first, and the upper bit
-// where more follow; all of it in base64. A column whose numbers are all the same has one.
+// if more follow; all of it in base64. A column of equal numbers has one number.
 class Column {
 public:
     void add(uint64_t number);
@@ -25,7 +25,8 @@ private:
 };
 
 // The blocks of a history, a column for each property, in the order of their allocations; the
-// largest ones where there are more than `most`. The page's script works all else out of them.
+// largest blocks if there are more than `most`. The page's script computes all other figures from
+// them.
 Json block_table_json(const History &history, const std::vector<std::string> &pools, bool is_log,
                       size_t most);
 

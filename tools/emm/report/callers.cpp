@@ -19,8 +19,7 @@ std::string without_offset(const std::string &function) {
     return has_offset ? function.substr(0, sign) : function;
 }
 
-// The program's own lines of a call site, the innermost first; those of libraries where it has
-// none.
+// The program's own lines of a call site, the innermost first; if it has none, those of libraries.
 std::vector<PythonCall> own_calls_of(CallSite site) {
     std::erase_if(site.calls, [](const PythonCall &call) { return call.is_compiled(); });
     std::vector<PythonCall> own;
@@ -43,7 +42,7 @@ public:
         }
     }
 
-    // The first line that is in no wrapper.
+    // The first line outside of wrappers.
     size_t outside(const std::vector<PythonCall> &path) const {
         size_t at = 0;
         while (at + 1 < path.size() && wrappers_.contains(function_key(path[at]))) {

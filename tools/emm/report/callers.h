@@ -19,13 +19,12 @@ private:
     std::unordered_map<std::string, uint32_t> numbers_;
 };
 
-// Who asked, for each call site: the program's own line of Python that is the first one outside of
-// wrappers; else the compiled function, without its offset. "unknown" for what the log does not
-// tell.
+// The caller of each call site: the program's own first line of Python outside of wrappers; else
+// the compiled function, without its offset. "unknown" if the log does not tell.
 //
-// A wrapper is a function of the program that more lines call than it has lines that allocate: a
+// A wrapper is a function of the program with more lines that call it than lines that allocate: a
 // helper `alloc()` that all of a program calls tells nothing, and its callers do. A function that
-// calls a wrapper may be one too. Where all functions of a call are wrappers, the outermost line
+// calls a wrapper may be a wrapper too. If all functions of a call are wrappers, the outermost line
 // counts.
 struct Callers {
     Callers(const CallSites &sites);

@@ -25,7 +25,7 @@ Dimension by_names(const char *name, const History &history, const Names &names,
                    uint16_t Allocation::*member,
                    const std::function<std::string(const std::string &)> &label_of) {
     Dimension dimension{name, {}, {}};
-    for (size_t i = 0; i <= names.size(); i++) { // one more for those that are too many
+    for (size_t i = 0; i <= names.size(); i++) { // the last: names beyond the limit
         dimension.labels.push_back(label_of(names.text(static_cast<uint16_t>(i))));
     }
     dimension.of.reserve(history.blocks.size());

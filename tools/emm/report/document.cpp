@@ -49,7 +49,7 @@ Json extents_json(const std::vector<Extent> &extents) {
             {"end", column_json(extents, &Extent::end)}};
 }
 
-// `end` is null where it is the same as `high`.
+// `end` is null if it equals `high`.
 Json stacks_json(const GroupSet &groups, const std::vector<Stack> &stacks) {
     const auto count = static_cast<ptrdiff_t>(groups.labels.size());
     Json high = Json::array(), end = Json::array();
@@ -95,7 +95,7 @@ Json map_json(const History &history, const std::vector<uint64_t> &addresses,
             {"moments", moments}};
 }
 
-// One history, with the questions that can be asked of it.
+// One history, with the questions that it can answer.
 class Subject {
 public:
     Subject(const Recorded &recorded, const Callers &callers, const History &history)
@@ -150,7 +150,7 @@ private:
             dimensions_.push_back(by_library(history_, recorded_.sites));
             dimensions_.push_back(by_caller(history_, callers_));
             if (callers_
-                    .has_python) { // a line tells more than the library that Python came through
+                    .has_python) { // a line tells more than the library through which Python called
                 std::swap(dimensions_[0], dimensions_[1]);
             }
         }

@@ -8,18 +8,19 @@
 
 namespace emm::tool {
 
-// All that the page draws: `figures` for people and --json, and beside them series, trees,
+// All that the page draws: `figures` for people and --json, and beside these series, trees,
 // histograms and maps, for each kind of memory. `replays` are of the first history. `report` is
-// called with the share that is done.
+// called with the completed share.
 Json document_of(const std::string &name, const Recorded &recorded,
                  const std::vector<Replayed> &replays, const std::function<void(double)> &report);
 
 // The figures that the page and --json show. Times are nanoseconds since the recording began.
 
-// Of one kind of memory on one device; who or what had it at the peak, by each of `groups`.
+// The figures of one kind of memory on one device, with its owners at the peak, by each of
+// `groups`.
 Json figures_of(const History &history, const Peak &peak, const std::vector<GroupSet> &groups);
 
-// Of a replay: the most that was reserved, and what it was made of then.
+// The figures of a replay: the most reserved memory, and its parts at that time.
 Json figures_of(const Replayed &replayed, const History &history, const Peak &peak);
 
 // "device memory"

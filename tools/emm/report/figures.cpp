@@ -43,7 +43,7 @@ size_t most_idle(const Json &samples) {
     return largest_of(idle);
 }
 
-// What get_stats said then.
+// The answer of get_stats at that sample.
 Json parts_at(const Json &samples, size_t at) {
     if (samples.at("step").empty()) {
         return nullptr;
@@ -64,8 +64,8 @@ Json part_json(const FreePart &part) {
     return {{"bytes", part.bytes}, {"largest", part.largest}};
 }
 
-// The rest of what was not live: no block ever had it. Where blocks had more than that, memory
-// had gone back to the driver.
+// The rest of the memory that was not live: no block ever had it. If blocks had more than that,
+// memory had gone back to the driver.
 Json free_json(const FreeMemory &memory, const std::string &stream, uint64_t idle) {
     const uint64_t freed = memory.own.bytes + memory.other.bytes + memory.unordered.bytes;
     return {{"stream", stream},
@@ -76,11 +76,11 @@ Json free_json(const FreeMemory &memory, const std::string &stream, uint64_t idl
             {"given_back", freed - std::min(idle, freed)}};
 }
 
-// What the plugin had before the event after which the most was reserved: why it took more.
+// The plugin's memory before the event after which the most was reserved: why the plugin took more.
 Json growth_json(const Replayed &replayed, const History &history, const AddressRow &row,
                  uint32_t step) {
     if (step == 0 || history.is_free(step)) {
-        return nullptr; // nothing was there, or a free made it take more
+        return nullptr; // no memory was there, or a free made the plugin take more
     }
     const uint64_t live = live_after(history, step - 1), reserved = replayed.reserved[step - 1];
     const uint64_t idle = reserved - std::min(reserved, live);

@@ -32,7 +32,7 @@ Owner owner_of(const History &history, const Allocation &block, uint16_t asking,
     return history.streams.is_none(block.freed_on) ? Owner::unordered : Owner::other;
 }
 
-// Sorted, and of those at the same place only the last one.
+// Sorted; of several at the same place, only the last.
 std::vector<Stay> stays_before(const History &history, const std::vector<uint64_t> &addresses,
                                uint32_t step) {
     const uint16_t asking = history.block_of(step).stream;
@@ -98,7 +98,7 @@ private:
 
 } // namespace
 
-// Goes through the addresses; on top of the queue is the block that was there last.
+// Goes through the addresses. The block that was there last is on top of the queue.
 FreeMemory free_memory_before(const History &history, const std::vector<uint64_t> &addresses,
                               uint32_t step) {
     const std::vector<Stay> stays = stays_before(history, addresses, step);

@@ -31,7 +31,7 @@ std::vector<bool> answers_in_use(const Dimension &dimension) {
     return used;
 }
 
-// The answers that blocks have, those with the most bytes first.
+// The blocks' answers, those with the most bytes first.
 std::vector<uint32_t> ranked_answers(const Dimension &dimension, const AnswerSums &sums) {
     const std::vector<bool> used = answers_in_use(dimension);
     std::vector<uint32_t> order;

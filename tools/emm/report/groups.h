@@ -7,7 +7,7 @@
 
 namespace emm::tool {
 
-// The answers to one question that matter at the peak; all others are one more group.
+// The answers to one question that matter at the peak; all other answers are one more group.
 struct GroupSet {
     static constexpr size_t most = 9;
 
@@ -20,9 +20,10 @@ struct GroupSet {
 // By their bytes after `step`, largest first. Lifetimes keep their order.
 GroupSet groups_of(const History &history, const Dimension &dimension, uint32_t step);
 
-// The first of the questions that tells blocks apart at the peak: no answer has nearly all of them.
-// Else the first with two answers, else that of lifetimes. `sets` are in the order library and
-// caller (caller first where there is Python), lifetime and others, as far as there are any.
+// The first question that tells blocks apart at the peak: none of its answers has nearly all of
+// them. If there is no such question, the first with two answers, and last the question of
+// lifetimes. `sets` are in the order library and caller (caller first if there is Python), lifetime
+// and others, as far as they exist.
 size_t leading_of(const std::vector<GroupSet> &sets);
 
 // The bytes of each group when a bucket holds the most, and after its last step.

@@ -12,7 +12,7 @@ namespace emm::tool {
 namespace {
 
 constexpr uint32_t no_history = ~uint32_t(0);
-constexpr size_t most_allocations = size_t(1) << 30; // a step has a bit less than its number
+constexpr size_t most_allocations = size_t(1) << 30; // a step number needs one more bit
 
 } // namespace
 

@@ -28,7 +28,7 @@ struct Allocation {
     Drop dropped = Drop::none;                    // how it ended, if not by a free
 };
 
-// Texts by number. The last number stands for all that are too many.
+// Texts by number. The last number stands for all texts beyond the limit.
 class Names {
 public:
     static constexpr size_t most = 1 << 12;
@@ -45,8 +45,8 @@ private:
     std::unordered_map<uint64_t, uint16_t> numbers_;
 };
 
-// A part of a recording, by time: nanoseconds since the recording began. Blocks that are live when
-// it begins belong to it.
+// A part of a recording, by time: nanoseconds since the recording began. Blocks that are live at
+// its beginning belong to it.
 struct Part {
     uint64_t from = 0, to = never;
 
@@ -54,18 +54,18 @@ struct Part {
     bool has(uint64_t time) const { return time >= from && time <= to; }
 };
 
-// What became of one kind of memory on one device: its allocations, and the steps, each an
-// allocation or its end, in the order in which memory changed hands. What a reset or the end of the
-// context drops is a free to `is_free`, and none in `drops`.
+// The history of one kind of memory on one device: its allocations, and the steps, each an
+// allocation or its end, in the order in which memory changed hands. A block that a reset or the
+// end of the context drops counts as freed for `is_free`; `drops` counts it too.
 struct History {
     uint64_t device = 0;
     Memory memory = Memory::device;
     std::vector<Allocation> blocks;
-    std::vector<uint32_t> steps; // the number of a block, twice, and one more for its end
+    std::vector<uint32_t> steps; // a block's number times two; plus one for its end
     Names streams, threads;
     Drops drops;
-    uint64_t begin = 0;     // of the part that it has; times of blocks may lie outside
-    size_t live_before = 0; // the first blocks, which the part allocates as it begins
+    uint64_t begin = 0;     // of its part; times of blocks may lie outside
+    size_t live_before = 0; // the first blocks, allocated as the part begins
 
     const Allocation &block_of(size_t step) const { return blocks[steps[step] / 2]; }
     bool is_free(size_t step) const { return steps[step] % 2 == 1; }
@@ -74,7 +74,7 @@ struct History {
     }
 };
 
-// What is neither an allocation nor a free: a failure, a reset, a step of the program.
+// An event that is neither an allocation nor a free: a failure, a reset, a step of the program.
 struct Mark {
     uint64_t time = 0;
     std::string text;
@@ -86,7 +86,7 @@ struct Mark {
 
 struct Recorded {
     const char *kind = "trace"; // "event log", snapshot_kind
-    bool is_log = false;        // it has addresses, and may have callers
+    bool is_log = false;        // with addresses, and perhaps with callers
     uint64_t rows = 0;
     uint64_t begin = 0, end = 0; // times of the first and the last event
     uint64_t last = 0;           // of the last event of the whole recording
@@ -99,8 +99,8 @@ struct Recorded {
     std::vector<Mark> marks;                            // the first ones
     uint64_t mark_count = 0, failure_count = 0;
 
-    // After each step of the first history, where a whole snapshot tells: what PyTorch had from the
-    // driver, and what of that waited for the device.
+    // After each step of the first history, if a whole snapshot tells it: PyTorch's memory from the
+    // driver, and the part of it that waited for the device.
     struct Reserve {
         std::vector<uint64_t> reserved, pending;
         uint64_t taken = 0, given_back = 0; // segments
@@ -116,19 +116,20 @@ class HistoryBuilder {
 public:
     static constexpr size_t most_histories = 16, most_marks = 1000;
 
-    // Of a whole recording, or of a part of it.
+    // For a whole recording, or a part of it.
     explicit HistoryBuilder(Recorded &recorded, Part part = {})
         : recorded_(recorded), part_(part) {}
 
     // `key` names the block until its end. Throws Malformed.
     void allocated(uint64_t key, uint64_t device, Memory memory, uint64_t stream, uint64_t thread,
                    const Allocation &block);
-    // False if there is no such block.
+    // False: no such block is live.
     bool freed(uint64_t key, uint64_t time, uint64_t stream);
     bool dropped(uint64_t key, uint64_t time, Drop drop);
     void marked(Mark mark);
 
-    // Cuts the histories to the part. Largest peaks first, those of device memory before others.
+    // Cuts the histories to the part. Sorts them: device memory before other memory, then the
+    // largest peaks first.
     void finish();
 
 private:
@@ -148,11 +149,11 @@ private:
     std::vector<uint64_t> live_bytes_, peak_bytes_; // of each history
 };
 
-// What became of a history in a part of its time. Peaks are those of the part.
+// The part of a history within a time. Peaks are those of the part.
 History history_in(const History &history, Part part);
 
-// Which part of a recording is read: some seconds, or a step of the program, which begins at the
-// mark of that number and ends at the next mark.
+// The part of a recording to read: some seconds, or a step of the program, which begins at the mark
+// of that number and ends at the next mark.
 struct PartChoice {
     Part part;
     std::optional<int64_t> step;
@@ -160,7 +161,7 @@ struct PartChoice {
 };
 
 // Reads an event log, a trace or a snapshot of PyTorch; a log is completed first if its program was
-// killed. `report` is called with the share that was read. Throws Failure.
+// killed. `report` is called with the share that has been read. Throws Failure.
 Recorded read_recorded(const Input &input, const PartChoice &choice,
                        const std::function<void(double)> &report);
 

@@ -30,7 +30,7 @@ public:
         recorded_.rows++;
         builder_.freed(block.number, moment.time, stream);
     }
-    // One row drops all of them.
+    // One row drops all blocks of the context.
     void dropped(const LiveBlock &block, Drop drop, const Moment &moment) override {
         builder_.dropped(block.number, moment.time, drop);
     }
@@ -207,7 +207,8 @@ public:
     }
 
 private:
-    // What was live before the recording is allocated without an event: the first one tells.
+    // Memory that was live before the recording is allocated without an event; the first event
+    // tells the reserve of that time.
     void add_reserve(const RecordedEvent &event) {
         if (event.reserved != 0 && live_before_ == reserve_.reserved.size()) {
             std::fill(reserve_.reserved.begin(), reserve_.reserved.end(), event.reserved);

@@ -64,7 +64,7 @@ Json watched_job_of(const Input &input, const SharedFile &file) {
             {"warm", false},       {"watch", {{"file", file.path()}, {"samples", most_samples}}}};
 }
 
-// A recording's device may have been larger than what the simulated driver has without being told.
+// A recording's device may have been larger than the simulated driver's default.
 Changes changes_for_replay(const std::string &plugin) {
     Changes changes = {{"EMM_DRIVER_METER", "1"},
                        {"EMM_PLUGIN", plugin},

@@ -77,7 +77,7 @@ public:
     }
 
 private:
-    // What it shows.
+    // Writes the page. Gives its figures.
     Json make_page() {
         page_ = options_.output.value_or("report.html");
         Output output(page_ == "-" ? "" : page_, options_.input);
@@ -148,7 +148,7 @@ private:
     }
 
     const ReportOptions &options_;
-    std::string page_; // its file; empty: there is none
+    std::string page_; // its file; empty: no file
     bool replaces_ = false;
     const Input input_;
     Progress progress_;

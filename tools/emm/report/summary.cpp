@@ -34,7 +34,7 @@ std::string share_of(const Json &group, uint64_t all, bool is_lifetime) {
                      : fmt::format("{:.0f} % {} {}", share, link, name);
 }
 
-// Lifetimes tell more about what has one caller, but that is told too.
+// Lifetimes tell more about memory of a single caller, but the caller is told too.
 std::string only_caller(const Json &memory) {
     const Json &groups = memory.at("at_peak");
     return groups.contains("caller") && groups.at("caller").size() == 1
@@ -44,7 +44,7 @@ std::string only_caller(const Json &memory) {
                : "";
 }
 
-// The three largest answers to the question that tells most, as on the page.
+// The three largest answers to the most telling question, as on the page.
 std::string made_of(const Json &memory) {
     const std::string question = memory.at("leading").get<std::string>();
     std::string text = question == "lifetime" ? only_caller(memory) : "";
@@ -97,7 +97,7 @@ std::string replay_line(const Json &replay) {
                        number_in(replay, "failed"));
 }
 
-// The peaks, and what had the largest part in their difference.
+// The peaks, and the largest part of their difference.
 std::string changes_line(const Json &changes) {
     const auto pair_text = [](const Json &pair) {
         return fmt::format("{}, was {}", in_bytes(pair[1].get<uint64_t>()),

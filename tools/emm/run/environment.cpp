@@ -13,8 +13,8 @@ std::string value_of(const Environment &all, const char *name) {
     return found == all.end() ? "" : found->second;
 }
 
-// The list with `path` first, and once. Other entries stay as they are: in LD_LIBRARY_PATH an empty
-// one is the current folder.
+// The list with `path` first, and only once. Other entries stay unchanged: in LD_LIBRARY_PATH an
+// empty entry is the current folder.
 std::string with_first(const std::string &path, const std::string &list, const char *separators) {
     std::string result = path;
     size_t begin = 0;

@@ -17,7 +17,7 @@
 namespace emm::tool {
 namespace {
 
-// "" if it is an ELF file for this machine.
+// "": it is an ELF file for this machine.
 std::string header_obstacle(const std::string &bytes) {
     Elf64_Ehdr header = {};
     if (bytes.size() < sizeof header) {

@@ -22,7 +22,7 @@ namespace {
 // Where execvp looks if PATH is unset.
 constexpr const char *default_folders = "/bin:/usr/bin";
 
-// What the kernel reads of a script's first line, and how many interpreters it follows.
+// The kernel reads so many bytes of a script's first line, and follows so many interpreters.
 constexpr size_t longest_first_line = 256;
 constexpr int most_interpreters = 5;
 
@@ -41,7 +41,7 @@ int error_of(const std::string &path) {
     return faccessat(AT_FDCWD, path.c_str(), X_OK, AT_EACCESS) == 0 ? 0 : errno;
 }
 
-// A folder of PATH that this user cannot search has nothing for it.
+// A folder of PATH that this user cannot search counts as empty.
 bool is_there(const std::string &path) {
     struct stat status = {};
     return stat(path.c_str(), &status) == 0;
@@ -86,7 +86,7 @@ FileRights OpenedProgram::rights() const {
             .are_ignored = is_nosuid || prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1};
 }
 
-// "" for what is neither: a shell script without a first line that says so.
+// "" for other files, such as a shell script without a first line for it.
 std::string obstacle_of(const OpenedProgram &file) {
     const bool is_elf = file.read(0, SELFMAG) == ELFMAG;
     const std::string obstacle = rights_obstacle(file.rights(), {getuid(), getgid()});
@@ -114,7 +114,8 @@ std::string base_name(const std::string &path) {
     return path.substr(path.rfind('/') + 1);
 }
 
-// The next program to look at: a script's interpreter, or what env starts in its place; "": none.
+// The next program to look at: a script's interpreter, or the program that env starts in its place;
+// "": none.
 std::string next_program(const std::vector<std::string> &interpreter) {
     if (interpreter.size() < 2 || base_name(interpreter.front()) != "env") {
         return interpreter.empty() ? "" : interpreter.front();

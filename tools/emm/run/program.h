@@ -9,31 +9,31 @@
 
 namespace emm::tool {
 
-// Where a program lies, as execvp looks for it. `error` is 0, ENOENT, or the errno that says why
+// The place of a program, as execvp looks for it. `error` is 0, ENOENT, or the errno that says why
 // the first file of that name cannot be run.
 struct FoundProgram {
     std::string path;
     int error = 0;
 };
 
-// `folders` is the value of PATH; NULL: it is unset.
+// `folders` is the value of PATH; NULL: unset.
 FoundProgram find_program(const std::string &name, const char *folders);
 
-// The interpreter that a script's first line names, and its argument; empty if there is no such
-// line. `start` is the start of the file.
+// The interpreter in a script's first line, and its argument; empty: there is no such line. `start`
+// is the start of the file.
 std::vector<std::string> interpreter_of(std::string_view start);
 
-// The program that `env` starts for the argument of such a line, as in "-S python3 -u"; "" if none.
+// The program that `env` starts for the argument of such a line, as in "-S python3 -u"; "": none.
 std::string program_of_env(std::string_view argument);
 
-// Throws Refusal unless a library can be preloaded into the program at `path`, which is found. A
-// script's interpreter is what counts.
+// Throws Refusal unless a library can be preloaded into the program at `path`, an existing file.
+// For a script, its interpreter counts.
 void check_program(const std::string &path);
 
 // The exit statuses of env, nohup and the shell.
 inline constexpr int program_unusable = 126, program_missing = 127;
 
-// Why a program is not started, on one line, and the exit status that says so.
+// Why a program is not started, on one line, and the exit status for it.
 class Refusal : public std::runtime_error {
 public:
     Refusal(int status, const std::string &sentence)

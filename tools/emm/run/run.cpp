@@ -68,7 +68,7 @@ void check_track(const std::string &spec) {
     }
 }
 
-// By its text alone: the devices are those that the program sees.
+// Checks the text alone: the devices are those that the program sees.
 void check_limit(const std::string &text) {
     std::vector<driver::Limit> limits;
     const std::string problem = driver::parse_limits(text, limits);

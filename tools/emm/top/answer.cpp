@@ -151,7 +151,7 @@ std::string text_in(const Json &list, size_t at) {
                : "";
 }
 
-// The elements of a list; none where there is none.
+// The elements of a list; empty if there is no list.
 Json list_at(const Json &object, const char *key) {
     const Json *const value = member(object, key);
     return value && value->is_array() ? *value : Json::array();
@@ -192,7 +192,7 @@ void take_over(const Json &json, Process &ret_process) {
         ret_process.pid = signed_at(json, "pid");
     }
     if (const std::string program = text_at(json, "program"); !program.empty()) {
-        ret_process.program = program; // it has no /proc otherwise
+        ret_process.program = program; // without this, it has no /proc
     }
     ret_process.command = text_at(json, "command");
     ret_process.emm = text_at(json, "emm");
@@ -225,7 +225,7 @@ void take_over(const Json &json, Process &ret_process) {
     }
 }
 
-// What stands where an answer should be; "": nothing is wrong so far.
+// Describes a message that is no answer; "": its header is right.
 std::string header_problem(std::string_view message) {
     AnswerHeader header = {};
     if (message.size() < sizeof header) {

@@ -14,7 +14,7 @@ struct Cell {
     size_t width;
 };
 
-// The locale of the C library that knows UTF-8, whatever the user's is.
+// A locale of the C library with UTF-8, whatever the user's.
 class Utf8 {
 public:
     Utf8() : made_(newlocale(LC_CTYPE_MASK, "C.UTF-8", nullptr)) {
@@ -36,7 +36,7 @@ private:
     locale_t before_ = nullptr;
 };
 
-// One for each character that has a width.
+// A cell for each character with a width.
 std::vector<Cell> cells_of(std::string_view text) {
     const Utf8 locale;
     const std::string line = observe::one_line(text);
@@ -45,7 +45,7 @@ std::vector<Cell> cells_of(std::string_view text) {
     for (size_t at = 0; at < line.size();) {
         wchar_t character = 0;
         const size_t got = std::mbrtowc(&character, line.data() + at, line.size() - at, &state);
-        if (got == 0 || got > line.size() - at) { // where there is no such locale
+        if (got == 0 || got > line.size() - at) { // without such a locale
             cells.push_back({"?", 1});
             state = {};
             ++at;

@@ -22,7 +22,8 @@ namespace {
 
 using monitor::Wish;
 
-// Nanoseconds, beyond what a process gives its plugin: of all processes, and of a single one.
+// The longest waits in nanoseconds, beyond the time that a process gives its plugin: for all
+// processes, and for a single one.
 constexpr int64_t brief = 700'000'000, patient = 2'000'000'000;
 constexpr size_t most_at_once = 512;
 
@@ -55,7 +56,7 @@ int connect_socket(const std::string &name) {
     return made;
 }
 
-// 0: the process is of a namespace that this one does not see.
+// 0: the process is of a namespace that this process does not see.
 int64_t peer_of(int socket) {
     ucred peer = {};
     socklen_t length = sizeof peer;
@@ -118,7 +119,7 @@ void Inquiry::close(Asked &asked) {
     }
 }
 
-// False: there is no such process, or it is another user's.
+// False: no such process, or another user's.
 bool Inquiry::connect_to(const Name &name, Asked &asked) {
     asked.since = now();
     asked.process.name = name.text;
@@ -151,13 +152,13 @@ void Inquiry::begin(const Name &name, Wish wish, const std::string &rest) {
         std::string(reinterpret_cast<const char *>(&request), sizeof request) + rest;
     if (asked.socket >= 0 &&
         send(asked.socket, message.data(), message.size(), MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
-        close(asked); // it ends just now
+        close(asked); // the process is ending
         return;
     }
     asked_[name.text] = std::move(asked);
 }
 
-// One that ends, or hangs up, is not one that uses emm.
+// A process that ends, or hangs up, does not use emm.
 void Inquiry::receive(Asked &asked) {
     const ssize_t got = recv(asked.socket, room_.data(), room_.size(), MSG_DONTWAIT);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
@@ -207,7 +208,7 @@ void Inquiry::wait_for_all(const std::vector<Name> &names, int64_t timeout) {
     }
 }
 
-// What has ended is not waited for.
+// Stops waiting for processes that have ended.
 void Inquiry::forget_all_but(const std::vector<Name> &names) {
     std::map<std::string, Asked> kept;
     for (const Name &name : names) {
@@ -221,7 +222,7 @@ void Inquiry::forget_all_but(const std::vector<Name> &names) {
     asked_ = std::move(kept);
 }
 
-// What has not been answered stays for the next time.
+// A request without an answer stays for the next time.
 void Inquiry::take(const Name &name, std::vector<Process> &ret_processes) {
     const auto found = asked_.find(name.text);
     if (found == asked_.end()) {

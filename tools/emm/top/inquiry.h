@@ -1,4 +1,4 @@
-// Asks processes what they hold, many at a time, and waits for none for longer than it says.
+// Asks many processes at a time for their figures, with a bounded wait for each.
 #pragma once
 
 #include "monitor/protocol.h"
@@ -15,12 +15,12 @@ public:
     Inquiry(const Inquiry &) = delete;
     Inquiry &operator=(const Inquiry &) = delete;
 
-    // Every process of this user that can be asked. One that does not answer in time has a problem
-    // that says so, and its answer is waited for the next time: it is not asked again before.
-    // Throws Failure if /proc does not tell.
+    // Every process of this user that can be asked. A process that does not answer in time gets a
+    // problem that says so, and the next call waits for its answer instead of asking again. Throws
+    // Failure if /proc does not tell.
     std::vector<Process> ask_all();
 
-    // What one process answers, or its problem; `rest` follows the request. Throws Failure, about
+    // The answer of one process, or its problem; `rest` follows the request. Throws Failure, about
     // `subject`, if no process of this user that uses emm has that id.
     Process ask(int64_t pid, monitor::Wish wish, const std::string &subject,
                 const std::string &rest = "");

@@ -28,7 +28,7 @@ bool is_process_id(const std::string &text) {
            std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
-// How many processes are bounded, and whether more than that is in use.
+// The number of bounded processes, and whether they use more than the bound.
 struct Limited {
     size_t processes = 1;
     std::string above;
@@ -47,7 +47,7 @@ Limited limit_process(int64_t pid, const std::string &size) {
     return {1, process.limit_above};
 }
 
-// The members that can be asked; those that cannot are bound as well.
+// The members that can be asked; other members are bound as well.
 std::vector<Name> sockets_of(const driver::SharedState &state, size_t &ret_members) {
     std::vector<Name> names;
     for (unsigned i = 0; i < slots_in_use(state); i++) {

@@ -23,7 +23,7 @@ template <uint64_t emm_stats::*member> double stat(const Context &context) {
     return static_cast<double>((*context.stats).*member);
 }
 
-// Of contexts that have told their figures.
+// For contexts that have told their figures.
 const Family families[] = {
     {"emm_live_bytes", "gauge", "Device memory handed out, as asked for.",
      stat<&emm_stats::live_bytes>},
@@ -90,8 +90,8 @@ std::string context_labels(const Process &process, const Context &context) {
                        context.id, context.pool.empty() ? "" : "," + label("pool", context.pool));
 }
 
-// A process that has libemm twice, and process ids of two namespaces, can lead to the same labels,
-// which the format forbids.
+// A process with two copies of libemm, and process ids of two namespaces, can lead to the same
+// labels, which the format forbids.
 std::string unique(std::string labels, std::set<std::string> &known) {
     const std::string first = labels;
     for (int copy = 2; !known.insert(labels).second; ++copy) {

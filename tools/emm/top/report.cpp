@@ -88,7 +88,7 @@ Json process_json(const Process &process) {
 
 } // namespace
 
-// A process is where the first of its contexts is.
+// A process takes the place of its first context.
 Json to_json(const std::vector<Process> &processes, Column by) {
     std::vector<const Process *> order;
     for (const Row &row : sorted_rows(processes, by)) {

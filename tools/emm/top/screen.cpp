@@ -79,7 +79,7 @@ Size Screen::size() const {
     return {size.width == 0 ? 80 : size.width, size.height == 0 ? 24 : size.height};
 }
 
-// The page from the upper left corner on, and nothing below it or behind its lines.
+// Writes the page from the upper left corner on, and clears the rest.
 bool Screen::show(const std::string &page) {
     std::string text = "\033[H";
     for (size_t at = 0; at < page.size();) {

@@ -8,11 +8,11 @@
 
 namespace emm::tool::top {
 
-// What happened while the screen waited.
+// The event that ended the screen's wait.
 enum class Event { time_out, key, resized, ended };
 
-// A terminal that shows one page, in the alternate buffer; it is as it was before when this is
-// destroyed, and while the tool is stopped. Signals that end, stop or resize come as events.
+// A terminal that shows one page, in the alternate buffer. The destructor restores the terminal,
+// and so does a stop of the tool. Signals that end, stop or resize come as events.
 class Screen {
 public:
     Screen();
@@ -25,7 +25,8 @@ public:
     bool show(const std::string &page);
     Event wait(double seconds);
     char key() const { return key_; } // of the last Event::key
-    // The signal that has ended it, to be raised again when the terminal is as before; 0: none.
+    // The signal that has ended the screen, to be raised again once the terminal is restored; 0:
+    // none.
     int signal() const { return signal_; }
 
 private:

@@ -29,7 +29,7 @@ bool is_set(const char *variable) {
     return value && *value;
 }
 
-// A terminal that takes escape codes, to read keys from and to write to.
+// Whether the terminal takes escape codes, and can be read and written.
 bool has_terminal() {
     const char *const kind = std::getenv("TERM");
     return isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) && kind && *kind &&
@@ -86,7 +86,7 @@ std::string page_of(const std::vector<Process> &processes, Column by, Size size,
            table_text(processes, by, {size.width, size.height > 2 ? size.height - 1 : 1}, styled);
 }
 
-// Waits until the next table is due and shows again what changes meanwhile. False: it is to end.
+// Waits until the next table is due, and shows changes meanwhile. False: the screen must end.
 bool stay(Screen &screen, const Watch &watch, double until, Column &by, bool styled) {
     for (double left = until - seconds_now(); left > 0; left = until - seconds_now()) {
         const Event event = screen.wait(left);
@@ -104,7 +104,7 @@ bool stay(Screen &screen, const Watch &watch, double until, Column &by, bool sty
     return true;
 }
 
-// The signal that it ended by, or 0.
+// Gives the signal that ended the screen, or 0.
 int run_screen(const Plan &plan, Column by) {
     const bool styled = !is_set("NO_COLOR");
     Watch watch;
@@ -121,7 +121,7 @@ int run_screen(const Plan &plan, Column by) {
     }
 }
 
-// It ends as if the signal had met it unprepared, with the terminal as it was.
+// Ends as the signal would end an unprepared program, with the terminal restored.
 int show_screen(const Plan &plan, Column by) {
     const int signal = run_screen(plan, by);
     if (signal != 0) {

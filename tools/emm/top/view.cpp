@@ -19,7 +19,7 @@ template <uint64_t emm_stats::*member> std::string figure_text(const Row &row) {
     return row.context && row.context->stats ? in_bytes(figure_of<member>(row)) : "-";
 }
 
-// Where there is any.
+// Empty for 0 bytes.
 template <uint64_t emm_stats::*member> std::string bytes_if_any(const Row &row) {
     return figure_of<member>(row) == 0 ? "" : in_bytes(figure_of<member>(row));
 }
@@ -33,7 +33,7 @@ bool is_paused(const Row &row) {
     return figure_of<&emm_stats::paused_bytes>(row) > 0;
 }
 
-// Of a pool that is paused, the copy of what it held.
+// For a paused pool, the copy of its content.
 std::string host_text(const Row &row) {
     return is_paused(row) ? figure_text<&emm_stats::host_reserved_bytes>(row) : "";
 }
@@ -79,9 +79,9 @@ std::string program_text(const Row &row) {
     return slash == std::string::npos || slash >= end ? command : command.substr(slash + 1);
 }
 
-// The file without its folders, which --json has.
+// The file without its folders; --json has them.
 std::string_view module_text(std::string_view path) {
-    return path.substr(path.rfind('/') + 1); // all, if there is none
+    return path.substr(path.rfind('/') + 1); // all of a path without '/'
 }
 
 std::string in_time(int64_t nanoseconds) {
@@ -109,7 +109,7 @@ std::string rate_text(const Row &row) {
                : "-";
 }
 
-// With its options, and without the folders of a file.
+// The plugin with its options, but without the folders of a file.
 std::string plugin_text(const Row &row) {
     if (!row.context || row.context->spec.empty()) {
         return row.process->plugin.empty() ? "-" : row.process->plugin;
@@ -152,7 +152,7 @@ int64_t age_of(const Row &row) {
     return row.context && !row.context->oldest.empty() ? row.context->oldest.front().age : -1;
 }
 
-// Below 0: `one` comes first.
+// Negative: `one` comes first.
 template <auto key> int from_smallest(const Row &one, const Row &other) {
     const auto a = key(one), b = key(other);
     return (a > b) - (a < b);
@@ -165,7 +165,7 @@ template <auto key> int from_largest(const Row &one, const Row &other) {
 struct Description {
     std::string_view name, title;
     size_t narrowest; // of text, which gives way; 0: a number, which does not
-    int rank;         // 0 is the last one to be left out
+    int rank;         // 0 is left out last
     Fit fit;
     std::string (*text)(const Row &row);
     int (*order)(const Row &one, const Row &other);
@@ -203,14 +203,14 @@ constexpr Description descriptions[] = {
 };
 
 constexpr size_t narrowest_text = 8, widest_text = 200;
-constexpr int first_extra_rank = 5; // from there on columns go before text is narrower than said
+constexpr int first_extra_rank = 5; // from here on, columns go before text is narrower than said
 constexpr size_t gap = 2;
 
 const Description &describe(Column column) {
     return descriptions[static_cast<size_t>(column)];
 }
 
-// What is to be said about a row beside its figures.
+// The remark on a row beside its figures.
 std::string problem_of(const Row &row) {
     if (!row.process->problem.empty()) {
         return row.process->problem;
@@ -259,7 +259,7 @@ std::vector<Laid> natural_columns(const std::vector<Row> &rows) {
         const bool is_empty = std::all_of(rows.begin(), rows.end(),
                                           [&](const Row &row) { return each.text(row).empty(); });
         if (is_empty && !rows.empty()) {
-            continue; // as the columns of what few processes have
+            continue; // as the columns that few processes fill
         }
         size_t width = each.title.size();
         for (const Row &row : rows) {
@@ -270,7 +270,7 @@ std::vector<Laid> natural_columns(const std::vector<Row> &rows) {
     return columns;
 }
 
-// Text gives way to the width, what has the most to give first, as far as it can.
+// Shortens texts to the width, those with the most to spare first, as far as possible.
 std::vector<Laid> shortened(std::vector<Laid> columns, size_t width) {
     const bool has_extra = std::any_of(columns.begin(), columns.end(), [](const Laid &each) {
         return each.description->rank >= first_extra_rank;
@@ -292,7 +292,7 @@ std::vector<Laid> shortened(std::vector<Laid> columns, size_t width) {
     return columns;
 }
 
-// Where shorter text is not enough, columns are left out, and the text has what they took.
+// If shorter text does not suffice, leaves columns out and gives their room to the text.
 std::vector<Laid> fit(std::vector<Laid> columns, size_t width) {
     if (width == 0) {
         return columns;
@@ -353,7 +353,7 @@ size_t height_of(const std::string &text) {
     return static_cast<size_t>(std::count(text.begin(), text.end(), '\n'));
 }
 
-// As many as fit under the title; what does not is counted in the last line.
+// As many lines as fit under the title; the last line counts the others.
 std::string within(const std::vector<std::string> &lines, Size size) {
     std::string text;
     size_t used = 1, shown = 0;

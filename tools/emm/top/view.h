@@ -30,13 +30,13 @@ enum class Column {
     oldest
 };
 
-// One context of a process, or a process that has none to show.
+// One context of a process, or a process without a context to show.
 struct Row {
     const Process *process;
-    const Context *context; // NULL: none
+    const Context *context; // NULL: no context
 };
 
-// "pid", "program", ..., as --sort takes them. False: there is no such column.
+// "pid", "program", ..., as --sort takes them. False: no such column.
 bool find_column(std::string_view name, Column &ret_column);
 std::string_view name_of(Column column);
 std::string column_names(); // "pid, program, ... or oldest"
@@ -53,24 +53,24 @@ struct Size {
 // ones first, and rows that do not fit are counted. `styled`: with escape codes for bold and red.
 std::string table_text(const std::vector<Process> &processes, Column by, Size size, bool styled);
 
-// Columns of a terminal that a text takes, once it is harmless.
+// The columns of a terminal that a text takes, once it is harmless.
 size_t width_of(std::string_view text);
 
-// Where a text stands in its column, and where it is cut: `middle` keeps its beginning and its end,
-// and stands to the left.
+// The place of a text in its column, and of its cut: `middle` keeps the beginning and the end, and
+// aligns left.
 enum class Fit { left, right, middle };
 
-// `text` in exactly `width` columns: filled with spaces, or cut, with '~' where it was. Characters
-// without a width of their own are left out.
+// `text` in exactly `width` columns: filled with spaces, or cut, with '~' at the cut. Characters
+// without a width are left out.
 std::string fitted(std::string_view text, size_t width, Fit fit);
 
-// What --json prints, in the order of the column.
+// The output of --json, in the order of the column.
 Json to_json(const std::vector<Process> &processes, Column by);
 
 // Prometheus's text exposition format.
 std::string prometheus_text(const std::vector<Process> &processes);
 
-// As the value of a label, between its quotes.
+// The text as a label's value, for use between quotes.
 std::string escaped_label(std::string_view text);
 
 } // namespace emm::tool::top

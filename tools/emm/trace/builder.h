@@ -29,8 +29,7 @@ public:
     const std::string expected, got;
 };
 
-// A file whose content is not what it should be: exit status 2. `place` says where, as in "line 3",
-// and may be empty.
+// A file with wrong content: exit status 2. `place` says where, as in "line 3", and may be empty.
 Failure bad_file(const std::string &name, const std::string &place, const Malformed &malformed);
 
 // Makes a trace from its rows, and refuses rows that could not come from a program: time that goes

@@ -158,7 +158,7 @@ void EventLogReader::freed(std::unordered_map<uint64_t, Live>::iterator block, u
     live_.erase(block);
 }
 
-// A replay frees the blocks that a reset drops: nothing else belongs to its context.
+// A replay frees the blocks that a reset drops; its context has no other state.
 void EventLogReader::drop_all(uint64_t device, uint64_t context, Drop drop) {
     for (auto block = live_.begin(); block != live_.end();) {
         const auto here = block++;

@@ -14,10 +14,10 @@ namespace emm::tool {
 inline constexpr size_t log_columns = 13;
 using LogFields = std::array<std::string_view, log_columns>;
 
-// The context is "" in logs from before there was such a column.
+// The context is "" in older logs, which lack that column.
 LogFields log_fields(std::string_view line);
 
-// What was called.
+// The call in a row of the log.
 struct LogCall {
     std::string_view type;
     uint64_t device, address, stream, size, context;
@@ -38,15 +38,14 @@ std::string log_location(const LogFields &fields);
 // How a row of this type drops all blocks of its context.
 Drop drop_of(std::string_view type);
 
-// Completes the log of a program that was killed; true if there was anything to do. Throws Failure.
+// Completes the log of a program that was killed; true: the log was incomplete. Throws Failure.
 bool complete_event_log(const std::string &path);
 
-// The first line of an event log, with the column Context or, as it was before, without.
+// Whether it is the first line of an event log, with the column Context or, in older logs, without.
 bool is_event_log(std::string_view first_line);
 
 // Reads the rows of an event log (EMM_EVENT_LOG) as a program of one thread: the log does not tell
-// threads apart. Device memory is replayed; what failed, came too late or is about other memory is
-// a mark.
+// threads apart. Device memory is replayed; failures, late frees and other memory become marks.
 class EventLogReader {
 public:
     explicit EventLogReader(TraceBuilder &builder) : builder_(builder) {}

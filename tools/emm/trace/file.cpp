@@ -70,7 +70,12 @@ ByteFile::ByteFile(const std::string &path, std::string name)
     : name_(std::move(name)),
       descriptor_(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)) {
     if (descriptor_ < 0) {
-        throw unreadable(name_, "a file that can be read", std::strerror(errno));
+        const std::string why = std::strerror(errno);
+        throw Failure({.stage = "trace",
+                       .message = "cannot open " + name_ + ": " + why,
+                       .path = name_,
+                       .expected = "a file that can be read",
+                       .got = why});
     }
     try {
         struct stat status = {};
@@ -125,13 +130,13 @@ size_t ByteFile::read(char *into, size_t most) {
     if (got < 0) {
         throw unreadable(name_, "a readable file", std::strerror(errno));
     }
-    if (got == 0 && !finish()) { // what it left unfinished is no last line
+    if (got == 0 && !finish()) { // an unfinished rest is no last line
         throw unreadable(name_, "a gzip file that is whole", "one that gzip cannot unpack");
     }
     return static_cast<size_t>(got);
 }
 
-// gzip shares the position in the file that it reads.
+// gzip shares the position in the file with this process.
 double ByteFile::share() const {
     const off_t at = lseek(packed_ >= 0 ? packed_ : descriptor_, 0, SEEK_CUR);
     return at < 0 || size_ == 0 ? 0 : static_cast<double>(at) / static_cast<double>(size_);
@@ -194,7 +199,7 @@ std::string temporary_folder() {
     return folder && *folder ? folder : "/tmp";
 }
 
-// Without a name, so that nothing is left of it. Some file systems have no such files.
+// Without a name, so that nothing is left of the file. Some file systems lack such files.
 int open_unnamed(const std::string &folder) {
     const int unnamed = open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
     if (unnamed >= 0) {

@@ -14,10 +14,10 @@
 namespace emm::tool {
 
 // A file's bytes, unpacked by the gzip program if it is in gzip format. Only a regular file is
-// opened, so that nothing is waited for. Throws Failure.
+// opened, so that no open waits. Throws Failure.
 class ByteFile {
 public:
-    // `name` is what messages call it.
+    // `name` is the file's name in messages.
     ByteFile(const std::string &path, std::string name);
     ~ByteFile();
     ByteFile(const ByteFile &) = delete;
@@ -28,7 +28,7 @@ public:
     // At least one byte, or 0 at the end of the file.
     size_t read(char *into, size_t most);
 
-    // How much of the file as it lies on the disk has been read, from 0 to 1.
+    // The share of the file on the disk that has been read, from 0 to 1.
     double share() const;
 
 private:
@@ -37,12 +37,12 @@ private:
 
     const std::string name_;
     int descriptor_ = -1;
-    int packed_ = -1; // what gzip reads
+    int packed_ = -1; // the file that gzip reads
     uint64_t size_ = 0;
     pid_t gzip_ = -1;
 };
 
-// A file's lines. No more than a line is held in memory, and a line has a limit: a small file may
+// A file's lines. At most one line is held in memory, and a line has a limit: a small file may
 // unpack to a very large one. Throws Failure.
 class LineFile {
 public:
@@ -57,16 +57,16 @@ public:
         }
     }
 
-    // The next line without its end, valid until the next call; "" as well behind the last one.
+    // The next line without its end, valid until the next call; "" behind the last line, too.
     // Throws Malformed as well.
     std::string_view first() { return next().value_or(""); }
 
-    // Each line that is left and not empty. `report`, if there is one, is called now and then with
-    // the share of the file that has been read. Throws Malformed as well.
+    // Each remaining line that is not empty. `report`, if given, is called now and then with the
+    // share of the file that has been read. Throws Malformed as well.
     void each(const std::function<void(std::string_view)> &take,
               const std::function<void(double)> &report);
 
-    // What `work` answers. Of what it throws, a Malformed becomes a Failure that names the line.
+    // Calls `work` and gives its answer. A Malformed from it becomes a Failure that names the line.
     template <class Work> auto where_it_is(Work work) {
         try {
             return work();
@@ -82,12 +82,12 @@ private:
     std::optional<ByteFile> file_;
     const std::string name_;
     std::string buffer_;
-    size_t begin_ = 0; // of what has not been answered
-    size_t line_ = 0;  // the number of the latest one
+    size_t begin_ = 0; // of the rest that has not been given out
+    size_t line_ = 0;  // the number of the latest line
 };
 
 // A file that the user named, or standard input for "-", which is copied to a file without a name:
-// several processes read it, and some readers read it twice. Nothing is left of that file when the
+// several processes read it, and some readers read it twice. Nothing is left of the copy when the
 // process ends, however it ends. Throws Failure.
 class Input {
 public:
@@ -96,7 +96,7 @@ public:
     Input(const Input &) = delete;
     Input &operator=(const Input &) = delete;
 
-    // Of a regular file, for this process and its children.
+    // The path of a regular file, for this process and its children.
     const std::string &path() const { return path_; }
 
     // For messages.

@@ -1,7 +1,7 @@
 // Kernels over small arrays, as programs for Numba write them: a few arguments, a scalar result and
 // a temporary for each launch, dropped at once or kept for a while. Now and then a section of
-// deferred clean-up covers some launches. What is kept is dropped by the program or, sometimes, by
-// the garbage collector on another thread.
+// deferred clean-up covers some launches. The program drops kept arrays, or sometimes the garbage
+// collector does so on another thread.
 #include "workload/program.h"
 #include "workload/workload.h"
 

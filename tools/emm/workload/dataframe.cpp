@@ -12,11 +12,11 @@ namespace {
 
 constexpr uint32_t threads = 8;
 constexpr int queries = 200;
-constexpr uint64_t live_limit = 4 * GiB; // no query begins above it
+constexpr uint64_t live_limit = 4 * GiB; // above it, no query begins
 using Table = std::vector<HeldBlock>;
 
 struct Query {
-    int stage = 0; // 0: none is running
+    int stage = 0; // 0: no query runs
     uint64_t rows = 0, columns = 0;
     Table batch, filtered, joined;
 };

@@ -45,7 +45,7 @@ public:
         }
     }
 
-    // Used and dropped within one step.
+    // A block that is used and dropped within one step.
     void scratch(uint64_t size, uint32_t thread = 0, uint32_t stream = 0) {
         const HeldBlock held = alloc(size, thread, stream);
         work(5);
@@ -70,8 +70,8 @@ private:
     int64_t next_id_ = 0;
 };
 
-// The same numbers from the same seed everywhere: the engine is fixed by the C++ standard, whose
-// distributions are not, so these are ours and use whole numbers only.
+// The same numbers from the same seed everywhere: the C++ standard fixes the engine but not the
+// distributions, so these are our own and use whole numbers only.
 class Random {
 public:
     explicit Random(uint64_t seed) : engine_(seed) {}
@@ -83,7 +83,7 @@ public:
     bool one_in(uint64_t n) { return below(n) == 0; }
     bool percent(uint64_t chance) { return below(100) < chance; }
 
-    // From low to high, each doubling as likely as every other.
+    // From low to high, with equal chances for each doubling.
     uint64_t spread(uint64_t low, uint64_t high) {
         uint64_t doublings = 0;
         while (low << (doublings + 1) <= high) {

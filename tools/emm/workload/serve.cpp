@@ -1,7 +1,7 @@
 // A language model answering requests: thread 0 runs the model on stream 0, thread 1 takes requests
-// in and copies their tokens on stream 1. Requests join and leave the batch as they come and end.
-// Keys and values of 16 tokens are one block of the cache; a request holds a list of them, which
-// grows with each token and goes back at its end.
+// in and copies their tokens on stream 1. Requests join and leave the batch as they come and end. A
+// block of the cache holds the keys and values of 16 tokens; a request has a list of blocks, which
+// grows with its tokens and goes back at its end.
 #include "workload/program.h"
 #include "workload/workload.h"
 

@@ -1,8 +1,8 @@
 // Training a GPT in mixed precision: thread 0 runs the forward pass and the optimizer, thread 1 the
-// backward pass; stream 0 computes, stream 1 copies the next batch ahead. What a layer keeps for
-// its backward pass follows from its arithmetic; batches differ in length, so sizes differ from
-// step to step. Overlapped, stream 1 also sums up each layer's gradients with those of other ranks
-// while stream 0 goes on, so that memory goes to and fro between the two.
+// backward pass; stream 0 computes, stream 1 copies the next batch ahead. A layer's arithmetic
+// determines the activations that it keeps for its backward pass. Batches differ in length, so
+// sizes differ from step to step. Overlapped, stream 1 also sums up each layer's gradients with
+// those of other ranks while stream 0 goes on, so that memory goes to and fro between the two.
 #include "workload/program.h"
 #include "workload/workload.h"
 
@@ -12,7 +12,7 @@ namespace {
 constexpr uint64_t gpt_layers = 12, gpt_width = 768, gpt_vocabulary = 32000, batch = 8, steps = 24;
 constexpr uint64_t gpt_half = 2, single = 4; // bytes of a number
 constexpr uint32_t python = 0, autograd = 1; // threads
-constexpr uint32_t copy_stream = 1;          // a stream; the other one is 0
+constexpr uint32_t copy_stream = 1;          // a stream; the other stream is 0
 constexpr uint32_t sum_stream = 1;
 
 class Training {
@@ -45,7 +45,7 @@ private:
         }
     }
 
-    // One tensor a parameter, which lives until the end of the program.
+    // One tensor for each parameter, until the end of the program.
     void make(uint64_t bytes_a_number) {
         for (const uint64_t numbers : parameters_) {
             program_.alloc(numbers * bytes_a_number);
@@ -80,7 +80,7 @@ private:
         saved_.push_back({x});
     }
 
-    // Attention and the two-layer network; what the backward pass needs stays in `kept`.
+    // Attention and the two-layer network; activations for the backward pass stay in `kept`.
     HeldBlock block(std::vector<HeldBlock> &kept) {
         const auto keep = [&](uint64_t bytes) { kept.push_back(program_.alloc(bytes)); };
         keep(hidden_);              // normalized

@@ -17,7 +17,7 @@ struct Workload {
 
 const std::vector<Workload> &workloads();
 
-// Throws Failure, which lists the names, if there is no such workload.
+// Throws Failure, which lists the names, if no workload has the name.
 Trace generate(const std::string &name, uint64_t seed);
 
 Trace generate_train(uint64_t seed);

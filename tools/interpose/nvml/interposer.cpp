@@ -1,7 +1,7 @@
 // The interposer for NVML: a library that programs take for libnvidia-ml. Its entries are
-// trampolines, as those of the driver's interposer are; the first that is called finds the library
-// itself. Two of them are replaced, which say how much memory a device has: what the driver's
-// interposer tells, if the plugin limits that. It needs libc only.
+// trampolines, as those of the driver's interposer are; the first call finds the library itself.
+// Two entries, which tell how much memory a device has, are replaced: they give the figures of the
+// driver's interposer, if the plugin limits the memory. It needs libc only.
 #include "../binding.h"
 #include "../library_file.h"
 #include "uuid.h"
@@ -42,7 +42,7 @@ using GetMemory2 = int (*)(Device, Memory2 *);
 void *library = nullptr; // NVML itself
 Path own_file;           // the interposer's
 
-// NVML's own, of those that are replaced or asked here; NULL: it has none.
+// NVML's own entries that are replaced or called here; NULL: NVML lacks the entry.
 GetUuid get_uuid = nullptr;
 GetMemory get_memory = nullptr;
 GetMemory2 get_memory_2 = nullptr;
@@ -64,7 +64,7 @@ const char *error_string(int result) {
 
 // --- figures -----------------------------------------------------------------------------------
 
-// The driver's interposer, if it is in the process: nothing is loaded for it.
+// The driver's interposer, if the process has it. Loads nothing.
 TellFigures teller() {
     static TellFigures found = nullptr;
     if (TellFigures tell = __atomic_load_n(&found, __ATOMIC_ACQUIRE)) {
@@ -78,12 +78,13 @@ TellFigures teller() {
         return nullptr;
     }
     const auto tell = reinterpret_cast<TellFigures>(dlsym(driver, figures_name));
-    dlclose(driver); // it is never unloaded
+    dlclose(driver); // the interposer is never unloaded
     __atomic_store_n(&found, tell, __ATOMIC_RELEASE);
     return tell;
 }
 
-// Whether the program has less of this device than there is; `real_free` is NVML's figure.
+// Whether the program's share of this device is smaller than the device; `real_free` is NVML's
+// figure.
 bool is_limited(Device device, unsigned long long real_free, Figures &ret_figures) {
     char text[96] = "";
     unsigned char uuid[uuid_bytes];
@@ -119,7 +120,7 @@ int memory_info_2(Device device, Memory2 *ret_memory) {
 
 // --- the first call ----------------------------------------------------------------------------
 
-// Another emm's interposer would look for this one in its turn.
+// Does not open another emm's interposer, which would look for this one in its turn.
 void *open_library() {
     Path path;
     void *const opened = find_library("libnvidia-ml.so.1", own_file, path)
@@ -135,7 +136,7 @@ Entry substitute_for(const char *name) {
                      : reinterpret_cast<Entry>(&have_no_library);
 }
 
-// What the entry jumps to, and NVML's own kept.
+// Replaces a found entry, and keeps NVML's own.
 template <class Function> Entry replaced(Entry found, Function &ret_own, Function replacement) {
     ret_own = reinterpret_cast<Function>(found);
     return reinterpret_cast<Entry>(replacement);
@@ -165,7 +166,7 @@ void bind_all() {
     }
 }
 
-// NVML itself, as dlopen gives it; NULL: there is none.
+// NVML itself, as dlopen gives it; NULL: there is no NVML.
 extern "C" __attribute__((visibility("default"))) void *emm_run_nvml_library() {
     bind_once();
     return library;

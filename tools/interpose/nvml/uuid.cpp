@@ -5,7 +5,7 @@
 namespace emm::run {
 namespace {
 
-// 16: none
+// 16: no hexadecimal digit
 unsigned digit(char c) {
     return c >= '0' && c <= '9'   ? unsigned(c - '0')
            : c >= 'a' && c <= 'f' ? unsigned(c - 'a') + 10

@@ -13,8 +13,8 @@ constexpr uint64_t before_ids = uint64_t(1) << 62;
 // The way to a shard is a shift.
 static_assert(std::has_single_bit(sizeof(AllocationShard)));
 
-// A record is stored and loaded member by member: a load that is wider than the stores before it
-// waits until they are done.
+// Copies a record member by member: a load that is wider than the stores before it waits until they
+// are done.
 Allocation copy_of(const Allocation &from) {
     return {from.address, from.size,  from.context,  from.id,       from.flags,
             from.kind,    from.freed, from.launched, from.exported, from.pool};
@@ -89,7 +89,7 @@ inline bool AllocationShard::insert(SpreadAddress at, uint64_t size, emm_context
     return true;
 }
 
-// There is room, because it has just left; or another allocation has taken that: then the driver
+// The record that has just left made room. If another allocation has taken the room, the driver
 // will refuse the next free.
 void AllocationShard::put_back(const Allocation &allocation, FreedAddresses &freed) noexcept {
     const std::lock_guard guard(lock_);
@@ -179,7 +179,7 @@ bool AllocationShard::set_exported(uint64_t address, uint64_t id) {
     return found != nullptr;
 }
 
-// What follows in the same run moves up, if it may stand there.
+// Entries behind the gap, in the same run, move up if they may stand there.
 inline void AllocationShard::close_gap(size_t gap) {
     Allocation *const slots = slots_.data();
     for (size_t slot = (gap + 1) & mask_; slots[slot].address != 0; slot = (slot + 1) & mask_) {
@@ -206,7 +206,7 @@ template <class Predicate> void AllocationShard::remove_if(Predicate predicate) 
     const std::lock_guard guard(lock_);
     for (size_t slot = 0; slot < slots_.size();) {
         if (slots_[slot].address != 0 && predicate(slots_[slot])) {
-            close_gap(slot); // what moves up here is looked at next
+            close_gap(slot); // the next look is at the entry that moves up here
         } else {
             slot++;
         }

@@ -1,4 +1,5 @@
-// What the program has got from emm and not given back, by address. Any thread may call.
+// The allocations that the program has got from emm and not given back, by address. Any thread may
+// call.
 #pragma once
 
 #include "driver_regions.h"
@@ -13,44 +14,45 @@
 
 namespace emm::run {
 
-// How the program asked for it.
+// How the program asked for the allocation.
 enum class Kind : uint8_t {
     device = 1,
     ordered = 2, // on a stream
     managed = 4,
     pinned = 8,
     registered = 16, // the program's own memory
-    captured = 32,   // on a stream that captured: a graph's, which uses it in each launch
+    captured = 32,   // of a stream that captured: a graph's memory, used in each launch
 };
 constexpr uint32_t on_device = uint32_t(Kind::device) | uint32_t(Kind::ordered) |
                                uint32_t(Kind::managed) | uint32_t(Kind::captured);
 
 struct alignas(16) Allocation {
     uint64_t address = 0; // 0: none
-    uint64_t size = 0;    // as the program asked for it
+    uint64_t size = 0;    // as the program asked for
     emm_context *context = nullptr;
     uint64_t id = 0;    // no other allocation of the process has it
     uint32_t flags = 0; // as the program gave them
     Kind kind = Kind::device;
     bool freed = false;          // by the program; a graph's may be the program's again
-    bool launched = false;       // a graph's: the program has had it
+    bool launched = false;       // of a graph: the program has had it
     bool exported = false;       // Sharing has an export of it
     emm_context *pool = nullptr; // emm's for a pool of the program's own; NULL: the context itself
 
     emm_context *manager() const { return pool ? pool : context; }
-    // Whether the program has it: a graph's only between a launch and the free after it.
+    // Whether the allocation is the program's. That of a graph is so only between a launch and the
+    // free after it.
     bool is_programs() const { return kind != Kind::captured || (launched && !freed); }
     bool is_one_of(uint32_t kinds) const { return (uint32_t(kind) & kinds) != 0; }
 };
 
-// One allocation, also when its address has become another one's.
+// Names one allocation, even after its address has become another allocation's.
 struct AllocationName {
     uint64_t address = 0;
     uint64_t id = 0;
     bool operator==(const AllocationName &) const = default;
 };
 
-// An address whose bits are spread: they say which shard has it, and where to look there.
+// An address with its bits spread: they select the shard, and the place in the shard to look first.
 struct SpreadAddress {
     static constexpr unsigned shard_bits = 6;
 
@@ -64,9 +66,9 @@ struct SpreadAddress {
     uint64_t address, bits;
 };
 
-// The addresses that were freed last, each until it is given out again, by emm or by the driver:
-// what a program frees twice must not reach the driver, whose memory the plugin may still have
-// there. The lock of an address's shard guards what is known of the address.
+// The last freed addresses, each until emm or the driver gives it out again. A second free by the
+// program must not reach the driver, because the plugin may still have memory there. The lock of an
+// address's shard guards its entry.
 class FreedAddresses {
 public:
     void remember(SpreadAddress at) { slot_of(at) = {at.address, regions_.now()}; }
@@ -99,33 +101,33 @@ private:
     DriverRegions regions_;
 };
 
-// A part of the table, with a lock of its own: open addressing, at most three quarters full. No two
-// share the pair of cache lines that a processor fetches at once.
+// A part of the table, with a lock of its own: open addressing, at most three quarters full. Shards
+// share no pair of cache lines, because a processor fetches both at once.
 class alignas(128) AllocationShard {
 public:
     static constexpr size_t shards = 1 << SpreadAddress::shard_bits;
 
-    // With an id of its own: shards differ by the remainder of division by how many there are.
-    // False: there is no memory for it.
+    // Gives the allocation an id of its own: modulo the number of shards, ids of different shards
+    // differ. False: no memory for the record.
     bool insert(SpreadAddress at, uint64_t size, emm_context *context, uint32_t flags, Kind kind,
                 emm_context *pool, FreedAddresses &freed) noexcept;
     void put_back(const Allocation &allocation, FreedAddresses &freed) noexcept;
     void forget_at(uint64_t address);
     Allocation find(SpreadAddress at, FreedAddresses &freed);
-    // As those of Allocations. `id` 0: whatever is there.
+    // As in Allocations. `id` 0: any allocation at that address.
     Allocation take(SpreadAddress at, uint32_t kinds, uint64_t id, FreedAddresses &freed);
     Allocation remove(AllocationName name, FreedAddresses &freed);
-    Allocation set_launched(AllocationName name); // none: the program has it already
+    Allocation set_launched(AllocationName name); // none: it is the program's already
     Allocation end_graph(AllocationName name, FreedAddresses &freed);
     bool set_exported(uint64_t address, uint64_t id);
     template <class Predicate> void remove_if(Predicate predicate);
     template <class Visit> void each(Visit visit);
 
 private:
-    Allocation *find_named(AllocationName name); // NULL: it is no more
+    Allocation *find_named(AllocationName name); // NULL: it is gone
     Allocation remove_slot(size_t slot, SpreadAddress at, FreedAddresses &freed);
     size_t home_of(SpreadAddress at) const { return at.place() & mask_; }
-    size_t slot_of(SpreadAddress at) const; // where it is, or where it would be
+    size_t slot_of(SpreadAddress at) const; // its slot, or the slot it would get
     bool grow() noexcept;
     Allocation *make_room(SpreadAddress at) noexcept; // NULL: no memory
     void close_gap(size_t gap);
@@ -134,7 +136,7 @@ private:
     uint64_t last_id_ = 0;
     std::vector<Allocation> slots_ = std::vector<Allocation>(1); // a power of two
     size_t mask_ = 0;                                            // one less
-    size_t count_ = 0, most_ = 0; // how many there are, and may be before it grows
+    size_t count_ = 0, most_ = 0; // the number of records, and the most before the table grows
 };
 
 class Allocations {
@@ -144,44 +146,47 @@ public:
         return insert(made.address, made.size, made.context, made.flags, made.kind, made.pool);
     }
 
-    // Of memory that begins at `address`; `address` 0 in the answer: there is none, and `freed`
-    // tells whether there was one, as far as that is remembered.
+    // The memory that begins at `address`. `address` 0 in the answer: the program has no memory
+    // there, and `freed` tells whether it had, if that is remembered.
     Allocation find(uint64_t address);
 
-    // The same, and removes it, if it is of one of these kinds. That of a graph stays, and is
-    // `freed` until the next launch, if the program has got it. The answer says how it was.
+    // Like find(), and removes the memory if it is of one of these kinds. Memory of a graph that
+    // the program has got stays, and is `freed` until the next launch. The answer is the record as
+    // it was.
     Allocation take(uint64_t address, uint32_t kinds);
     Allocation take(AllocationName name);
 
     // The same, a graph's too.
     Allocation remove(AllocationName name);
 
-    // A graph's memory: a launch gives it to the program. Once the graph is gone, what the program
-    // has is like other memory of a stream; what it has not is removed, and is the answer.
+    // Memory of a graph: a launch gives it to the program. Once the graph is gone, memory that the
+    // program has is like other memory of a stream; other memory of the graph is removed, and is
+    // the answer.
     void set_launched(AllocationName name);
     Allocation end_graph(AllocationName name);
 
-    // The driver itself has given [address, address + size) to the program: what began at `address`
-    // is no more, a graph's memory that the program has freed and what a context had that is ending
-    // among it; and no address within counts as freed.
+    // The driver itself has given [address, address + size) to the program. Removes the allocations
+    // that begin there, also memory of a graph that the program has freed, and memory of a context
+    // that is ending. Addresses within no longer count as freed.
     void forget_within(uint64_t address, uint64_t size);
 
-    // Puts back what was taken and could not be freed.
+    // Puts back memory that was taken and could not be freed.
     void put_back(const Allocation &allocation) noexcept;
 
-    // Says in the record of an allocation that it is exported. False: the program has freed it.
+    // Marks an allocation as exported. False: the program has freed it.
     bool set_exported(uint64_t address, uint64_t id);
 
-    // Memory of one of these kinds that has `address` within it, found by looking at all of it: for
-    // plugins that cannot tell, and for host memory, of which none can.
+    // Memory of one of these kinds that has `address` within it. Searches all records: for plugins
+    // that cannot tell, and for host memory, of which no plugin can.
     Allocation find_around(uint64_t address, uint32_t kinds);
 
-    void forget(const emm_context *context); // which ends, with all that is in it
+    void forget(const emm_context *context); // the context ends, with all its memory
 
-    GraphFigures graph_figures; // of what launches have given to the program
+    GraphFigures graph_figures; // of memory that launches have given to the program
 
 private:
-    // In registers: a record that is put together in memory is loaded before its stores are done.
+    // Takes its parts in registers: a record that is put together in memory would be loaded before
+    // its stores are done.
     bool insert(uint64_t address, uint64_t size, emm_context *context, uint32_t flags, Kind kind,
                 emm_context *pool) noexcept;
     AllocationShard &shard_of(SpreadAddress at) { return shards_[at.shard()]; }

@@ -5,9 +5,10 @@
 namespace emm::run {
 namespace {
 
-// Calls functions of modules, each of whose steps gives a new reference, or NULL after an error and
-// for NULL. Only what is there is called: to ask a module for an attribute that it lacks may be an
-// import. The references are dropped by hand, because the interpreter may end the thread in a call.
+// Calls functions of modules. Each step gives a new reference, or NULL after an error and for NULL.
+// Calls only existing attributes: asking a module for an attribute that it lacks may import
+// something. The references are dropped by hand, because the interpreter may end the thread in a
+// call.
 class Calls {
 public:
     explicit Calls(const Python &python) : python_(python) {}
@@ -55,7 +56,7 @@ Caches cache_named(std::string_view name) {
     return name == "torch" ? torch_cache : name == "cupy" ? cupy_cache : no_caches;
 }
 
-// A cache that fails has given nothing back: the allocation fails as it would without it.
+// A cache that fails gives nothing back, and the allocation fails as without the cache.
 void release_caches(const Python &python, Caches caches, Memory memory) {
     Calls calls(python);
     if ((caches & torch_cache) != 0 && memory == Memory::device) {

@@ -11,14 +11,14 @@ namespace emm::run {
 using Caches = uint32_t; // a set of them
 constexpr Caches no_caches = 0, torch_cache = 1, cupy_cache = 2;
 
-// By the name of its module; no_caches: there is none of that name.
+// The cache of the module of that name; no_caches: no cache has that name.
 Caches cache_named(std::string_view name);
 
-// What has run out.
+// The kind of memory that has run out.
 enum class Memory { device, pinned };
 
-// Asks those of these whose modules the program has imported; imports none. The calling thread
-// holds the interpreter's lock, and has nothing of its own to tell of an error.
+// Asks those of `caches` whose modules the program has imported; imports none. The calling thread
+// holds the interpreter's lock, and has no pending Python error.
 void release_caches(const Python &python, Caches caches, Memory memory);
 
 } // namespace emm::run

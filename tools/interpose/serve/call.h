@@ -1,4 +1,4 @@
-// One call that the program makes of a served entry, and the driver's own entries.
+// One call of a served entry by the program, and the driver's own entries.
 #pragma once
 
 #include "../served.h"
@@ -7,18 +7,18 @@
 
 namespace emm::run {
 
-// The driver's own entries, of those that are served. Set once, before any entry is.
+// The driver's own entries in place of the served ones. Set once, before any entry is called.
 extern Entries driver_entries;
 
-// Calls the driver's own entry; `function`, the one that serves it, gives the signature.
+// Calls the driver's own entry. `function` serves that entry and gives the signature.
 template <auto function, class... Arguments>
 CUresult ask_driver(Served served, Arguments... arguments) {
     return reinterpret_cast<decltype(function)>(driver_entries.at[served])(arguments...);
 }
 
-// A thread within a served entry. What the plugin asks of the driver meanwhile, through entries of
-// the process's libcuda, is the driver's; so is everything in a forked child, where CUDA works no
-// more.
+// A thread within a served entry. Meanwhile the plugin's own calls, through entries of the
+// process's libcuda, go to the driver. So do all calls in a forked child, where CUDA no longer
+// works.
 class Turn {
 public:
     Turn() : outer_(depth_++ == 0 && !is_forked_child()) {}

@@ -16,14 +16,14 @@ bool begins_with(std::string_view text, std::string_view beginning) {
     return text.substr(0, beginning.size()) == beginning;
 }
 
-// Whose code one call of the thread's stack is.
+// One call of the thread's stack, and the file of its code.
 struct Call {
     uintptr_t address = 0;
     Library library = Library::other;
     bool is_plugins = false;
 };
 
-// Of the plugin that serves and the layers over it, as the dynamic linker knows them.
+// The paths of the plugin that serves, and of the layers over it, as the dynamic linker knows them.
 const std::vector<std::string> &plugin_paths() {
     static const std::vector<std::string> paths = [] {
         std::vector<std::string> found;
@@ -62,8 +62,8 @@ int find_library(dl_phdr_info *library, size_t, void *state) {
     return 1;
 }
 
-// Goes no further than the answer: greenlets overwrite each other's outer frames. dladdr would wait
-// for a dlopen of another thread, with all that it initializes.
+// Stops at the answer: greenlets overwrite each other's outer frames. dladdr is not used, because
+// it would wait for a dlopen of another thread, with all that it initializes.
 _Unwind_Reason_Code look_at_call(_Unwind_Context *context, void *state) {
     Call &call = *static_cast<Call *>(state);
     call = {_Unwind_GetIP(context)};

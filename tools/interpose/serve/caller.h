@@ -1,4 +1,4 @@
-// Which library makes the call that has come to a served entry.
+// Finds the library that has called a served entry.
 #pragma once
 
 #include "caches.h"
@@ -7,23 +7,23 @@
 
 namespace emm::run {
 
-// What a library on the way to a served entry is.
+// The role of a library between a served entry and the program's call.
 enum class Library {
-    passing, // the CUDA runtime and emm's own: the caller is behind it
-    torch,   // that of PyTorch's cache
+    passing, // the CUDA runtime and emm's own: the caller is behind them
+    torch,   // the library of PyTorch's cache
     cupy,    // CuPy
     other,
 };
 
-// By its path, as the dynamic linker knows it. The program itself has none ("").
+// By its path, as the dynamic linker knows the library. The program itself has the path "".
 Library library_at(std::string_view path);
 
-// The cache of the library that makes the calling thread's call; no_caches: it has none, or the
-// stack does not tell.
+// The cache of the library that makes the calling thread's call; no_caches: that library has no
+// cache, or the stack does not tell.
 Caches cache_of_caller();
 
-// Whether the plugin itself, or a layer over it, makes the calling thread's call. Learns where they
-// lie at its first call, which is to be made while no call is held.
+// Whether the plugin itself, or a layer over it, makes the calling thread's call. The first call
+// finds the libraries' addresses; make it while no call is held.
 bool is_plugins_call();
 
 } // namespace emm::run

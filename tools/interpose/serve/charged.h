@@ -1,5 +1,5 @@
-// What a call of the program's is about to take from the driver itself, charged to the device's
-// account while the call runs.
+// The memory that a call of the program is about to take from the driver itself. The device's
+// account is charged with it while the call runs.
 #pragma once
 
 #include "server.h"
@@ -24,7 +24,8 @@ public:
     Charged &operator=(const Charged &) = delete;
 
     bool is_refused() const { return is_refused_; }
-    // What is more than the device has is refused by the driver, which may have another reason.
+    // A request larger than the device goes to the driver, which refuses it and may have another
+    // reason.
     template <class Call> static CUresult refuse(const emm_driver_memory &memory, Call call) {
         size_t whole = 0;
         const bool is_beyond = ask_driver<&cuDeviceTotalMem>(served_cuDeviceTotalMem_v2, &whole,
@@ -48,7 +49,7 @@ private:
                 status = try_it();
             }
         }
-        return status != EMM_E_OUT_OF_MEMORY; // what has no account is the driver's alone
+        return status != EMM_E_OUT_OF_MEMORY; // memory without an account is the driver's alone
     }
 
     uint64_t id_ = 0;

@@ -19,7 +19,7 @@ struct LastContext {
 
 thread_local LastContext last_context __attribute__((tls_model("initial-exec")));
 
-// Once: what follows fails in the same way.
+// Complains once: later failures are the same.
 void complain(emm_status status) {
     static std::atomic<bool> said{false};
     if (!leaves_to_driver(status) && !said.exchange(true)) {
@@ -73,7 +73,7 @@ emm_context *Contexts::of(CUcontext context, emm_status &ret_status) {
         return nullptr;
     }
     context_begins(made);
-    report_second_driver(); // programs open it before they have a context there
+    report_second_driver(); // programs open a second driver before they have a context there
     return made;
 }
 
@@ -109,7 +109,7 @@ std::vector<emm_context *> Contexts::all() {
     std::vector<emm_context *> found;
     const std::lock_guard lock(mutex_);
     for (const auto &[cuda, context] : known_) {
-        // A green context has its primary one's record.
+        // A green context has the record of its primary context.
         if (std::find(found.begin(), found.end(), context) == found.end()) {
             found.push_back(context);
         }
@@ -121,7 +121,7 @@ emm_context *Contexts::end(CUcontext context) {
     emm_context *const ending = known(context);
     {
         const std::lock_guard lock(mutex_);
-        attached_.erase(context); // however often it was attached to
+        attached_.erase(context); // whatever the number of its attachments
     }
     if (!ending) {
         return nullptr;

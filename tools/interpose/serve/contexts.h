@@ -12,7 +12,7 @@
 
 namespace emm::run {
 
-// The driver's entries that are not served.
+// The driver's entries that emm does not serve.
 struct Driver : cuda::Entries {
     Driver() : Entries(&emm_driver_entry) {}
 
@@ -59,10 +59,10 @@ struct Driver : cuda::Entries {
 using Relaxed = cuda::RelaxedCapture<Driver>;
 using Current = cuda::PushedContext<Driver>;
 
-CUcontext cuda_of(emm_context *context);         // NULL: it has ended
+CUcontext cuda_of(emm_context *context);         // NULL: the context has ended
 int32_t device_of_context(emm_context *context); // -1: likewise
 
-// emm serves the context from now on: what the program has said of its device holds there, too.
+// emm serves the context from now on. The program's settings for its device hold there, too.
 void context_begins(emm_context *context);
 
 class Contexts {
@@ -71,46 +71,47 @@ public:
 
     const Driver &driver() const { return driver_; }
 
-    // emm's record of the calling thread's current context, made on first use. NULL: it has none,
-    // or emm does not serve it; the driver then answers. `ret_status` says why. `ret_green`: it is
-    // a green one, and the record that of its primary one.
+    // emm's record of the calling thread's current context, made on first use. NULL: the thread has
+    // no context, or emm does not serve it, and the driver answers; `ret_status` says why.
+    // `ret_green`: the context is green, and the record is that of its primary context.
     emm_context *current(emm_status &ret_status) {
         bool is_green = false;
         return current(ret_status, is_green);
     }
     emm_context *current(emm_status &ret_status, bool &ret_green);
 
-    // The same for any context; and those that have one already, else NULL.
+    // The record of any context, made on first use; the record if it exists already, else NULL.
     emm_context *of(CUcontext context, emm_status &ret_status);
     emm_context *known(CUcontext context);
     emm_context *known_on(CUdevice device); // any of the device
     std::vector<emm_context *> all_on(CUdevice device);
 
-    // The device's context that is likely to live longest: the primary one, if the program has
-    // retained it, else any that is served. NULL: no context is served there.
+    // The device's context that is likely to live longest: the primary context, if the program has
+    // retained it, else any served context. NULL: no context is served there.
     emm_context *lasting_on(CUdevice device);
     std::vector<emm_context *> all();
-    std::vector<CUcontext> all_cuda(); // green ones, and those that have no record, too
+    std::vector<CUcontext> all_cuda(); // with green contexts, and those without a record
 
-    // While it is held no context ends: for what is asked of a context that may be another
+    // While the lock is held, no context ends: for calls about a context that may be another
     // thread's.
     using Kept = std::shared_lock<std::shared_mutex>;
     Kept keep() { return Kept(ending_); }
 
-    // The context is about to end: its work is waited for, emm gives up what it holds there. The
-    // one that was its record, or NULL.
+    // The context is about to end: waits for its work, and gives up emm's memory there. Gives its
+    // record, or NULL.
     emm_context *end(CUcontext context);
     void wait_for_work_of(CUcontext context) const;
 
-    // A context that was attached to ends with as many detachments more. True: this is the last.
+    // A context that was attached to ends with as many detachments more. True: this detachment is
+    // the last.
     void count_attach(CUcontext context);
     bool count_detach(CUcontext context);
 
-    // A primary context lives until it is released as often as it was retained, by the program or
-    // by its green contexts. The caller holds the device's mutex until the driver has done the
-    // same. True: this is the last release.
+    // A primary context ends with as many releases as it was retained, by the program or by its
+    // green contexts. The caller holds the device's mutex until the driver has released it. True:
+    // this release is the last.
     struct Retained {
-        CUcontext context = nullptr; // NULL: the program has none
+        CUcontext context = nullptr; // NULL: the program has not retained it
         unsigned count = 0;
         uint64_t latest = 0; // number of the latest retain
     };
@@ -120,7 +121,8 @@ public:
     Retained retained_on(CUdevice device);
     bool is_retained(CUcontext context);
 
-    // A green context, its handle as a CUcontext, and its device. False: it is not known.
+    // A green context, its handle as a CUcontext, and its device. False: emm does not know the
+    // handle.
     struct Green {
         CUcontext context = nullptr;
         CUdevice device = 0;
@@ -136,7 +138,7 @@ public:
 private:
     const Driver &driver_;
     std::atomic<uint64_t> epoch_{1};
-    std::shared_mutex ending_; // taken before the other
+    std::shared_mutex ending_; // taken before the other mutex
     std::mutex mutex_;
     std::map<CUcontext, emm_context *> known_;
     std::map<CUdevice, std::mutex> primary_mutexes_;

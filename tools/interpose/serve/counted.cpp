@@ -1,5 +1,5 @@
-// The driver's memory that no plugin serves: each call is the driver's, and what it makes and ends
-// is charged to the device's account.
+// Memory of the driver that no plugin serves. Each call goes to the driver; the device's account is
+// charged with the objects while they live.
 #include "charged.h"
 
 #include <cstdlib>
@@ -34,7 +34,7 @@ CUdevice device_at(const CUmemLocation &location) {
     return location.type == CU_MEM_LOCATION_TYPE_DEVICE ? location.id : no_device;
 }
 
-// What the driver says of arguments that are not there.
+// For calls without their arguments: the driver refuses them itself.
 constexpr emm_driver_memory nothing = {sizeof(emm_driver_memory), no_device, 0, 0, 0, nullptr};
 
 emm_driver_memory charge(CUdevice device, uint32_t kind, uint64_t bytes) {
@@ -45,7 +45,8 @@ CUmemoryPool pool_made(uint32_t kind, uint64_t key) {
     return kind == EMM_MEMORY_POOL ? reinterpret_cast<CUmemoryPool>(key) : nullptr;
 }
 
-// A call that makes one, charged before; `key` tells of it once it has succeeded.
+// A call that makes an object. The charge is made before; `key` names the object once the call has
+// succeeded.
 template <class Call, class Key>
 CUresult make(const Turn &turn, Passed kind, CUcontext context, const emm_driver_memory &wanted,
               Call call, Key key) {
@@ -61,8 +62,8 @@ CUresult make(const Turn &turn, Passed kind, CUcontext context, const emm_driver
     return result;
 }
 
-// What is not given back until the driver has it. Before the call: another thread may get the
-// handle.
+// Ends the charge of an object that the driver gives back. The charge is taken out before the call,
+// because another thread may get the handle.
 template <class Call> CUresult end(Passed kind, uint64_t key, Call call) {
     const Turn turn;
     PassedOn &passed = server().passed_on;
@@ -79,7 +80,7 @@ template <class Call> CUresult end(Passed kind, uint64_t key, Call call) {
 
 // --- what is made and destroyed by handle ------------------------------------------------------
 
-// What is charged for it, by the arguments behind the handle's place.
+// The charge for an object, by the arguments behind the handle's place.
 emm_driver_memory tell_physical(size_t size, const CUmemAllocationProp *properties,
                                 unsigned long long) {
     return properties ? charge(device_at(properties->location), EMM_MEMORY_PHYSICAL, size)
@@ -155,8 +156,8 @@ CUresult pool_create(CUmemoryPool *ret_pool, const CUmemPoolProps *properties) {
     return result;
 }
 
-// The account asks its pools how large they are: before the driver ends one, that is over. One that
-// the driver refuses to end is charged again.
+// The account asks its pools for their sizes. It stops doing so before the driver destroys a pool;
+// a pool that the driver refuses to destroy is charged again.
 CUresult pool_destroy(CUmemoryPool pool) {
     const Turn turn;
     const auto destroy = [&] { return ask_driver<&pool_destroy>(served_cuMemPoolDestroy, pool); };
@@ -186,7 +187,7 @@ CUresult pool_destroy(CUmemoryPool pool) {
 
 // --- mappings ----------------------------------------------------------------------------------
 
-// A mapping keeps the memory, its handle may be released first.
+// A mapping keeps the memory, so its handle may be released first.
 void mapped(CUdeviceptr ptr, size_t size, size_t, CUmemGenericAllocationHandle handle,
             unsigned long long) {
     server().allocations.forget_within(ptr, size);
@@ -196,7 +197,7 @@ void mapped(CUdeviceptr ptr, size_t size, size_t, CUmemGenericAllocationHandle h
     }
 }
 
-// Of a range that the driver refuses nothing is unmapped.
+// If the driver refuses a range, all of it stays mapped.
 CUresult mem_unmap(CUdeviceptr ptr, size_t size) {
     const Turn turn;
     PassedOn::Items items;
@@ -223,8 +224,8 @@ void add(emm_memory_row &sum, const emm_memory_row &row) {
     sum.made += row.made;
 }
 
-// One of "NAME live=N bytes=N peak_bytes=N made=N" for each kind that was there, between
-// semicolons; "" if there was none.
+// "NAME live=N bytes=N peak_bytes=N made=N" for each kind that was made, between semicolons; "" if
+// no object was made.
 std::string line_of_all_devices() {
     static constexpr const char *names[] = {"block",           "physical",   "pool",    "array",
                                             "mipmapped_array", "graph_node", "external"};

@@ -1,4 +1,4 @@
-// Device memory: what is allocated with and without a stream, pitched and managed memory.
+// Device memory: allocations with and without a stream, pitched and managed memory.
 #include "charged.h"
 
 #include <cstdint>
@@ -6,11 +6,11 @@
 namespace emm::run {
 namespace {
 
-constexpr size_t pitch_bytes = 512; // what the driver's rows begin at multiples of
+constexpr size_t pitch_bytes = 512; // the driver's rows begin at multiples of it
 
-// On a stream of the context, or for all of them with EMM_STREAM_UNORDERED: then the caller's next
-// call, on any stream, finds it zero. The program's streams may hold work that takes its time, or
-// capture.
+// Fills memory on a stream of the context. With EMM_STREAM_UNORDERED the caller's next call, on any
+// stream, finds the memory zero. The program's own streams are not used: they may hold long work,
+// or capture.
 [[gnu::noinline]] CUresult fill_with_zero(const Allocation &made, emm_stream stream) {
     const Driver &driver = server().driver;
     if (stream != EMM_STREAM_UNORDERED) {
@@ -32,12 +32,12 @@ constexpr size_t pitch_bytes = 512; // what the driver's rows begin at multiples
     return result;
 }
 
-// What the driver has given to the program itself, where emm's may have been.
+// The driver has given memory to the program itself. Forgets emm's former allocations there.
 template <class... More> void driver_gave(CUdeviceptr *ret_ptr, size_t bytes, More...) {
     server().allocations.forget_within(*ret_ptr, bytes);
 }
 
-// Inlined, and given by value to what is rare: so the record is in no memory before the table's.
+// Inlined, and rare cases get the record by value, so that only the table has it in memory.
 [[gnu::always_inline]] inline CUresult keep(const Allocation &made, emm_stream stream,
                                             CUdeviceptr *ret_ptr) {
     if (server().options.zero && made.kind != Kind::managed) [[unlikely]] {
@@ -158,8 +158,8 @@ Answer allocate_ordered(size_t bytes, CUstream stream, CUdeviceptr *ret_ptr,
     return ret_own ? Answer() : allocate_on(context, bytes, stream, ret_ptr);
 }
 
-// Memory of another device than the stream's, for which no work may be outstanding: that stream
-// orders none there. What a graph allocates so is the driver's.
+// Memory of another device than the stream's. It must have no outstanding work, because that stream
+// orders no work there. In a graph, such allocations are the driver's.
 Answer allocate_elsewhere(CUdevice device, size_t bytes, CUstream stream, CUdeviceptr *ret_ptr) {
     emm_context *const context =
         server().streams.captures(stream) ? nullptr : server().contexts.lasting_on(device);
@@ -184,7 +184,7 @@ Answer allocate_from_default_pool(CUdevice device, size_t bytes, CUstream stream
                : allocate_elsewhere(device, bytes, stream, ret_ptr);
 }
 
-// What a graph allocates so is the driver's, and what emm does not serve.
+// Allocations from such a pool in a graph, and all that emm does not serve, are left to the driver.
 Answer allocate_in_own_pool(CUmemoryPool own, CUdeviceptr *ret_ptr, size_t bytes, CUstream stream) {
     emm_status status = EMM_OK;
     emm_context *const context =
@@ -193,7 +193,7 @@ Answer allocate_in_own_pool(CUmemoryPool own, CUdeviceptr *ret_ptr, size_t bytes
     return pool ? allocate(context, bytes, stream, Kind::ordered, ret_ptr, pool) : Answer();
 }
 
-// `more`: what the driver's entry takes beside; its pool may have to grow.
+// `more`: further arguments of the driver's entry, whose pool may have to grow.
 template <Served entry, class... More>
 Answer from_own_pool(CUmemoryPool pool, CUstream stream, CUdeviceptr *ret_ptr, size_t bytes,
                      More... more) {

@@ -1,5 +1,5 @@
-// Addresses that the driver itself hands to the program, of memory that no plugin serves: each call
-// is the driver's. What was freed there before is freed no more.
+// Calls in which the driver itself hands addresses to the program, of memory that no plugin serves.
+// Each call goes to the driver. Addresses within that memory no longer count as freed.
 #include "server.h"
 
 namespace emm::run {
@@ -11,7 +11,7 @@ template <class... More> void handed_out(CUdeviceptr *ret_ptr, More...) {
     }
 }
 
-// An entry whose first argument gets the address; `More` are the others.
+// An entry whose first argument gets the address; `More` are the other arguments.
 template <Served entry, class... More> void watch_address(Entries &entries) {
     watch<entry, &handed_out<More...>>(entries);
 }

@@ -1,7 +1,7 @@
-// Where the driver itself has given memory to the program, and when: an address within that was
-// freed before is freed no more. It counts in regions of 2 MiB, and of those that are 64 GiB apart
-// or more two may be the same to it: it may say so of an address elsewhere, too. Any thread may
-// call.
+// Where and when the driver itself has given memory to the program: a freed address within that
+// memory no longer counts as freed. The table counts in regions of 2 MiB, and two regions that are
+// 64 GiB apart or more may share a place. So it may report an address elsewhere, too. Any thread
+// may call.
 #pragma once
 
 #include <atomic>
@@ -15,7 +15,7 @@ public:
     static constexpr unsigned region_bits = 21;
     static constexpr size_t region_count = 32768;
 
-    // It passes with each memory that the driver gives.
+    // The time advances whenever the driver gives memory.
     uint64_t now() const { return now_.load(std::memory_order_acquire); }
 
     // [address, address + size) is the program's from now on.
@@ -28,8 +28,8 @@ public:
 
 private:
     static uint64_t region_of(uint64_t address) { return address >> region_bits; }
-    // Neighbours have places of their own. Addresses that the driver likes are multiples of large
-    // powers of two: they are told apart by the bits above, too.
+    // Neighbouring regions have places of their own. The driver prefers addresses that are
+    // multiples of large powers of two, so the higher bits select the place, too.
     static size_t place_of(uint64_t region) {
         return (region + region / region_count * 0x9e37) % region_count;
     }

@@ -1,4 +1,4 @@
-// How much memory there is: what the plugin says, to CUDA and to NVML alike.
+// The size and the free part of the memory, as the plugin tells them, for CUDA and NVML alike.
 #include "server.h"
 
 #include <cstdint>
@@ -12,8 +12,8 @@ void give_back_of_ended() {
     server().give_back_of_ended_pools();
 }
 
-// What was freed is free, if its work is done: frees that wait are carried out, nothing is
-// returned.
+// Freed memory counts as free once its work is done. Carries out frees that wait; returns no memory
+// to the driver.
 emm_status memory_info(emm_context *context, size_t *ret_free, size_t *ret_total) {
     if (!server().streams.any_capture()) {
         emm_trim(context, SIZE_MAX, nullptr);
@@ -34,8 +34,8 @@ Answer mem_get_info(size_t *ret_free, size_t *ret_total) {
     });
 }
 
-// What a context of the device that is served tells; before there is one, what the plugin tells of
-// the device.
+// The total that a context of the served device tells. Before the first context exists, the plugin
+// tells it for the device.
 Answer device_total_mem(size_t *ret_bytes, CUdevice device) {
     size_t free = 0, total = 0;
     const auto kept = server().contexts.keep();
@@ -68,7 +68,7 @@ bool find_device(const unsigned char *uuid, CUdevice &ret_device) {
     return false;
 }
 
-// The calling thread's context, if it is of this device; else one that is served there.
+// The calling thread's context, if it is of this device; else a context that is served there.
 emm_context *context_on(CUdevice device) {
     const Server &its = server();
     CUdevice current = 0;

@@ -6,7 +6,7 @@
 namespace emm::run {
 namespace {
 
-// What could not be freed is the program's still, unless another thread has freed it too.
+// Memory that could not be freed stays the program's, unless another thread has freed it too.
 [[gnu::noinline]] CUresult refuse(Allocation allocation, emm_status status) {
     if (status != EMM_E_NOT_OWNED) {
         server().allocations.put_back(allocation);
@@ -17,13 +17,13 @@ namespace {
     return status < 0 ? refuse(allocation, status) : CUDA_SUCCESS;
 }
 
-// Whether emm has given the program no memory there: the address is the driver's or another
-// process's, was freed before, or is a graph's that no launch has left.
+// Whether emm has given the program no memory at that address: the address is the driver's or
+// another process's, was freed before, or is a graph's that no launch has left.
 bool is_none(const Allocation &found) {
     return found.address == 0 || !found.is_programs();
 }
 
-// A second free, which each plugin refuses, and a layer such as guard tells of.
+// A second free, which each plugin refuses, and which a layer such as guard reports.
 [[gnu::noinline]] void have_plugins_refuse(uint64_t address) {
     const auto refuse_free = [](emm_context *context, void *freed) {
         emm_memfree(context, *static_cast<uint64_t *>(freed), 0, EMM_STREAM_UNORDERED);
@@ -41,7 +41,7 @@ Answer free_none(const Allocation &found, uint64_t address) {
     return is_refused ? Answer(CUDA_ERROR_INVALID_VALUE) : Answer();
 }
 
-// The program frees it: other processes can open it no more.
+// The program frees the memory: other processes can no longer open it.
 Allocation take(uint64_t address) {
     server().give_back_of_ended_graphs();
     Allocation found = server().allocations.take(address, on_device);
@@ -84,8 +84,8 @@ Answer free_unordered(CUdeviceptr address) {
             : emm_memfree(found.context, address, found.size, EMM_STREAM_UNORDERED));
 }
 
-// A stream of another context than the memory's: a stream of emm's own in the memory's context
-// waits for it. NULL: it cannot.
+// The stream belongs to another context than the memory. A stream of emm's own, in the memory's
+// context, waits for it. NULL: emm has no such stream.
 [[gnu::noinline]] CUstream wait_behind(const Allocation &allocation, CUstream stream,
                                        emm_context *its_context) {
     const Driver &driver = server().driver;
@@ -105,9 +105,9 @@ Answer free_unordered(CUdeviceptr address) {
     return waits ? own : nullptr;
 }
 
-// What the graph itself has allocated and now frees: the plugin keeps it for the graph, and may
-// give it out again in the same capture. On a stream of another context it stays as it is, and each
-// launch frees it again.
+// The graph frees memory that it has allocated itself. The plugin keeps the memory for the graph,
+// and may give it out again in the same capture. On a stream of another context the allocation
+// stays as it is, and each launch frees it again.
 Answer free_in_own_graph(const Capture &capture, const Allocation &found, CUstream stream) {
     const AllocationName name = {found.address, found.id};
     emm_status context_status = EMM_OK;
@@ -123,7 +123,7 @@ Answer free_in_own_graph(const Capture &capture, const Allocation &found, CUstre
     return conclude(found, status);
 }
 
-// On a stream that captures. None: it is freed as outside of captures.
+// A free on a stream that captures. None: the memory is freed as outside of captures.
 [[gnu::noinline]] Answer free_in_capture(uint64_t address, CUstream stream) {
     Capture capture;
     const CUresult result = server().graph_memory.capture_of(stream, capture);
@@ -161,8 +161,8 @@ Answer free_in_own_graph(const Capture &capture, const Allocation &found, CUstre
                : conclude(found, emm_memfree(found.context, found.address, found.size, stream));
 }
 
-// The plugin gets the address and the context as the program and the stream have told them: it
-// begins before the record has been loaded.
+// The plugin gets the address, and the context as the program and the stream have told them: so the
+// call begins before the record has been loaded.
 Answer free_outside(uint64_t address, CUstream stream) {
     const Allocation found = take(address);
     if (is_none(found)) {

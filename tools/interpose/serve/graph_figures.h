@@ -1,6 +1,6 @@
-// How much memory graphs use in each context, as the driver tells of its own: a launch counts
-// what it leaves to the program, and only a trim takes from that what has been freed. Any thread
-// may call.
+// The memory that graphs use in each context, as the driver tells of its own. A launch counts the
+// memory that it leaves to the program, and only a trim subtracts the part that has been freed. Any
+// thread may call.
 #pragma once
 
 #include <emm/emm.h>
@@ -17,8 +17,8 @@ public:
         uint64_t now = 0, used_high = 0, reserved_high = 0;
     };
 
-    // A launch has given the program the allocation with that id. Where host memory lacks it is not
-    // counted.
+    // A launch has given the program the allocation with that id. If host memory is short, the
+    // allocation is not counted.
     void launched(uint64_t id, uint64_t address, uint64_t size,
                   const emm_context *context) noexcept;
 

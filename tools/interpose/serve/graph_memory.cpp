@@ -284,7 +284,7 @@ void GraphMemory::put_back(const Allocation &allocation) noexcept {
         const std::lock_guard lock(mutex_);
         refused_.push_back(allocation);
     } catch (const std::bad_alloc &) {
-        return; // it stays with the plugin until the context ends
+        return; // the memory stays with the plugin until the context ends
     }
 }
 

@@ -1,5 +1,6 @@
-// The memory that captured calls allocate. A graph uses it in each launch, so it goes back to emm
-// when the graph and all that was made from it are gone, and not when the program frees it.
+// The memory that captured calls allocate. A graph uses its memory in each launch. So the memory
+// goes back to emm when the graph and all that was made from it are gone, and not when the program
+// frees it.
 #pragma once
 
 #include "allocations.h"
@@ -13,10 +14,10 @@
 
 namespace emm::run {
 
-// A capture in progress; or the graph that the program itself adds a node to.
+// A capture in progress, or the graph to which the program itself adds a node.
 struct Capture {
-    CUgraph graph = nullptr; // NULL: there is none
-    uint64_t id = 0;         // 0: it is no capture
+    CUgraph graph = nullptr; // NULL: no graph
+    uint64_t id = 0;         // 0: no capture
 };
 
 class GraphMemory {
@@ -26,7 +27,7 @@ public:
     // Memory of graphs that a launch leaves or frees.
     struct Uses {
         Names leaves; // to the program
-        Names frees;  // memory of other graphs, or what it leaves itself
+        Names frees;  // memory of other graphs, or memory that it leaves itself
     };
     struct Executable {
         Uses uses;
@@ -36,71 +37,73 @@ public:
     GraphMemory(const Driver &driver, Allocations &allocations)
         : driver_(driver), allocations_(allocations) {}
 
-    // Not knowing is no answer: what is taken to be outside of a capture is not the graph's.
+    // A failure is an answer of its own: otherwise memory of the graph would be taken for memory
+    // outside of a capture.
     CUresult capture_of(CUstream stream, Capture &ret_capture) const;
 
-    // Room for one allocation or free more of this capture. The graph then owns a user object,
-    // which the driver hands on to what is made or updated from the graph, and whose end says that
-    // all of that is gone. Throws std::bad_alloc.
+    // Makes room for one more allocation or free of this capture. The graph then owns a user
+    // object, which the driver hands on to all that is made or updated from the graph. The object's
+    // end says that all of these are gone. Throws std::bad_alloc.
     CUresult prepare(const Capture &capture);
 
-    // The capture has allocated that, for which there is room; whether a launch leaves that to the
-    // program; it has freed that, and the plugin has it.
+    // add: the capture has made this allocation, for which there is room. leaves: whether a launch
+    // leaves it to the program. remove: the capture has freed it, and the plugin has it.
     void add(const Capture &capture, AllocationName name) noexcept;
     bool leaves(const Capture &capture, AllocationName name);
     void remove(const Capture &capture, AllocationName name) noexcept;
 
-    // Each launch of the graph frees that, for which there is room. False: it does so already.
+    // Each launch of the graph frees this allocation, for which there is room. False: each launch
+    // does so already.
     bool add_free(const Capture &capture, AllocationName name) noexcept;
     void remove_free(const Capture &capture, AllocationName name) noexcept;
 
     // Whether CUDA would have nodes in the graph that allocate or free.
     bool has_nodes(CUgraph graph);
 
-    // What the program does with graphs. Throw std::bad_alloc.
+    // The program's operations on graphs. They throw std::bad_alloc.
     void capture_ended(CUgraph graph);
-    void capture_lost(uint64_t id);  // and its graph with it, whose handle may be another's
-    void graph_ended(CUgraph graph); // or is captured anew, which releases its user objects
+    void capture_lost(uint64_t id);  // with its graph, whose handle may be another graph's
+    void graph_ended(CUgraph graph); // or captured anew, which ends its user objects
     void graph_moved(CUgraph child, CUgraph parent); // into a node
     void made_executable(CUgraphExec executable, CUgraph graph, bool frees_left);
     void executable_updated(CUgraphExec executable, CUgraph graph);
     void executable_ended(CUgraphExec executable);
 
-    // NULL: its launches do nothing with memory of graphs.
+    // NULL: its launches do not use memory of graphs.
     std::shared_ptr<const Executable> find(CUgraphExec executable);
-    // False: the program has not freed what the last launch left, or has not got what this one
-    // frees.
+    // False: the program has not freed the memory that the last launch left, or has not got the
+    // memory that this launch frees.
     bool can_launch(const Executable &executable);
-    // The answer is what the launch has freed, and no graph uses any more.
+    // Gives the memory that the launch has freed and no graph uses any longer.
     std::vector<Allocation> launched(const Executable &executable);
 
     // Whether any graph has memory here; cheap.
     bool any() const { return any_.load(std::memory_order_relaxed); }
 
-    // Whether there may be memory of graphs that are gone, which the program does not have; cheap.
-    // And that memory.
+    // Whether there may be memory of ended graphs that the program does not have (cheap), and that
+    // memory.
     bool has_ended() const { return ended_.load(std::memory_order_relaxed) != nullptr; }
     std::vector<Allocation> take_ended();
 
-    // It could not be given back: it comes again with what ends next.
+    // The memory could not be given back. It comes again with the next graph that ends.
     void put_back(const Allocation &allocation) noexcept;
 
 private:
-    // What the user object carries, and all that its graph has allocated.
+    // The data of a graph's user object, and all that the graph has allocated.
     struct Token {
         GraphMemory *owner = nullptr;
         Names memory;
-        Token *next = nullptr; // of those that have ended
+        Token *next = nullptr; // of the tokens that have ended
     };
     struct Graph {
         uint64_t capture_id = 0; // of the last capture into it
         bool complete = false;   // which has ended well
-        Token *token = nullptr;  // NULL: that of a graph moved here
+        Token *token = nullptr;  // NULL: the token of a graph that was moved here
         Uses uses;
     };
 
     Graph &graph_of(const Capture &capture); // the mutex is held
-    Graph *find(const Capture &capture);     // likewise; NULL: it has nothing
+    Graph *find(const Capture &capture);     // likewise; NULL: the capture has no graph here
     const Graph *find(CUgraph graph) const;  // likewise; NULL also while a capture goes on
     bool is_programs(AllocationName name);
     CUresult make_token(Graph &graph, CUgraph handle);

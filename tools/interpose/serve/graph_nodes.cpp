@@ -1,6 +1,6 @@
 // Nodes that a program adds itself: nodes that allocate, whose memory is the driver's and counted;
 // nodes that free; graphs in graphs. The driver does not know emm's memory of captures, so this
-// file refuses the calls that CUDA refuses for graphs with memory.
+// file makes the refusals of CUDA for graphs with memory.
 #include "charged.h"
 
 #include <memory>
@@ -15,7 +15,8 @@ void CUDA_CB node_is_gone(void *argument) {
     emm_give_driver_memory(*charge);
 }
 
-// The node lasts as long as its graph and all that was made from that, which a user object tells.
+// The charge lasts as long as the node's graph and all that was made from the graph; a user object
+// tells their end.
 void count_node(CUgraph graph, Charged &charged) {
     const Driver &driver = server().driver;
     auto charge = std::make_unique<uint64_t>(charged.id());
@@ -32,7 +33,7 @@ void count_node(CUgraph graph, Charged &charged) {
     }
 }
 
-// `add` has the driver add a node that allocates.
+// `add` makes the driver add a node that allocates.
 template <class Params, class Add>
 CUresult add_allocating(const Turn &turn, CUgraph graph, Params *params, Add add) {
     const emm_driver_memory wanted = {
@@ -66,7 +67,8 @@ bool is_of_capture(CUdeviceptr address) {
     return server().allocations.find(address).kind == Kind::captured;
 }
 
-// In the graph of the driver, a node that only orders. The graph may be the memory's own.
+// Adds a free. The driver's graph gets a node that only orders. The graph may be the one that owns
+// the memory.
 template <class AddEmpty> CUresult add_free(CUgraph graph, CUdeviceptr address, AddEmpty add) {
     GraphMemory &graphs = server().graph_memory;
     const Allocation found = server().allocations.find(address);
@@ -107,7 +109,7 @@ Answer add_child_graph_node(CUgraphNode *, CUgraph, const CUgraphNode *, size_t,
     return has_nodes(child) ? CUDA_ERROR_NOT_SUPPORTED : Answer();
 }
 
-// The graph that the node has until then was cloned, so none with memory has its shape.
+// The node's former graph was cloned, so no graph with memory has its shape.
 Answer exec_child_graph_node_set_params(CUgraphExec, CUgraphNode, CUgraph child) {
     return has_nodes(child) ? CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE : Answer();
 }
@@ -115,7 +117,7 @@ Answer exec_child_graph_node_set_params(CUgraphExec, CUgraphNode, CUgraph child)
 // --- nodes of every type -----------------------------------------------------------------------
 
 #if CUDA_VERSION >= 12020
-// Headers before CUDA 12.9 do not name it.
+// Headers before CUDA 12.9 do not name this constant.
 bool moves_child(const CUgraphNodeParams &params) {
     const auto *const ownership = reinterpret_cast<const int *>(&params.graph.graph + 1);
     return *ownership == 1; // CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE

@@ -1,5 +1,5 @@
-// Graphs, as far as their memory is concerned: what is made of which graph, what is launched, and
-// what ends. A program whose captures allocate nothing pays for one look.
+// Graphs and their memory: which graph is made from which, launches, and ends. A program whose
+// captures do not allocate pays for one look.
 #include "server.h"
 
 namespace emm::run {
@@ -53,8 +53,8 @@ template <class... Told> void updated(CUgraphExec executable, CUgraph graph, Tol
 
 // --- launches ----------------------------------------------------------------------------------
 
-// As CUDA does, where the driver knows of no memory. A wait for a stream that captures is refused
-// with the same error as a launch, and the capture is invalid too.
+// Refuses a launch as CUDA does, although the driver knows of no memory. CUDA refuses a wait for a
+// stream that captures with the same error as a launch, and invalidates the capture too.
 CUresult refuse_launch(const GraphMemory::Executable &executable, CUstream stream) {
     const CUresult in_capture = server().streams.captures(stream)
                                     ? server().driver.cuStreamSynchronize(stream)

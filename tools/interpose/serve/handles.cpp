@@ -29,7 +29,7 @@ CUresult physical_create(Handle *ret_handle, size_t size, const CUmemAllocationP
                                       size,
                                       nullptr};
     emm_status status = EMM_OK;
-    server().contexts.current(status); // a record of it, by which a pause knows the context
+    server().contexts.current(status); // makes a record, by which a pause knows the context
     Charged charged(true, wanted);
     if (charged.is_refused()) {
         return Charged::refuse(wanted, ask);
@@ -101,7 +101,8 @@ CUresult physical_properties(CUmemAllocationProp *ret_properties, Handle handle)
         turn.is_programs() ? physical().drivers(handle) : handle);
 }
 
-// Memory of the plugin's stays as it does for cuIpcGetMemHandle, or its pool is not paused.
+// Makes memory of the plugin stay, by an export as for cuIpcGetMemHandle. If the export fails, the
+// pool is not paused.
 void stays_at(CUdeviceptr address, size_t size, const char *why) {
     physical().stays_at(address, size, why);
     const Allocation found = server().own_around(address);

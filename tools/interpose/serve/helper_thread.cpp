@@ -49,7 +49,7 @@ void HelperThread::close(std::chrono::milliseconds at_most) noexcept {
     changed_.wait_for(lock, at_most, [&] { return state_ == State::idle; });
 }
 
-// Without signals: those of the program are for its own threads. The mutex is held.
+// Starts without signals: the program's signals are for its own threads. The mutex is held.
 bool HelperThread::start() noexcept {
     sigset_t all, before;
     sigfillset(&all);
@@ -77,7 +77,7 @@ void HelperThread::serve() {
     end();
 }
 
-// What is to be done, if the caller still waits for it.
+// The work to do, if the caller still waits for it.
 HelperThread::Work HelperThread::begin() {
     const std::lock_guard lock(mutex_);
     if (given_up_ || closed_) {

@@ -1,5 +1,5 @@
-// Work that needs a lock which may take any time to come, for callers that wait for a bounded time
-// only: a thread of its own takes the lock and works. Any thread may call.
+// Work that needs a lock which may come late, for callers that wait for a bounded time only. A
+// thread of its own takes the lock and works. Any thread may call.
 #pragma once
 
 #include <chrono>
@@ -18,18 +18,18 @@ struct OuterLock {
 
 class HelperThread {
 public:
-    using Work = std::function<void()>; // throws nothing, but the thread may be ended in it
+    using Work = std::function<void()>; // does not throw, but the thread may be ended within it
 
     HelperThread(const OuterLock &outer, std::chrono::milliseconds at_most)
         : outer_(outer), at_most_(at_most) {}
 
-    // Has the work done, one at a time, and waits for its end, `at_most` in all. True: it has
-    // begun, and may have ended. False: it has not and never will, because the lock did not come in
-    // time, work before it still goes on that a caller has given up, there is no thread, or close()
-    // was called. Throws std::bad_alloc.
+    // Has the work done, one piece at a time, and waits for its end, `at_most` in all. True: the
+    // work has begun, and may have ended. False: the work never begins, because the lock did not
+    // come in time, earlier work still goes on that its caller has given up, there is no thread, or
+    // close() was called. Throws std::bad_alloc.
     bool run(const Work &work);
 
-    // No work begins from now on. Waits for what has begun, `at_most`. The caller does not hold
+    // No work begins from now on. Waits `at_most` for work that has begun. The caller does not hold
     // the outer lock.
     void close(std::chrono::milliseconds at_most) noexcept;
 
@@ -48,10 +48,10 @@ private:
     std::condition_variable changed_;
     State state_ = State::idle;
     Work work_;
-    bool given_up_ = false; // by the caller of run, of the turn that has not ended
+    bool given_up_ = false; // by the caller of run, for the turn that has not ended
     bool closed_ = false;
-    uint64_t turn_ = 0;        // the last that was asked for
-    uint64_t ended_turn_ = 0;  // all up to it have ended
+    uint64_t turn_ = 0;        // the last turn that was asked for
+    uint64_t ended_turn_ = 0;  // all turns up to this one have ended
     uint64_t worked_turn_ = 0; // the last of which the work has begun
 };
 

@@ -1,4 +1,4 @@
-// Pinned host memory, and memory of the program's own that is pinned.
+// Pinned host memory, and the program's own memory that it pins.
 #include "server.h"
 
 #include <cstdint>
@@ -40,7 +40,7 @@ Answer allocate_pinned(size_t bytes, unsigned flags, void **ret_host) {
     });
 }
 
-// What the driver has given out for the program itself, where emm's may have been.
+// The driver has given host memory to the program itself. Forgets emm's former allocations there.
 template <class... More> void driver_gave_host(void **ret_host, size_t bytes, More...) {
     server().allocations.forget_within(address_of(*ret_host), bytes);
 }
@@ -77,7 +77,7 @@ Answer pin(void *host, size_t bytes, unsigned flags) {
         if (status < 0) {
             return status == EMM_E_NOT_SUPPORTED ? Answer() : unserved(status);
         }
-        // Pinned memory of emm's may have been there.
+        // emm's pinned memory may have been at that address.
         server().allocations.forget_within(address_of(host), bytes);
         const Allocation made = {address_of(host), bytes, context, 0, flags, Kind::registered};
         if (!server().allocations.insert(made)) {
@@ -115,7 +115,7 @@ Answer mem_host_get_flags(unsigned *ret_flags, void *host) {
         return {};
     }
     const bool is_registered = found.kind == Kind::registered;
-    // Unified addresses map all of it; what is read-only does not say so.
+    // Unified addresses map all pinned memory; the driver does not report read-only memory as such.
     *ret_flags = (is_registered ? found.flags & CU_MEMHOSTREGISTER_PORTABLE : found.flags) |
                  CU_MEMHOSTALLOC_DEVICEMAP;
     return CUDA_SUCCESS;

@@ -1,6 +1,6 @@
 // Memory between processes: the 64 bytes of a handle name an export of emm's, so that memory of any
-// plugin can be shared; the importer gets the allocation's own address. Bytes that are no name came
-// from a process without emm, and are the driver's.
+// plugin can be shared, and the importer gets the allocation's own address. Bytes without such a
+// name came from a process without emm, and go to the driver.
 #include "server.h"
 
 #include <cstring>
@@ -8,8 +8,8 @@
 namespace emm::run {
 namespace {
 
-// What emm does not export the driver must not either: it would hand out all of the segment, and
-// the importer would take the segment's address for the allocation's.
+// If emm refuses an export, the driver must not export either: its handle would be for all of the
+// segment, and the importer would take the segment's address for the allocation's.
 Answer ipc_get_mem_handle(CUipcMemHandle *ret_handle, CUdeviceptr ptr) {
     const Allocation found = ret_handle ? server().own_around(ptr) : Allocation();
     if (found.freed) {

@@ -9,8 +9,8 @@ namespace {
 
 // --- contexts ----------------------------------------------------------------------------------
 
-// What cuCtxDestroy and cuCtxDetach do not end keeps its memory: a primary context, also by the
-// handle of a green one, which emm's record of it tells too.
+// cuCtxDestroy and cuCtxDetach do not end a primary context, so its memory stays. emm's record of
+// the context tells this for the handle of a green one as well.
 bool is_primary(CUcontext context) {
     auto info = sized<emm_context_info>();
     emm_context *const known = server().contexts.known(context);
@@ -63,7 +63,7 @@ CUresult ctx_detach(CUcontext context) {
 }
 
 // Held from the count of a primary context's users to the driver's answer: another thread must not
-// retain it, and allocate there, while its last release is under way.
+// retain the context, and allocate there, while its last release is under way.
 class PrimaryTurn {
 public:
     explicit PrimaryTurn(CUdevice device) {
@@ -141,7 +141,7 @@ template <Served entry> CUresult primary_reset(CUdevice device) {
 
 // --- green contexts, of which headers before CUDA 12.4 know nothing ------------------------------
 
-// A green context retains its primary one.
+// A green context retains its primary context.
 CUresult green_create(CUgreenCtx_st **ret_green, void *description, CUdevice device,
                       unsigned flags) {
     const PrimaryTurn turn(device);
@@ -162,8 +162,8 @@ CUresult green_create(CUgreenCtx_st **ret_green, void *description, CUdevice dev
     return result;
 }
 
-// First, as another thread may get the handle of its capture's graph. The answer is for
-// capture_over once the driver has destroyed it.
+// Called first, because another thread may get the handle of its capture's graph. The answer is for
+// capture_over, after the driver has destroyed the stream.
 uint64_t stream_ends(CUstream stream) {
     const uint64_t capture = server().streams.ending(stream);
     server().graph_memory.capture_lost(capture);
@@ -216,8 +216,8 @@ template <Served entry> CUresult stream_destroy(CUstream stream) {
 
 // --- captures ----------------------------------------------------------------------------------
 
-// The stream begins a capture, or may join that of an event, which only the wait itself tells
-// without harm. It is announced meanwhile. `More` follows the stream.
+// The stream begins a capture, or may join the capture of an event: only the wait itself can tell
+// without harm. So the stream is announced meanwhile. `More` follows the stream.
 template <Served entry, bool per_thread, Streams::Part part, class... More>
 CUresult enter_capture(CUstream stream, More... more) {
     const Turn turn;
@@ -240,7 +240,7 @@ CUresult begin_recapture_to_graph(CUstream stream, CUstreamCaptureMode mode, CUg
     const CUresult result = enter_capture<entry, per_thread, Streams::Part::origin>(
         stream, mode, graph, callback, argument);
     if (result == CUDA_SUCCESS && server().graph_memory.any()) {
-        server().graph_memory.graph_ended(graph); // what was made of it keeps its memory
+        server().graph_memory.graph_ended(graph); // graphs made of it keep its memory
     }
     return result;
 }

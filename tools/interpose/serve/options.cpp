@@ -13,7 +13,7 @@ std::string_view take_item(std::string_view list, char separator, size_t &ret_be
     return item;
 }
 
-// torch, cupy or torch+cupy. False: it is neither, and `ret_caches` is of no use.
+// torch, cupy or torch+cupy. False: the list has another name, and `ret_caches` is invalid.
 bool read_caches(std::string_view list, Caches &ret_caches) {
     for (size_t begin = 0; begin != list.npos;) {
         const Caches named = cache_named(take_item(list, '+', begin));

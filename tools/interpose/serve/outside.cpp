@@ -22,7 +22,7 @@ int64_t now() {
     return time.tv_sec * INT64_C(1'000'000'000) + time.tv_nsec;
 }
 
-// Whether it came to be so before `until`.
+// Whether the condition became true before `until`.
 template <class IsSo> bool wait_for(int64_t until, IsSo is_so) {
     bool found = is_so();
     while (!found && now() < until) {
@@ -42,7 +42,7 @@ emm_stats stats_of(emm_context *manager) {
     return emm_get_stats(manager, &stats) >= 0 ? stats : emm_stats();
 }
 
-// Of a pool that is paused.
+// The part of a paused pool that stays.
 std::string what_stays(emm_context *manager) {
     const uint64_t bytes = stats_of(manager).reserved_bytes;
     return bytes == 0 ? "" : fmt::format("{} bytes stay: exported, or not to be given back", bytes);
@@ -60,8 +60,8 @@ std::string not_ended(int64_t timeout, const std::string &found) {
 
 // --- what is on the device ---------------------------------------------------------------------
 
-// Of one context, by an event of all its streams: the driver's answer, CUDA_ERROR_NOT_READY if work
-// goes on at `until`. One that has died has none.
+// Waits for the work of one context, by an event of all its streams. Gives the driver's answer:
+// CUDA_ERROR_NOT_READY if work goes on at `until`. A context that has died has no work.
 CUresult wait_for_work_of(CUcontext context, int64_t until) {
     const Driver &driver = server().driver;
     const Current current(driver, context);
@@ -84,7 +84,7 @@ CUresult wait_for_work_of(CUcontext context, int64_t until) {
     return result;
 }
 
-// What has not ended, or "".
+// Names the work that has not ended; "": all has.
 std::string wait_for_work(int64_t until) {
     for (const CUcontext context : server().contexts.all_cuda()) {
         const CUresult result = wait_for_work_of(context, until);
@@ -101,7 +101,7 @@ constexpr const char *captures = "a capture is in progress; nothing has changed"
 
 } // namespace
 
-// While one lives, the calls of this thread are not held.
+// While an Own lives, the calls of this thread are not held.
 class Outside::Own {
 public:
     explicit Own(const HoldCalls &hold) : hold_(hold), has_begun_(hold.begin_own()) {}
@@ -119,7 +119,8 @@ private:
     const bool has_begun_;
 };
 
-// A capture that began before ends first. "": they are held, and the devices have no work.
+// Holds the calls. A capture that began before ends first. "": calls are held, and the devices have
+// no work.
 std::string Outside::hold_calls(int64_t until) {
     const int64_t timeout = until - now();
     static const bool ends = std::atexit([] { server().outside.hold()->end(); }) == 0;
@@ -149,7 +150,7 @@ std::string Outside::hold_calls(int64_t until) {
 
 namespace {
 
-// What the answers call memory of cuMemCreate, as if it were a pool of each device.
+// The answers list the memory of cuMemCreate under this name, as if it were a pool of each device.
 constexpr const char *physical_name = "cuMemCreate";
 
 bool means_physical(const monitor::Outside &outside) {
@@ -164,7 +165,7 @@ PhysicalMemory::Tell as_pool(const monitor::Outside &outside) {
 
 } // namespace
 
-// Those of the name, or all. None, though one is named: `ret_problem` says what names there are.
+// The pools of that name, or all. If no pool has the name, `ret_problem` lists the names.
 std::vector<Outside::Pool> Outside::pools_named(const std::string &name, std::string &ret_problem) {
     std::set<std::string> names;
     std::vector<emm_context *> all;
@@ -195,7 +196,7 @@ void Outside::stays(const Allocation &memory, const char *why) {
     staying_.push_back({memory, why});
 }
 
-// "": it may be paused.
+// The reason why the pool may not be paused; "": it may.
 std::string Outside::what_refuses(const Pool &pool) {
     const std::lock_guard lock(staying_mutex_);
     std::erase_if(staying_, [](const Staying &each) {
@@ -223,7 +224,7 @@ std::string Outside::pause_pools(const monitor::Outside &outside,
     if (!problem.empty()) {
         return problem;
     }
-    // Those with a name first: the context's own one would pause them too.
+    // Named pools come first: the context's own pool would pause them too.
     std::stable_partition(pools.begin(), pools.end(),
                           [](const Pool &pool) { return *pool.info.pool != 0; });
     for (const Pool &pool : pools) {
@@ -243,7 +244,7 @@ std::string Outside::pause_pools(const monitor::Outside &outside,
     return "";
 }
 
-// Of a pause that has failed; its sentence goes on with the answer.
+// Undoes a pause that has failed. The answer continues the sentence of the failure.
 std::string Outside::undo(const std::vector<emm_context *> &paused, bool keeps, uint64_t lost) {
     std::string more;
     for (emm_context *manager : paused) {
@@ -279,7 +280,7 @@ std::string Outside::pause(const monitor::Outside &outside) {
     return problem.empty() ? pause_held(outside) : problem;
 }
 
-// What has been resumed stays so when memory runs out: the next time the rest is resumed.
+// If memory runs out, the parts resumed so far stay resumed, and the next call resumes the rest.
 std::string Outside::resume(const monitor::Outside &outside) {
     std::string problem;
     const std::string wanted = outside.pool;
@@ -297,7 +298,7 @@ std::string Outside::resume(const monitor::Outside &outside) {
             problem = last_text();
             break;
         }
-        // What was freed meanwhile does not come back.
+        // Bytes that were freed meanwhile do not come back.
         const uint64_t after = stats_of(*each).reserved_bytes;
         outside.tell(outside.state, {info.device, info.context_id, info.pool ? info.pool : "",
                                      after - std::min(after, before), ""});
@@ -323,7 +324,7 @@ bool Outside::ask(monitor::Outside &outside) {
     try {
         problem = !own ? problem : outside.flags == 0 ? resume(outside) : pause(outside);
     } catch (const std::bad_alloc &) {
-        // What has been paused by then sleeps until it is resumed.
+        // The parts that have been paused by then sleep until they are resumed.
     }
     let_go_if_awake();
     outside.is_held = is_held_;

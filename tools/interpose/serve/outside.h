@@ -1,6 +1,6 @@
-// emm pause and emm resume: the program's calls are held (hold.h), what is on the device is waited
-// for, and then its memory goes back to the driver. While anything is paused, all its calls of the
-// entries in held.txt are held. Any thread may call; the calls take turns.
+// emm pause and emm resume: the program's calls are held (hold.h), the device's work is waited for,
+// and then the memory goes back to the driver. While anything is paused, all calls of the entries
+// in held.txt are held. Any thread may call; the calls take turns.
 #pragma once
 
 #include "../served.h"
@@ -21,10 +21,11 @@ public:
 
     const HoldCalls *hold() const { return hold_; }
 
-    // The pool is not to be paused while the program has this memory, and why: a text that lasts.
+    // The pool must not be paused while the program has this memory. `why`: a text that stays
+    // valid.
     void stays(const Allocation &memory, const char *why);
 
-    // The answer is in `outside`, which says what is wanted.
+    // `outside` has the request, and gets the answer.
     bool ask(monitor::Outside &outside);
 
 private:

@@ -141,7 +141,7 @@ template <class Visit> void OwnPools::each_of(uint64_t pool, Visit visit) {
     }
 }
 
-// Where none can be had the driver serves this time.
+// If no manager can be had, the driver serves this allocation.
 emm_context *OwnPools::find_manager(emm_context *context, CUmemoryPool pool) {
     const uint64_t now = contexts_.epoch(); // from before the look
     const std::lock_guard lock(mutex_);
@@ -182,8 +182,8 @@ emm_context *OwnPools::take_manager(emm_context *context, const Pool &pool) {
     return manager;
 }
 
-// Of a pool that has ended, with all of its memory freed. None is retired: another thread's free
-// may still be on its way out of the plugin.
+// A manager whose pool has ended, with all of its memory freed. Managers are not retired: another
+// thread's free may still be on its way out of the plugin.
 emm_context *OwnPools::find_unused(emm_context *context) {
     for (const auto &[manager, its] : managers_) {
         const auto is_its = [id = its.pool](const auto &each) { return each.second.id == id; };
@@ -243,7 +243,7 @@ void OwnPools::trim_leaving() noexcept {
     }
 }
 
-// A trim costs more than a free: only the last one has it made.
+// A trim costs more than a free, so only the last free trims.
 void OwnPools::freed_to(emm_context *manager) noexcept {
     const auto kept = contexts_.keep();
     {

@@ -1,6 +1,6 @@
-// Memory pools that the program makes itself (cuMemPoolCreate). One that promises no more than a
-// pool of the plugin's does is served by that: by a named pool of emm's, its manager, in each CUDA
-// context that allocates from it. The driver's pool is there all the same, with the handle that the
+// Memory pools that the program makes itself (cuMemPoolCreate). A pool that promises no more than
+// the plugin's pools do is served by the plugin: by a named pool of emm's, its manager, in each
+// CUDA context that allocates from it. The driver's pool still exists, with the handle that the
 // program knows. Any thread may call.
 #pragma once
 
@@ -10,14 +10,15 @@
 
 namespace emm::run {
 
-// Whether a plugin with these capabilities (EMM_PLUGIN_*) has something over the driver's own pool:
-// it keeps freed memory in stream order, and does not go through CUDA for each call.
+// Whether a plugin with these capabilities (EMM_PLUGIN_*) is better than the driver's own pool: it
+// keeps freed memory in stream order, and does not call CUDA for each allocation.
 bool is_worth_serving(uint64_t capabilities);
 
-// A pool of device memory with no limit, no way to other processes, and nothing newer than emm.
+// Whether the pool is of device memory, without a limit, without a way to other processes, and
+// without settings newer than emm.
 bool is_plain(const CUmemPoolProps &properties);
 
-// What a program may set of a pool, as far as it decides who serves it.
+// The settings of a pool that decide who serves it.
 struct PoolSettings {
     uint64_t release_threshold = 0;
     unsigned refused_reuse = 0; // a bit for each CU_MEMPOOL_ATTR_REUSE_* that is off
@@ -30,25 +31,26 @@ struct PoolSettings {
     }
 };
 
-// The highest value since a moment before which it was `before`: at least that of now.
+// The highest value since a moment, given the highest one before that moment (`before`) and of all
+// time: at least `now`.
 uint64_t high_since(uint64_t before, uint64_t highest, uint64_t now);
 
 class OwnPools {
 public:
     explicit OwnPools(Contexts &contexts) : contexts_(contexts) {}
 
-    // The program has made a pool; it has set something of it. What there is no memory to note is
-    // the driver's.
+    // The program has made a pool, or set something of it. A pool that finds no memory for its
+    // record is the driver's.
     void made(CUmemoryPool pool, const CUmemPoolProps &properties) noexcept;
     void set(CUmemoryPool pool, CUmemPool_attribute attribute, const void *value);
     void set_access(CUmemoryPool pool, CUdevice peer, uint32_t access);
 
-    // Once the driver has destroyed the pool, whose id was asked for before: another thread may
-    // have got the handle. What is allocated stays, and goes back to the driver as it is freed.
+    // The driver has destroyed the pool. Its id was asked for before, because another thread may
+    // have got the handle. Allocated memory stays, and goes back to the driver as it is freed.
     uint64_t id_of(CUmemoryPool pool); // 0: emm does not serve it
     void ended(uint64_t id);
 
-    // The one that serves the pool in a context. NULL: the driver does.
+    // The manager that serves the pool in a context. NULL: the driver serves it.
     emm_context *manager_in(emm_context *context, CUmemoryPool pool) {
         if (latest_.pool == pool && latest_.context == context &&
             latest_.epoch == contexts_.epoch()) [[likely]] {
@@ -59,18 +61,19 @@ public:
 
     std::vector<emm_context *> all_managers();
     std::vector<emm_context *> managers_of(CUmemoryPool pool);
-    CUmemoryPool pool_of(emm_context *manager); // NULL: it has ended
+    CUmemoryPool pool_of(emm_context *manager); // NULL: the pool has ended
 
-    // With the peaks since the manager got its pool, or the program reset the pool's.
+    // The statistics, with the peaks since the manager got its pool, or since the program reset the
+    // pool's.
     emm_stats stats_of(emm_context *manager);
 
-    // Managers whose pool has ended, or is served no more, give back what is complete; one to which
-    // memory was freed does, if that was all.
+    // Managers whose pool has ended, or is served no longer, give back memory whose work is
+    // complete. A manager does so too when its last memory is freed.
     bool has_leaving() const { return any_leaving_.load(std::memory_order_acquire); }
     void trim_leaving() noexcept;
     void freed_to(emm_context *manager) noexcept;
 
-    void forget(const emm_context *context); // which ends, with its managers
+    void forget(const emm_context *context); // the context ends, with its managers
 
 private:
     using Access = std::map<CUdevice, uint32_t>; // EMM_ACCESS_*, by peer
@@ -82,7 +85,7 @@ private:
     };
     struct Manager {
         emm_context *context = nullptr; // the CUDA context's record
-        uint64_t pool = 0;              // by id; that of none: free for another one
+        uint64_t pool = 0;              // by id; that of no pool: free for another pool
         bool leaving = false;
         Access access;
         uint64_t live_before = 0, reserved_before = 0; // peaks that are not the pool's
@@ -106,7 +109,7 @@ private:
     template <class Visit> void each_of(uint64_t pool, Visit visit);
 
     Contexts &contexts_;
-    // Held while emm makes a manager or is told of access, never while memory goes back to the
+    // Held while emm makes a manager or is told of access. Not held while memory goes back to the
     // driver, which may wait for another thread.
     std::mutex mutex_;
     std::map<CUmemoryPool, Pool> pools_;

@@ -10,7 +10,7 @@ namespace emm::run {
 
 namespace {
 
-// Elements are stored in squares of that side.
+// Elements are stored in squares with sides of so many elements.
 struct Format {
     unsigned side = 1;
     uint64_t bytes = 0; // of a square; 0: not known

@@ -1,4 +1,4 @@
-// What the program takes of the driver's memory past the plugin: by which charge of its device's
+// The driver's memory that the program takes past the plugin: by which charge of its device's
 // account (emm_take_driver_memory), by handle or address. Any thread may call.
 #pragma once
 
@@ -19,8 +19,8 @@ enum class Passed : uint8_t {
 };
 constexpr size_t passed_kinds = 5;
 
-// Of the driver, in the fields of its descriptor: how many bytes its elements take, without what
-// the driver adds. 0 for memory that is mapped later, and for formats that are not known here.
+// The bytes of an array's elements, by its descriptor, without the driver's own overhead. 0 for
+// memory that is mapped later, and for unknown formats.
 uint64_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR &descriptor);
 uint64_t mipmapped_bytes(const CUDA_ARRAY3D_DESCRIPTOR &descriptor, unsigned levels);
 
@@ -28,23 +28,23 @@ class PassedOn {
 public:
     struct Item {
         uint64_t charge = 0;
-        CUcontext context = nullptr; // with which it ends; NULL: with none
+        CUcontext context = nullptr; // the item ends with it; NULL: with no context
         unsigned references = 1;
         CUdevice device = 0;
     };
 
-    // What there is no room to remember stays charged.
+    // An item that finds no room here stays charged.
     void add(Passed kind, uint64_t key, const Item &item) noexcept;
-    bool retain(Passed kind, uint64_t key); // one reference more; false: nothing is known there
-    uint64_t charge_of(Passed kind, uint64_t key) const; // 0: nothing is known there
+    bool retain(Passed kind, uint64_t key); // adds a reference; false: no item is known there
+    uint64_t charge_of(Passed kind, uint64_t key) const; // 0: no item is known there
     uint64_t charge_mapped_at(uint64_t address) const;
-    // One reference less. The answer is what it was, for put_back; `references` 0: nothing is known
+    // Drops a reference. Gives the item as it was, for put_back; `references` 0: no item is known
     // there.
     Item release(Passed kind, uint64_t key);
     void put_back(Passed kind, uint64_t key, const Item &item) noexcept;
     using Items = std::map<uint64_t, Item>;
-    Items release_range(Passed kind, uint64_t begin, uint64_t size); // all that begin in it
-    std::vector<Item> end(CUcontext context);                        // those that end with it
+    Items release_range(Passed kind, uint64_t begin, uint64_t size); // all items that begin in it
+    std::vector<Item> end(CUcontext context);                        // the items that end with it
 
 private:
     mutable std::mutex mutex_;

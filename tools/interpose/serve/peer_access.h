@@ -12,7 +12,7 @@
 
 namespace emm::run {
 
-// What a device may do with a context's memory, all together.
+// The access of a device to a context's memory, from all holders together.
 struct DeviceAccess {
     emm_context *memory = nullptr;
     int32_t device = 0;
@@ -22,17 +22,17 @@ struct DeviceAccess {
 
 class PeerAccess {
 public:
-    // What holds the access is a context of that device, or the memory pool (`by` NULL). The answer
-    // has what has changed for the device: nothing, as long as another one holds as much. Throw
+    // The holder of the access (`by`) is a context of that device, or NULL for the memory pool.
+    // Gives the changes for the device: none, as long as another holder has as much. Throw
     // std::bad_alloc.
     std::vector<DeviceAccess> set(emm_context *memory, int32_t device, CUcontext by,
                                   uint32_t access);
-    std::vector<DeviceAccess> end(CUcontext by); // with all that it holds
+    std::vector<DeviceAccess> end(CUcontext by); // with all access that it holds
     void forget(const emm_context *memory);
 
     bool holds_any(CUcontext by) const;
 
-    // Held while a plugin is told, so that it learns of changes in their order.
+    // Held while a plugin is told, so that the plugin learns of changes in their order.
     std::mutex telling;
 
 private:

@@ -1,5 +1,5 @@
-// Peer access: what the program allows between contexts reaches the plugin's memory as it reaches
-// the driver's.
+// Peer access: the access that the program allows between contexts reaches the plugin's memory as
+// it reaches the driver's.
 #include "server.h"
 
 namespace emm::run {

@@ -5,7 +5,7 @@ namespace {
 
 using Handle = CUmemGenericAllocationHandle;
 
-// No handle of the driver's looks like it: "EMM" and a number.
+// No handle of the driver looks like this one: "EMM" and a number.
 constexpr uint64_t first_handle = UINT64_C(0x454d4d) << 40;
 
 } // namespace
@@ -55,7 +55,7 @@ void PhysicalMemory::stays_at(CUdeviceptr address, size_t size, const char *why)
     }
 }
 
-// What nothing refers to any more goes back.
+// Gives back a piece that nothing refers to any more.
 void PhysicalMemory::end_if_unused(const PiecePtr &piece) {
     {
         const std::lock_guard lock(mutex_);
@@ -103,8 +103,8 @@ void PhysicalMemory::mapped(CUdeviceptr address, size_t size, size_t offset, Han
     }
 }
 
-// Before the driver has done it: another thread may map there at once. Of a range that the driver
-// refuses nothing is unmapped.
+// Called before the driver unmaps, because another thread may then map there at once. If the driver
+// refuses a range, all of it stays mapped.
 CUresult PhysicalMemory::unmap(CUdeviceptr address, size_t size,
                                const std::function<CUresult()> &ask) {
     Mappings taken;

@@ -1,10 +1,10 @@
 // Memory of cuMemCreate in a program that was started with --pausable. The program gets handles of
-// emm's, because the driver's change: asleep, such memory has neither a handle nor mappings, and
-// its content lies in host memory. What the driver lends beyond this process, or binds elsewhere,
-// stays.
+// emm's, because the driver's change: while such memory sleeps, it has neither a handle nor
+// mappings, and its content lies in host memory. Memory that is shared with other processes, or
+// bound elsewhere, stays.
 //
-// The entries may be called by any thread. pause and resume come one at a time, while the calls are
-// held: then no entry is within.
+// Any thread may call the entries. pause and resume come one at a time, while the calls are held:
+// then no thread is within an entry.
 #pragma once
 
 #include "contexts.h"
@@ -19,16 +19,16 @@ class PhysicalMemory {
 public:
     explicit PhysicalMemory(Contexts &contexts) : contexts_(contexts) {}
 
-    // What the driver has made is the program's; its handle.
+    // Records memory that the driver has made for the program. Gives the program's handle.
     CUmemGenericAllocationHandle made(CUmemGenericAllocationHandle drivers, size_t size,
                                       const CUmemAllocationProp &properties, uint64_t flags,
                                       uint64_t charge);
-    // The driver's handle for the program's; one that is none of emm's stays what it is.
+    // The driver's handle for the program's; a handle that is not emm's stays as it is.
     CUmemGenericAllocationHandle drivers(CUmemGenericAllocationHandle handle) const;
-    // The memory is not to sleep from now on, and why: a text that lasts.
+    // The memory must not sleep from now on. `why`: a text that stays valid.
     void stays(CUmemGenericAllocationHandle handle, const char *why);
     void stays_at(CUdeviceptr address, size_t size, const char *why);
-    // False: it is none of emm's; or no memory of emm's is mapped there.
+    // False: the handle is not emm's, or no memory of emm's is mapped there.
     bool release(CUmemGenericAllocationHandle handle);
     bool retain(CUdeviceptr address, CUmemGenericAllocationHandle &ret_handle);
     void mapped(CUdeviceptr address, size_t size, size_t offset,
@@ -36,7 +36,7 @@ public:
     CUresult unmap(CUdeviceptr address, size_t size,
                    const std::function<CUresult()> &ask); // `ask` asks the driver
 
-    // Of a device: bytes that went or came, and what stays.
+    // For each device: the bytes that went or came, and the part that stays.
     using Tell = std::function<void(CUdevice, uint64_t bytes, const std::string &stays)>;
     // "", or why nothing has changed, but for the content of `ret_lost` bytes (pause without
     // keeps).
@@ -53,7 +53,7 @@ private:
     struct Mapping {
         PiecePtr piece;
         size_t size = 0, offset = 0;
-        std::vector<CUmemAccessDesc> access; // of while it is away
+        std::vector<CUmemAccessDesc> access; // of the time while it is away
         bool is_there = true;
     };
     using Mappings = std::map<CUdeviceptr, Mapping>;

@@ -27,7 +27,7 @@ std::vector<PhysicalMemory::PiecePtr> PhysicalMemory::all() const {
     return found;
 }
 
-// Contexts to copy in. A primary context that only the copies need is there while this lives.
+// Contexts to copy in. They retain a primary context that only the copies need.
 class PhysicalMemory::CopyContexts {
 public:
     explicit CopyContexts(Contexts &contexts) : contexts_(contexts) {}
@@ -40,11 +40,11 @@ public:
     CopyContexts &operator=(const CopyContexts &) = delete;
 
     struct Found {
-        CUcontext context = nullptr; // NULL: there is none
+        CUcontext context = nullptr; // NULL: no context
         CUdevice device = -1;        // the context's
         bool lasts = true;           // longer than this
     };
-    // The device's own one, else one of a device that reaches it.
+    // The device's own context, else that of a device that reaches the memory.
     Found reaching(CUdevice memory) {
         std::vector<CUdevice> candidates = {memory};
         for (emm_context *const each : contexts_.all()) {
@@ -85,13 +85,14 @@ private:
     std::map<CUdevice, CUcontext> retained_;
 };
 
-// At an address of its own: the program's mappings may be in part, elsewhere or without access.
+// Maps the piece at an address of its own: the program may have mapped a part only, elsewhere or
+// without access.
 std::string PhysicalMemory::show(Piece &piece, CUdevice to) {
     const Driver &driver = contexts_.driver();
     CUmemAccessDesc access = {piece.properties.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     access.location.id = to;
     if (piece.shown_at != 0) {
-        return ""; // the driver has not unmapped it before
+        return ""; // the driver has not unmapped it yet
     }
     CUdeviceptr address = 0;
     CUresult result = driver.cuMemAddressReserve(&address, piece.size, 0, 0, 0);
@@ -121,7 +122,7 @@ std::string PhysicalMemory::hide(Piece &piece) {
     return "";
 }
 
-// On a stream of emm's own, which waits for none of the program's.
+// Copies on a stream of emm's own, which does not wait for the program's streams.
 CUresult PhysicalMemory::copy_shown(const Driver &driver, Piece &piece, bool to_host) {
     CUstream own = nullptr;
     CUresult result =
@@ -159,7 +160,7 @@ std::string PhysicalMemory::copy(Piece &piece, bool to_host, CopyContexts &conte
     return problem.empty() ? still : problem;
 }
 
-// False: the driver does not tell what its own device may do.
+// False: the driver does not tell the access of the memory's own device.
 bool PhysicalMemory::find_access(Mapping &mapping, CUdeviceptr address) const {
     const Driver &driver = contexts_.driver();
     int devices = 0;
@@ -179,7 +180,7 @@ bool PhysicalMemory::find_access(Mapping &mapping, CUdeviceptr address) const {
     return result == CUDA_SUCCESS;
 }
 
-// What has gone comes back by wake if it fails on the way.
+// If a step fails, wake brings back the parts that have gone.
 std::string PhysicalMemory::put_to_sleep(const PiecePtr &piece) {
     if (std::string shown = hide(*piece); !shown.empty()) {
         return shown;
@@ -231,7 +232,7 @@ std::string PhysicalMemory::create(Piece &piece) {
     return "";
 }
 
-// Of one that has a handle of the driver's.
+// Wakes a piece that has a handle of the driver's.
 std::string PhysicalMemory::wake(const PiecePtr &piece, CopyContexts &contexts) {
     const std::string problem = piece->copy ? copy(*piece, false, contexts) : "";
     if (!problem.empty()) {
@@ -289,7 +290,7 @@ std::string PhysicalMemory::pause(bool keeps, const Tell &tell, uint64_t &ret_lo
     if (!problem.empty()) {
         for (const PiecePtr &piece : pieces) {
             if (piece->drivers != 0) {
-                piece->copy.reset(); // its content has not gone
+                piece->copy.reset(); // its content is still there
             } else if (!piece->copy) {
                 ret_lost += piece->size;
             }
@@ -307,7 +308,7 @@ std::string PhysicalMemory::pause(bool keeps, const Tell &tell, uint64_t &ret_lo
     return "";
 }
 
-// Memory for all, or for none.
+// Gets memory for all pieces, or for none.
 std::string PhysicalMemory::resume(const Tell &tell) {
     std::map<CUdevice, uint64_t> figures;
     std::vector<PiecePtr> created;

@@ -1,4 +1,4 @@
-// What physical.cpp and physical_pause.cpp share.
+// Shared by physical.cpp and physical_pause.cpp.
 #pragma once
 
 #include "charged.h"
@@ -9,8 +9,8 @@
 
 namespace emm::run {
 
-// Pinned as far as the host allows, for the bus, if the current context will last as long; else
-// ordinary.
+// Host memory for a copy: pinned for the bus, as far as the host allows and if the current context
+// lasts long enough; else ordinary.
 class PhysicalMemory::HostCopy {
 public:
     HostCopy(size_t size, bool pins) {
@@ -27,15 +27,15 @@ public:
     }
     HostCopy(const HostCopy &) = delete;
     HostCopy &operator=(const HostCopy &) = delete;
-    void *bytes() const { return bytes_; } // NULL: the host has none
+    void *bytes() const { return bytes_; } // NULL: the host has no memory
 
 private:
     void *bytes_ = nullptr;
     bool is_pinned_ = false;
 };
 
-// One allocation. emm has one handle of the driver's, for as long as the program has any or a
-// mapping is left.
+// One allocation. emm keeps one handle of the driver's for as long as the program has a handle or a
+// mapping.
 struct PhysicalMemory::Piece {
     CUmemGenericAllocationHandle handle = 0;  // the program's
     CUmemGenericAllocationHandle drivers = 0; // 0: asleep
@@ -47,7 +47,7 @@ struct PhysicalMemory::Piece {
     std::multiset<CUdeviceptr> mapped_at; // twice while another thread ends the first
     CUdeviceptr shown_at = 0;             // while it is copied
     const char *stays = nullptr;          // why it does not sleep
-    std::unique_ptr<HostCopy> copy;       // what it is to have again
+    std::unique_ptr<HostCopy> copy;       // its content, for its return
 
     CUdevice device() const { return properties.location.id; }
 };

@@ -84,8 +84,8 @@ bool Pools::is_default(CUmemoryPool pool, CUdevice &ret_device) {
 
 namespace {
 
-// What serves a pool: the contexts on the device of a default one; emm's pools for one of the
-// program's own.
+// The contexts that serve a pool: those on the device of a default pool, or emm's pools behind one
+// of the program's own.
 std::vector<emm_context *> managers_of_pool(CUmemoryPool pool) {
     CUdevice device = 0;
     return server().pools.is_default(pool, device) ? server().contexts.all_on(device)
@@ -100,15 +100,16 @@ void device_pool_set(CUdevice device, CUmemoryPool pool) {
     server().pools.set(device, pool);
 }
 
-// Of CUDA 13, for host memory too: then it has nothing to do with a device.
+// The pool of a location, of CUDA 13. A location may also be host memory, which has nothing to do
+// with a device.
 void location_pool_set(CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool) {
     if (type == CU_MEM_ALLOCATION_TYPE_PINNED && location->type == CU_MEM_LOCATION_TYPE_DEVICE) {
         server().pools.set(location->id, pool);
     }
 }
 
-// The bytes that the plugin has for the device; false: the attribute says nothing of them. Of the
-// highest values since a reset emm keeps none.
+// The plugin's bytes for the device; false: the attribute does not ask for them. emm keeps no
+// highest values since a reset.
 bool bytes_of(const emm_stats &stats, CUmemPool_attribute attribute, cuuint64_t &ret_bytes) {
     switch (attribute) {
     case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
@@ -128,8 +129,8 @@ bool bytes_of(const emm_stats &stats, CUmemPool_attribute attribute, cuuint64_t 
     }
 }
 
-// What the driver itself has there: nothing in a default pool that emm serves. False: it has not
-// answered.
+// The driver's own bytes in the pool: none in a default pool that emm serves. False: the driver has
+// not answered.
 bool driver_bytes_of(CUmemoryPool pool, CUmemPool_attribute attribute, cuuint64_t &ret_bytes) {
     CUdevice device = 0;
     return server().pools.is_default(pool, device) ||
@@ -137,7 +138,7 @@ bool driver_bytes_of(CUmemoryPool pool, CUmemPool_attribute attribute, cuuint64_
                                               &ret_bytes) == CUDA_SUCCESS;
 }
 
-// The sum of what several contexts had at most may be more than they had at one time.
+// The peaks of several contexts may add up to more than they had at one time.
 Answer pool_get_attribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *ret_value) {
     server().give_back_of_ended_pools();
     const auto kept = server().contexts.keep();
@@ -155,11 +156,11 @@ Answer pool_get_attribute(CUmemoryPool pool, CUmemPool_attribute attribute, void
     return CUDA_SUCCESS;
 }
 
-// `live`: what is in use beside that of the contexts. Returns how much these still have.
+// `live`: the bytes in use beside those of the contexts. Returns how much the contexts still have.
 uint64_t trim_all(const std::vector<emm_context *> &contexts, uint64_t keep_reserved,
                   uint64_t live) {
     for (emm_context *context : contexts) {
-        emm_trim(context, SIZE_MAX, nullptr); // finds what is complete
+        emm_trim(context, SIZE_MAX, nullptr); // finds frees that are complete
         live += stats_of(context).live_bytes;
     }
     uint64_t left = idle_to_keep(keep_reserved, live), reserved = 0;

@@ -1,5 +1,5 @@
-// The program's memory pools: which device has one of the program's own in place of the default
-// one. What is allocated in the default pool is emm's, what in others is the driver's.
+// The program's memory pools: which device has one of the program's own in place of its default
+// pool. Memory of the default pool is emm's, memory of other pools is the driver's.
 #pragma once
 
 #include "contexts.h"
@@ -8,7 +8,7 @@
 
 namespace emm::run {
 
-// How much may lie idle where the program wants no more than `keep_reserved` bytes reserved.
+// The bytes that may lie idle if the program wants at most `keep_reserved` bytes reserved.
 uint64_t idle_to_keep(uint64_t keep_reserved, uint64_t live);
 
 class Pools {
@@ -18,15 +18,15 @@ public:
     // Stream-ordered allocations of the device come from `pool` from now on.
     void set(CUdevice device, CUmemoryPool pool);
 
-    // The pool is gone: the devices that had it have their default ones again.
+    // The pool is gone: its devices have their default pools again.
     std::vector<CUdevice> forget(CUmemoryPool pool);
 
-    // The program's own that those of the context's device come from; NULL: it is the default one.
+    // The program's own pool for the device of the context; NULL: the default pool.
     CUmemoryPool own_for(emm_context *context) {
         return any_own_.load(std::memory_order_acquire) ? find_own(context) : nullptr;
     }
 
-    // Whether it is the default pool of a device, and which that is.
+    // Whether the pool is the default pool of a device, and of which.
     bool is_default(CUmemoryPool pool, CUdevice &ret_device);
 
     // The access of `peer` to the default pool of `device`, in contexts that begin later too.
@@ -40,7 +40,7 @@ private:
 
     const Driver &driver_;
     std::once_flag found_;
-    std::vector<CUmemoryPool> defaults_; // by device; NULL: it has none
+    std::vector<CUmemoryPool> defaults_; // by device; NULL: none
     std::mutex mutex_;
     std::map<CUdevice, CUmemoryPool> own_;
     std::map<CUdevice, std::map<CUdevice, uint32_t>> access_; // by device and peer

@@ -1,5 +1,5 @@
-// The Python interpreter of the process, by its C API. Nothing is linked: a process without Python
-// has none.
+// The Python interpreter of the process, by its C API. No library is linked, because a process may
+// have no Python.
 #pragma once
 
 struct _object; // as Python.h has it
@@ -7,7 +7,7 @@ using PyObject = _object;
 
 namespace emm::run {
 
-// The functions that are called: all of them are in each CPython since 3.4.
+// The functions that emm calls; each CPython since 3.4 has all of them.
 struct Python {
     int (*Py_IsInitialized)();
     int (*PyGILState_Check)();
@@ -27,20 +27,20 @@ struct Python {
     PyObject *(*PyCFunction_NewEx)(void *, PyObject *, PyObject *);
     PyObject *(*Py_BuildValue)(const char *, ...);
 
-    // Whether there is an interpreter that the calling thread does not hold the lock of. In a
-    // build without that lock a thread holds it while it is attached. With subinterpreters the
+    // Whether there is an interpreter whose lock the calling thread does not hold. In a build
+    // without that lock, a thread counts as holding it while attached. With subinterpreters the
     // answer is always no.
     bool is_free() const { return Py_IsInitialized() != 0 && PyGILState_Check() == 0; }
 
-    // Has the interpreter call `function` when it begins to end, before its threads are ended. The
-    // calling thread holds the lock. False: it will not.
+    // Makes the interpreter call `function` when it begins to end, before its threads are ended.
+    // The calling thread holds the lock. False: the interpreter will not call.
     bool call_at_end(PyObject *(*function)(PyObject *, PyObject *)) const;
 };
 
-// Finds a function by name; NULL: there is none.
+// Finds a function by name; NULL: there is no such function.
 using FindFunction = void *(*)(const char *name);
 
-// False: one is missing.
+// False: a function is missing.
 bool find_python(FindFunction find, Python &ret_python);
 
 } // namespace emm::run

@@ -1,4 +1,4 @@
-// What programs ask about memory, answered as if the driver had allocated it: each allocation
+// The program's questions about memory, answered as if the driver had allocated it: each allocation
 // stands alone.
 #include "server.h"
 
@@ -29,13 +29,14 @@ Answer mem_get_address_range(CUdeviceptr *ret_base, size_t *ret_size, CUdevicept
     return CUDA_SUCCESS;
 }
 
-// Memory of the driver's own pieces: not what the program has, which has no such handle.
+// Refuses the program's memory: the driver would give a handle of its own piece behind the
+// allocation, which has none.
 Answer mem_retain_allocation_handle(CUmemGenericAllocationHandle *, void *address) {
     const auto ptr = reinterpret_cast<CUdeviceptr>(address);
     return server().around(ptr).address != 0 ? CUDA_ERROR_INVALID_VALUE : Answer();
 }
 
-// A handle more; the last one before may have been released while the memory was mapped.
+// Adds a handle. The last handle before may have been released while the memory was mapped.
 void handle_retained(CUmemGenericAllocationHandle *ret_handle, void *address) {
     PassedOn &passed = server().passed_on;
     const uint64_t known = passed.charge_of(Passed::physical, *ret_handle);
@@ -82,7 +83,7 @@ void tell_attribute(const Allocation &allocation, CUpointer_attribute attribute,
     case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
         return tell(ret_data, size_t(allocation.size));
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
-        return tell(ret_data, 0ULL); // cuMemRetainAllocationHandle gives none
+        return tell(ret_data, 0ULL); // cuMemRetainAllocationHandle gives no handle
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
         if (allocation.pool) {
             pool = server().own_pools.pool_of(allocation.pool);
@@ -95,7 +96,8 @@ void tell_attribute(const Allocation &allocation, CUpointer_attribute attribute,
     }
 }
 
-// Of an attribute that concerns the allocation, or of none that has been freed.
+// The allocation around `ptr`, for an attribute that concerns it or for freed memory; else the
+// allocation that begins there.
 Allocation asked_about(CUdeviceptr ptr, bool concerns_allocation) {
     const Allocation there = server().allocations.find(ptr);
     return concerns_allocation || there.freed ? server().around(ptr) : there;
@@ -113,9 +115,10 @@ bool is_host_memory(const void *data) {
     return type == CU_MEMORYTYPE_HOST;
 }
 
-// Answers that the driver gives of the memory behind an allocation. Only memory of cuMemAlloc
-// is shareable to it: emm knows what it exports. However wide that answer is, its first byte is 0
-// or 1. And what a pool has spilled is host memory to it, of no device, which the CPU cannot read.
+// Corrects the driver's answers about the memory behind an allocation. To the driver, only memory
+// of cuMemAlloc is shareable; emm knows which memory it exports. However wide that answer is, its
+// first byte is 0 or 1. To the driver, memory that a pool has spilled is host memory, of no device,
+// and the CPU cannot read it.
 void correct_answer(void *ret_data, CUpointer_attribute attribute, CUdeviceptr ptr) {
     const bool asks_sharing = attribute == CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE;
     if (!asks_sharing && attribute != CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL &&
@@ -135,7 +138,8 @@ void correct_answer(void *ret_data, CUpointer_attribute attribute, CUdeviceptr p
     }
 }
 
-// As the driver does of what it does not know, when it is asked for several at once.
+// Answers as the driver does for an unknown address, when it is asked for several attributes at
+// once.
 void tell_unknown(CUpointer_attribute attribute, void *ret_data, CUdeviceptr ptr) {
     if (attribute == CU_POINTER_ATTRIBUTE_HOST_POINTER) {
         tell(ret_data, ptr);
@@ -149,7 +153,7 @@ Answer pointer_get_attribute(void *ret_data, CUpointer_attribute attribute, CUde
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (ret_data && attribute == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL) {
-        // The driver refuses this one question where a pool has spilled.
+        // The driver refuses only this question for memory that a pool has spilled.
         const Allocation own = server().own_around(ptr);
         if (own.address == 0) {
             return {};
@@ -164,8 +168,8 @@ Answer pointer_get_attribute(void *ret_data, CUpointer_attribute attribute, CUde
     return CUDA_SUCCESS;
 }
 
-// What has been freed the driver may still know as a part of something larger: so it is asked about
-// address 0, and what it says of the host's address is put right.
+// The driver may still know freed memory as a part of something larger. So it is asked about
+// address 0 instead, and its answer about the host's address is put right.
 CUresult pointer_get_attributes(unsigned count, CUpointer_attribute *attributes, void **ret_data,
                                 CUdeviceptr ptr) {
     const Turn turn;

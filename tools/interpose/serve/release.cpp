@@ -8,20 +8,20 @@
 namespace emm::run {
 namespace {
 
-// Of the whole wait: for the interpreter's lock, and for what the caches do.
+// The longest wait in all: for the interpreter's lock, and for the work of the caches.
 constexpr std::chrono::seconds longest_wait{5};
 
-// The interpreter ends the process meanwhile: its caches go anyway.
+// The longest wait while the interpreter ends the process: its caches go anyway.
 constexpr std::chrono::seconds longest_wait_at_end{10};
 
-// This thread asks caches, so no cache can help it.
+// This thread is asking caches, so no cache can help it.
 [[gnu::tls_model("initial-exec")]] thread_local bool is_asking = false;
 
 void *find_in_process(const char *name) {
     return dlsym(RTLD_DEFAULT, name);
 }
 
-// What the device has not at all no cache can give back.
+// No cache can give back more memory than the device has.
 bool can_be_met(emm_context *context, size_t bytes) {
     const auto kept = server().contexts.keep();
     size_t free = 0, total = 0;
@@ -54,8 +54,8 @@ bool Release::ask(emm_context *context, size_t bytes, Memory memory) {
     return thread_->run([=, this] { work(cuda, caches, memory); });
 }
 
-// With the interpreter's lock, on the helper thread, which does nothing after this. CUDA's calls go
-// to the context that lacks memory; a capture that begins meanwhile is not invalidated by them.
+// Runs with the interpreter's lock, on the helper thread, which does nothing afterwards. CUDA's
+// calls go to the context that lacks memory, and do not invalidate a capture that begins meanwhile.
 void Release::work(CUcontext context, Caches caches, Memory memory) {
     is_asking = true;
     knows_end_ = knows_end_ || python_.call_at_end(&at_end);
@@ -70,7 +70,7 @@ void Release::work(CUcontext context, Caches caches, Memory memory) {
     }
 }
 
-// Threads that need the interpreter's lock later are ended by the interpreter where they stand.
+// The interpreter ends threads that need its lock later, wherever they are.
 PyObject *Release::at_end(PyObject *, PyObject *) {
     const Release &release = server().release;
     if (!Turn::is_forked_child()) {

@@ -1,4 +1,5 @@
-// What the program's caches of memory give back when an allocation fails (EMM_RUN=release=...).
+// When an allocation fails, asks the program's caches of memory to give some back
+// (EMM_RUN=release=...).
 #pragma once
 
 #include "caches.h"

@@ -55,7 +55,7 @@ bool start(const Entries *driver, Entries *ret_serving, const HoldCalls *hold, c
     }
     if (hold) {
         serve_physical(*ret_serving);
-        std::atexit(hold->end); // for a pause that is asked for later; none begins without its own
+        std::atexit(hold->end); // for later pauses: each needs this handler
     }
     return true;
 }
@@ -63,7 +63,7 @@ bool start(const Entries *driver, Entries *ret_serving, const HoldCalls *hold, c
 } // namespace
 
 // A plugin's query does not know the managed memory that emm's default slot allocates. The search
-// looks at all there is, so the driver is asked first whether there is such memory.
+// goes through all records, so the driver is asked first whether the memory is managed.
 Allocation Server::managed_around(uint64_t address) {
     unsigned is_managed = 0;
     const CUresult known =
@@ -148,7 +148,8 @@ void Server::give_back_of_graphs(const std::vector<Allocation> &memory) {
 }
 
 bool Server::end_context(CUcontext context) {
-    // First: once the context's memory is given back, another thread may get it from the driver.
+    // This is first: once the context's memory is given back, another thread may get it from the
+    // driver.
     if (emm_context *ending = contexts.known(context)) {
         allocations.forget(ending);
         peers.forget(ending);

@@ -1,4 +1,4 @@
-// What serves the process: one for all, made by the first cuInit and never destroyed.
+// The server of the process: one for all threads, made by the first cuInit and never destroyed.
 #pragma once
 
 #include "allocations.h"
@@ -41,21 +41,21 @@ struct Server {
     PhysicalMemory physical{contexts};
     Outside outside;
 
-    // The allocation of emm's that has `address` within it, device memory only; `address` 0 in the
-    // answer: there is none, and `freed`: one that began there was freed. The program's own, and
-    // with what it has open of other processes' and with pinned host memory.
+    // The allocation of emm's that has `address` within it. `address` 0 in the answer: no
+    // allocation has, and `freed`: an allocation that began there was freed. own_around: the
+    // program's own device memory. around: with open imports and pinned host memory.
     Allocation own_around(uint64_t address);
     Allocation around(uint64_t address);
 
     // The same of host memory, pinned or registered.
     Allocation host_around(uint64_t address);
 
-    // The driver itself has given memory to the program at `address`, to its end as the driver
-    // knows it: what was freed there is freed no more.
+    // The driver itself has given memory to the program at `address`, up to its end as the driver
+    // knows it. Freed addresses within no longer count as freed.
     void driver_gave(uint64_t address);
 
-    // Gives back what no graph uses any more, and the program does not have. After the work that
-    // the context holds now, which the graph's last launch is part of.
+    // Gives back memory that no graph uses any longer and the program does not have. The plugin
+    // waits for the work that the context has now, which the graph's last launch is part of.
     void give_back_of_graphs(const std::vector<Allocation> &memory);
     void give_back_of_ended_graphs() {
         if (graph_memory.has_ended()) [[unlikely]] {
@@ -63,19 +63,19 @@ struct Server {
         }
     }
 
-    // What the program's own pools that have ended need no more, however much of it is in use.
+    // Gives back memory of the program's own pools that have ended and need it no longer, however
+    // much of it is in use.
     void give_back_of_ended_pools() {
         if (own_pools.has_leaving() && !streams.any_capture()) [[unlikely]] {
             own_pools.trim_leaving();
         }
     }
 
-    // What holds the access is a context of the device, or the memory pool (`by` NULL). A plugin
-    // that cannot give it has memory of cuMemAlloc, which the driver's own call covers.
+    // The holder of the access (`by`) is a context of the device, or NULL for the memory pool. A
+    // plugin that cannot give access has memory of cuMemAlloc, which the driver's own call covers.
     void set_peer_access(emm_context *memory, CUdevice device, CUcontext by, uint32_t access);
 
-    // All that a CUDA context's end means here. Before the driver is told. False: emm did not serve
-    // it.
+    // Ends emm's part of a CUDA context, before the driver is told. False: emm did not serve it.
     bool end_context(CUcontext context);
 
 private:
@@ -85,19 +85,19 @@ private:
     void end_peer_access(CUcontext context);
 };
 
-// Once `serve` has been called, which alone sets it.
+// Only `serve` sets it.
 extern Server *the_server;
 inline Server &server() {
     return *the_server;
 }
 
-// The thread's own stream, for the entries whose stream 0 that is.
+// The stream that the program means: for per-thread entries, stream 0 is the thread's own.
 template <bool per_thread> CUstream meant(CUstream stream) {
     return per_thread && !stream ? CU_STREAM_PER_THREAD : stream;
 }
 
-// What the program gets; none: the driver answers instead. One int: to return a std::optional,
-// whose two parts are stored apart and loaded as one, costs a stall of 5 ns.
+// The program's result. Without one, the driver answers instead. It is one int: returning a
+// std::optional, whose two parts are stored apart and loaded as one, costs a stall of 5 ns.
 class Answer {
 public:
     constexpr Answer() = default;
@@ -110,21 +110,21 @@ private:
     int result_ = none;
 };
 
-// For a status of emm's that says why there is nothing: the driver answers where emm does not
+// The answer for a status of emm's that gives no object: the driver answers where emm does not
 // serve.
 inline Answer unserved(emm_status status) {
     return status == EMM_E_NO_CONTEXT || leaves_to_driver(status) ? Answer() : result_of(status);
 }
 
-// What `work` answers in the calling thread's current context.
+// Calls `work` with the calling thread's current context. Gives its answer.
 template <class Work> Answer in_current(Work work) {
     emm_status status = EMM_OK;
     emm_context *const context = server().contexts.current(status);
     return context ? work(context) : unserved(status);
 }
 
-// What `allocate` answers, and once more if memory has run out and caches of the program have been
-// asked for some.
+// Calls `allocate`. If memory has run out and caches of the program were asked for some, calls it
+// once more. Gives the last answer.
 template <class Allocate>
 emm_status allocate_with_release(emm_context *context, size_t bytes, Memory memory,
                                  Allocate allocate) {
@@ -133,7 +133,7 @@ emm_status allocate_with_release(emm_context *context, size_t bytes, Memory memo
     return exhausted && server().release.ask(context, bytes, memory) ? allocate() : status;
 }
 
-// The groups of entries, each in a file of its own, with the entries that it puts into the table.
+// The groups of entries, each in a file of its own. Each function puts its entries into the table.
 void serve_counted(Entries &entries);
 void serve_device_memory(Entries &entries);
 void serve_driver_addresses(Entries &entries);
@@ -148,9 +148,9 @@ void serve_questions(Entries &entries);
 void serve_lifetimes(Entries &entries);
 void serve_peers(Entries &entries);
 void serve_pools(Entries &entries);
-void serve_physical(Entries &entries); // in a program that can be paused, over those of counted
+void serve_physical(Entries &entries); // if pausable; replaces some of counted
 
-// An entry as the table has it: no exception leaves it. Lack of host memory is all that can happen.
+// An entry for the table: exceptions do not leave it. Only lack of host memory throws.
 template <auto function> struct Guarded;
 template <class... Arguments, CUresult (*function)(Arguments...)> struct Guarded<function> {
     static CUresult call(Arguments... arguments) noexcept {
@@ -166,7 +166,7 @@ template <auto function> Entry entry_of() {
 }
 
 // Most entries: `answer` (nullptr: none) answers the program, else the driver does; `then`
-// (nullptr: none) is told of the driver's success. Both take the program's arguments.
+// (nullptr: none) runs after the driver's success. Both take the program's arguments.
 template <auto function> constexpr bool is_there = !std::is_null_pointer_v<decltype(function)>;
 
 template <Served entry, auto answer, auto then, class... Arguments>

@@ -14,8 +14,8 @@ bool is_same_name(const emm_ipc_name &a, const emm_ipc_name &b) {
     return std::memcmp(&a, &b, sizeof a) == 0;
 }
 
-// What the handle of an import stands for. False: it is a copy, in which no process sees what the
-// other writes.
+// Describes the memory behind an import's handle. False: the import is a copy, in which no process
+// sees the other's writes.
 bool describe(emm_memory *handle, Allocation &ret_memory) {
     auto info = sized<emm_memory_info>();
     if (emm_memory_get_info(handle, &info) < 0 || info.kind != EMM_KIND_IPC) {
@@ -68,7 +68,7 @@ emm_status Sharing::export_memory(const Allocation &allocation, emm_ipc_name &re
     return EMM_OK;
 }
 
-// Under the mutex, so that no other thread gets its name, and a free waits for its end.
+// Holds the mutex, so that no other thread gets the export's name, and a free waits for its end.
 bool Sharing::can_export(const Allocation &allocation) {
     if (!is_of_kind_to_export(allocation)) {
         return false;
@@ -128,7 +128,8 @@ bool Sharing::open_again(const emm_context *context, const emm_ipc_name &name,
     return found;
 }
 
-// Another thread may have opened the same meanwhile: then that counts, and `opened` is left.
+// Another thread may have opened the same export meanwhile: then its import counts, and `opened`
+// stays unused.
 CUdeviceptr Sharing::keep(Imports &opened) noexcept {
     Import &made = opened.front();
     const std::lock_guard lock(imports_mutex_);
@@ -146,8 +147,8 @@ void Sharing::note_imports() noexcept {
     has_imports_.store(!imports_.empty(), std::memory_order_release);
 }
 
-// As the driver answers: a handle of the process's own, of an export that has ended, or one that
-// another context has open. A copy is no sharing.
+// Refuses as the driver does: a handle of the process itself, of an export that has ended, or of an
+// export that another context has open. A copy shares nothing, so it is refused too.
 CUresult Sharing::open(emm_context *context, const emm_ipc_name &name, CUdeviceptr *ret_ptr) {
     if (open_again(context, name, ret_ptr)) {
         return CUDA_SUCCESS;

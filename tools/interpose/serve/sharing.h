@@ -1,5 +1,5 @@
-// What the program shares with other processes by cuIpc*: its exports, each of which ends when the
-// program frees the memory, and what it has open of other processes'. Any thread may call.
+// The memory that the program shares with other processes by cuIpc*: its exports, each of which
+// ends when the program frees the memory, and its open imports. Any thread may call.
 #pragma once
 
 #include "allocations.h"
@@ -22,28 +22,28 @@ public:
     //   EMM_E_NOT_SUPPORTED   it is managed memory, or the plugin does not export it
     emm_status export_memory(const Allocation &allocation, emm_ipc_name &ret_name);
 
-    // Whether there is an export of it, or can be: one is made, and ended at once. Throws
+    // Whether the allocation has an export, or can have one: makes one, and ends it at once. Throws
     // std::bad_alloc.
     bool can_export(const Allocation &allocation);
 
-    // The allocation is about to be freed. It is `exported`.
+    // The allocation, which is `exported`, is about to be freed.
     void end_export(const Allocation &allocation) noexcept;
 
-    // Opens what another process exports, or counts one opening more in that context. Throws
+    // Opens another process's export, or counts one more opening in that context. Throws
     // std::bad_alloc.
     CUresult open(emm_context *context, const emm_ipc_name &name, CUdeviceptr *ret_ptr);
 
-    // One opening less, of the context's if it has one there. False: nothing of emm's is open at
-    // that address.
+    // Counts one opening less, in the context if it has the memory open. False: no import of emm's
+    // is at that address.
     bool close(const emm_context *context, uint64_t address, CUresult &ret_result) noexcept;
 
-    // Whether anything of other processes' is open.
+    // Whether any export of another process is open.
     bool has_imports() const { return has_imports_.load(std::memory_order_acquire); }
 
-    // What is open here and has `address` within it; `address` 0 in the answer: there is none.
+    // The open import that has `address` within it. `address` 0 in the answer: none has.
     Allocation around(uint64_t address);
 
-    // The context has ended, and emm has closed all in it.
+    // The context has ended, and emm has closed all its imports.
     void forget(const emm_context *context) noexcept;
 
 private:

@@ -5,7 +5,7 @@
 namespace emm::run {
 namespace {
 
-// Unlike an address within the thread, it never becomes another's.
+// Unlike an address within the thread, the number never becomes another thread's.
 uint64_t thread_number() {
     static std::atomic<uint64_t> last{0};
     static thread_local const uint64_t number = ++last;
@@ -37,8 +37,8 @@ void Streams::made(CUstream stream, CUcontext in) {
     }
 }
 
-// A capture ends with its origin, and goes on without another stream. As long as it captures, the
-// plugin must not use the stream: so it retires first.
+// A capture ends with its origin stream, and goes on without any other stream. The plugin must not
+// use a stream that captures, so the stream retires first.
 uint64_t Streams::ending(CUstream stream) {
     Stream ended;
     {
@@ -116,7 +116,7 @@ emm_context *Streams::find_context_of(CUstream stream, emm_status &ret_status) {
 
 // --- emm's own -----------------------------------------------------------------------------------
 
-// The plugin frees on the one that waits.
+// The plugin frees on the stream that waits.
 CUstream Streams::make_own(emm_context *context, Own purpose) const {
     const Current current(driver_, cuda_of(context));
     CUstream made = nullptr;
@@ -142,7 +142,8 @@ CUstream Streams::own_in(emm_context *context, Own purpose) noexcept {
     }
 }
 
-// Before CUDA 12.5 there is no such event: a capture that begins at that moment is invalidated.
+// Before CUDA 12.5 an event of the whole context does not exist, and cuCtxSynchronize invalidates a
+// capture that begins at that moment.
 void Streams::wait_for_work_of(emm_context *context) {
     const CUcontext cuda = cuda_of(context);
     const Current current(driver_, cuda);
@@ -198,7 +199,7 @@ bool Streams::announce(const Key &key, const Announced &capture) {
     }
 }
 
-// What the plugin does then may take its time, so no lock is held.
+// Calls the plugin, which may be slow, so no lock is held.
 template <class IsOver> void Streams::end_announcements(IsOver is_over) {
     Captures ended;
     {
@@ -240,8 +241,8 @@ uint64_t Streams::capture_of(CUstream stream) const {
     return result == CUDA_SUCCESS && status == CU_STREAM_CAPTURE_STATUS_ACTIVE ? id : 0;
 }
 
-// One that captures already is refused by the driver, and goes on, or stays in its capture. The
-// legacy stream never captures.
+// The driver refuses a stream that captures already; its capture goes on. The legacy stream never
+// captures.
 bool Streams::capture_begins(CUstream stream, Part part) {
     if (!stream || stream == CU_STREAM_LEGACY) {
         return false;

@@ -16,14 +16,14 @@ public:
     Streams(const Driver &driver, Contexts &contexts) : driver_(driver), contexts_(contexts) {}
 
     void made(CUstream stream, CUcontext in);
-    // About to be destroyed. The answer is for capture_over once it is.
+    // The stream is about to be destroyed. The answer is for capture_over afterwards.
     uint64_t ending(CUstream stream);
     std::vector<CUstream> made_in(CUcontext green);
     void forget(const emm_context *context);
 
-    // The context that serves a stream: that which it was made in; the current one for streams of
-    // CUDA's own and those that are not known. NULL of a green context is another stream than NULL
-    // of the primary one, which serves it: for emm it is EMM_STREAM_UNORDERED.
+    // The context that serves a stream: the context that it was made in, or the current context for
+    // CUDA's own streams and for unknown ones. NULL in a green context is another stream than NULL
+    // in its primary context, which serves it: to emm it is EMM_STREAM_UNORDERED.
     emm_context *context_of(CUstream &stream, emm_status &ret_status) {
         const bool is_latest = latest_.stream == stream && latest_.epoch == contexts_.epoch();
         if (is_latest) [[likely]] {
@@ -42,22 +42,22 @@ public:
     // The legacy stream by both names, and the thread's own: those of the current context.
     static bool is_cudas_own(CUstream stream) { return reinterpret_cast<uintptr_t>(stream) <= 2; }
 
-    // A stream of emm's own in that context: one that waits for those of other contexts, and one
-    // for memory that nothing uses yet. NULL: there is none.
+    // A stream of emm's own in that context: one waits for streams of other contexts, and one is
+    // for memory that nothing uses yet. NULL: no stream could be made.
     enum class Own { waits, fills };
     CUstream own_in(emm_context *context, Own purpose) noexcept;
 
-    // Waits for the work that the context holds now, but not beside a capture, which would be
-    // invalidated. No lock is held meanwhile: a host function may wait for another thread's call.
+    // Waits for the work that the context has now, but not during a capture, which the wait would
+    // invalidate. Hold no lock meanwhile: a host function may wait for another thread's call.
     void wait_for_work_of(emm_context *context);
 
     // The stream is about to begin a capture, or may be about to join one, because it waits for an
-    // event. Before the driver is told, and, if the answer was true, once it has answered.
+    // event. Called before the driver is told, and, if the answer was true, again after its answer.
     enum class Part { origin, other };
     bool capture_begins(CUstream stream, Part part);
     void capture_begun(CUstream stream, Part part, CUresult result);
-    uint64_t capture_ended(CUstream origin); // and so has that of all streams in it; its id, or 0
-    void capture_over(uint64_t id);          // 0: none
+    uint64_t capture_ended(CUstream origin); // and the captures of all streams in it; its id, or 0
+    void capture_over(uint64_t id);          // 0: no capture
     bool captures(CUstream stream) {         // as far as announced
         return any_capture() && is_announced(key_of(stream));
     }
@@ -66,19 +66,19 @@ public:
 private:
     struct Stream {
         emm_context *context = nullptr;
-        CUcontext made_in = nullptr; // a green one, too
+        CUcontext made_in = nullptr; // may be a green context
         bool registered = false;
     };
 
-    // All threads call their own streams by one handle, in each context: there the thread and the
-    // context say which it is.
+    // All threads call their own streams by one handle, in each context. For these, the thread and
+    // the context name the stream.
     struct Key {
         CUstream handle = nullptr;
         const emm_context *context = nullptr;
         uint64_t thread = 0;
         auto operator<=>(const Key &) const = default;
     };
-    // An announced capture, of one of the streams that take part.
+    // An announced capture, by one of its streams.
     struct Announced {
         emm_context *context = nullptr;
         uint64_t id = 0; // 0: not known
@@ -95,7 +95,7 @@ private:
     [[gnu::tls_model("initial-exec")]] static constinit thread_local Latest latest_;
 
     emm_context *current_for(CUstream &stream, emm_status &ret_status);
-    emm_context *find_context_of(CUstream stream, emm_status &ret_status); // that is none of those
+    emm_context *find_context_of(CUstream stream, emm_status &ret_status); // not of CUDA
     Key key_of(CUstream stream);
     bool is_announced(const Key &key);
     bool announce(const Key &key, const Announced &capture);

@@ -1,10 +1,10 @@
 // libemm-bridge: emm behind functions whose signatures other projects have fixed. A caller names a
 // device, and the record of that device's primary context serves it.
 //
-// PyTorch and CuPy take whatever address comes back, so what allocates for them throws a
-// std::runtime_error instead of giving NULL; RMM gets the errors that it has itself. What frees
-// never throws: a free after emm_shutdown, after the driver's end or in a forked child is a success
-// that does nothing.
+// PyTorch and CuPy take whatever address comes back. So the functions that allocate for them throw
+// a std::runtime_error instead of giving NULL; RMM gets its own errors. Functions that free never
+// throw: a free after emm_shutdown, after the driver's end or in a forked child is a success that
+// does nothing.
 #pragma once
 
 #include <emm/emm.h>
@@ -18,7 +18,7 @@ extern "C" {
 // --- PyTorch: torch.cuda.memory.CUDAPluggableAllocator -------------------------------------------
 //
 // Memory is freed on the stream that it was allocated on, which must still exist: PyTorch's own
-// streams live as long as the process, those of torch.cuda.ExternalStream may not.
+// streams live as long as the process, while those of torch.cuda.ExternalStream may end before.
 
 EMM_API void *emm_torch_malloc(ssize_t size, int device, emm_stream stream);
 EMM_API void emm_torch_free(void *ptr, size_t size, int device, emm_stream stream);
@@ -33,7 +33,7 @@ using TorchFilter = std::function<bool(emm_stream)>;
 EMM_API void emm_torch_begin_allocate_to_pool(int device, TorchPool pool, TorchFilter filter);
 EMM_API void emm_torch_end_allocate_to_pool(int device, TorchPool pool);
 
-// set_reset_fn: torch.cuda.empty_cache() returns what is cached to the driver, on every device.
+// set_reset_fn: torch.cuda.empty_cache() returns cached memory to the driver, on every device.
 EMM_API void emm_torch_empty_cache(void);
 
 // The same two functions for the pool `name` of each device (emm_context_named, with `options`):
@@ -46,17 +46,18 @@ EMM_API emm_status emm_torch_pool(const char *name, const char *options, TorchMa
 // --- CuPy: cupy.cuda.CFunctionAllocator ----------------------------------------------------------
 //
 // No stream is passed here, so memory is EMM_STREAM_UNORDERED unless `param` says otherwise: any
-// stream may use it at once, and it is given out again when all work that the context held at its
-// free is done. `param` is the address 0 or a sum of these, the same for both functions.
+// stream may use it at once, and it is given out again when all work is done that the context had
+// at its free. `param` is the address 0 or a sum of these, the same for both functions.
 
 #define EMM_CUPY_TESTED uintptr_t(1)  // the caller tests for NULL: nothing is thrown
 #define EMM_CUPY_LEGACY uintptr_t(2)  // the memory belongs to the legacy default stream
 #define EMM_CUPY_PINNED uintptr_t(4)  // pinned host memory, for all devices
-#define EMM_CUPY_CURRENT uintptr_t(8) // as EMM_CUPY_LEGACY, if that is current at the allocation
+#define EMM_CUPY_CURRENT uintptr_t(8) // as EMM_CUPY_LEGACY, if the legacy stream is current
 
-// What tells the current stream, for EMM_CUPY_CURRENT: 0 for the default one. The allocating thread
-// calls it within emm_cupy_malloc; CuPy's own needs Python's lock, which CuPy then has. NULL, as at
-// first: no stream counts as the default one. Any thread may call; the last call holds.
+// The function that tells the current stream, for EMM_CUPY_CURRENT: 0 for the default one. The
+// allocating thread calls it within emm_cupy_malloc. CuPy's own function needs Python's lock, which
+// CuPy has at that time. NULL, the initial value: no stream counts as the default one. Any thread
+// may call; the last call holds.
 EMM_API void emm_cupy_set_current_stream(intptr_t (*current_stream)(void));
 
 EMM_API void *emm_cupy_malloc(void *param, size_t size, int device);
@@ -79,10 +80,10 @@ struct NumpyHandler {
 };
 
 // The handler that puts arrays into pinned memory, by the context of `device`. It lives as long as
-// the process. NULL, and emm_last_error says why, if that device cannot be served.
+// the process. NULL: that device cannot be served, and emm_last_error says why.
 EMM_API NumpyHandler *emm_numpy_handler(int device);
 
-// "mem_handler", which the capsule around a handler must be called, at an address that lasts.
+// "mem_handler", the required name of the capsule around a handler, at an address that lasts.
 EMM_API const char *emm_numpy_capsule_name(void);
 
 // --- DLPack: capsules in Python ------------------------------------------------------------------
@@ -104,10 +105,10 @@ EMM_API CapsuleDestructor emm_dlpack_capsule_end(const PythonCapsules *functions
 // --- RMM: rmm::mr::callback_memory_resource ------------------------------------------------------
 
 // Makes the callback_memory_resource at `resource` allocate from `context`: RMM's own constructor
-// builds another one in its place. `library`, of dlopen, is librmm or a library that depends on it,
-// and `major` and `minor` are RMM's version. Nothing may have been allocated from the resource yet,
-// no copy of it may exist, and no other thread may use it during the call; afterwards any thread
-// may. What it held before is not destroyed, and its new state lasts as long as the process.
+// builds a new resource in its place. `library`, of dlopen, is librmm or a library that depends on
+// it, and `major` and `minor` are RMM's version. Nothing may have been allocated from the resource
+// yet, no copy of it may exist, and no other thread may use it during the call; afterwards any
+// thread may. Its former content is not destroyed, and its new state lasts as long as the process.
 //
 // Memory is allocated and freed on the stream that RMM names, and aligned to 256 bytes. When device
 // memory runs out, rmm::out_of_memory is thrown, at any other failure rmm::bad_alloc; both with the
@@ -119,7 +120,7 @@ EMM_API emm_status emm_rmm_serve(void *resource, emm_context *context, void *lib
                                  int minor);
 
 // The same with pinned host memory (emm_memhostalloc), which is freed on the stream that RMM names.
-// When it runs out, rmm::out_of_memory is thrown.
+// When memory runs out, rmm::out_of_memory is thrown.
 EMM_API emm_status emm_rmm_serve_pinned(void *resource, emm_context *context, void *library,
                                         int major, int minor);
 

@@ -11,8 +11,8 @@ namespace {
 
 std::atomic<intptr_t (*)()> current_stream{nullptr};
 
-// Memory with EMM_CUPY_CURRENT that was allocated while another stream than the default one was
-// current. Programs that use no other pay a load. Never destroyed: CuPy frees to the very end.
+// Memory with EMM_CUPY_CURRENT that was allocated while another stream than the default stream was
+// current. Other programs pay one load. Never destroyed, because CuPy frees to the very end.
 std::atomic<size_t> elsewhere_count{0};
 
 struct Elsewhere {
@@ -32,7 +32,8 @@ void add_elsewhere(void *ptr) {
     elsewhere_count.store(all.held.size(), std::memory_order_relaxed);
 }
 
-// Whether it was there. The caller got `ptr` after it was counted, so a count of 0 means no.
+// Whether the memory was in the table. The caller got `ptr` after it was counted, so a count of 0
+// means no.
 bool remove_elsewhere(void *ptr) {
     if (elsewhere_count.load(std::memory_order_relaxed) == 0) {
         return false;

@@ -8,8 +8,8 @@
 namespace emm::bridge {
 namespace {
 
-// Records live as long as the process. One that dies with its context is not looked for again: the
-// addresses it gave out may belong to another context by the time they are freed.
+// Records live as long as the process. A record that dies with its context is not replaced: its
+// addresses may belong to another context by the time they are freed.
 std::atomic<emm_context *> contexts[most_devices];
 
 } // namespace

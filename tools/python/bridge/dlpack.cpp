@@ -23,8 +23,8 @@ template <class Tensor> void delete_tensor(void *capsule, const char *name) {
     tensor->deleter(tensor);
 }
 
-// A capsule may end while an exception is on its way, which it leaves as it was. A consumer that
-// has taken the tensor has given the capsule another name.
+// A capsule may end while an exception is on its way; the exception stays as it was. A consumer
+// that has taken the tensor has renamed the capsule.
 void end_capsule(void *capsule) {
     void *type = nullptr, *value = nullptr, *traceback = nullptr;
     python.fetch_error(&type, &value, &traceback);

@@ -7,7 +7,7 @@
 namespace emm::bridge {
 namespace {
 
-// That of the process; nothing in a program without a shared one.
+// The runtime of the process; empty in a program without a shared one.
 const ExceptionRuntime &shared_runtime() {
     static const ExceptionRuntime found = [] {
         void *const library = dlopen("libstdc++.so.6", RTLD_LAZY | RTLD_NOLOAD);

@@ -6,8 +6,9 @@
 
 namespace emm::bridge {
 
-// How the program and its libraries throw. This library has a C++ runtime of its own inside; what
-// that one throws and another one catches stays counted in both (std::uncaught_exceptions).
+// The functions with which the program and its libraries throw. This library has a C++ runtime of
+// its own inside. An exception that one runtime throws and another catches stays counted in both
+// (std::uncaught_exceptions).
 struct ExceptionRuntime {
     void *(*allocate)(size_t size) = nullptr;
     void (*raise)(void *exception, std::type_info *, void (*destroy)(void *)) = nullptr;
@@ -15,7 +16,7 @@ struct ExceptionRuntime {
     bool complete() const { return allocate && raise; }
 };
 
-// That of a library, of dlopen, and of what it depends on.
+// The runtime of a library, of dlopen, and of its dependencies.
 ExceptionRuntime find_exception_runtime(void *library) noexcept;
 
 // Throws a std::runtime_error.

@@ -13,8 +13,8 @@ using bridge::PinnedArrays;
 
 namespace {
 
-// After emm_shutdown, a reset of the device, its loss or a fork nothing can be pinned any more, and
-// NumPy must go on.
+// After emm_shutdown, a reset of the device, its loss or a fork, memory can no longer be pinned,
+// and NumPy must go on.
 bool is_past(emm_status status) {
     return status == EMM_E_SHUT_DOWN || status == EMM_E_RETIRED || status == EMM_E_DEVICE_LOST ||
            status == EMM_E_FORKED;
@@ -44,7 +44,7 @@ void deallocate(void *, void *array, size_t) {
     }
 }
 
-// What still fits stays where it is, unless half of the block would lie idle.
+// If the new size still fits, the array stays in place, unless half of its block would lie idle.
 void *reallocate(void *ctx, void *array, size_t size) {
     const size_t room = array ? PinnedArrays::of_process().room_of(array) : 0;
     if (array && room == 0) {

@@ -11,22 +11,23 @@ namespace {
 constexpr size_t page = 4096, alignment = 64;
 constexpr size_t slab_size = 256 << 10, largest_shared = 16 << 10;
 
-// An array has no device: work of any context may use it.
+// An array has no device: work of any context may use its memory.
 constexpr uint32_t pin_flags = EMM_HOST_PORTABLE;
 
 size_t round_up(size_t size, size_t granule) {
     return (size + granule - 1) / granule * granule;
 }
 
-// A reset, the end of the context or a fork leave memory that is not pinned any more.
+// A reset, the end of the context or a fork leave memory that is no longer pinned.
 bool is_pinned(emm_memory *memory) noexcept {
     emm_memory_info info = {};
     info.struct_size = sizeof info;
     return emm_memory_get_info(memory, &info) >= EMM_OK && info.state == EMM_MEMORY_LIVE;
 }
 
-// Never destroyed, for arrays are freed while the process ends. Made, with its fork handlers, as
-// the library is loaded: a child that was forked during the first call could not wait for its end.
+// Never destroyed, because arrays are freed while the process ends. Made, with its fork handlers,
+// as the library is loaded: a child that was forked during the first call could not wait for that
+// call's end.
 union Lasting {
     PinnedArrays arrays;
     Lasting() : arrays() {}
@@ -61,7 +62,7 @@ emm_status PinnedArrays::make_slab(emm_context *context, size_t size, Slab **ret
     return EMM_OK;
 }
 
-// The memory goes once it is unpinned, by the handle's finalizer.
+// The handle's finalizer frees the memory once it is unpinned.
 void PinnedArrays::end(Slab *slab) noexcept {
     if (slab) {
         emm_memory_release(slab->memory);
@@ -100,7 +101,7 @@ PinnedArrays::Slab *PinnedArrays::close(emm_context *context) noexcept {
     return leave(slab);
 }
 
-// Pinning may ask the application to give memory back, arrays among it: no lock is held there.
+// Pinning may ask the application to give memory back, arrays among it, so no lock is held there.
 emm_status PinnedArrays::make(emm_context *context, size_t size, void **ret_array) noexcept {
     const bool shared = size <= largest_shared;
     const size_t room = round_up(std::max<size_t>(size, 1), shared ? alignment : page);
@@ -128,7 +129,7 @@ emm_status PinnedArrays::make(emm_context *context, size_t size, void **ret_arra
         if (!array) {
             end(slab);
             return EMM_E_OUT_OF_HOST_MEMORY;
-        } // else the slab is as good, and not open
+        } // otherwise the slab is valid, but not open
     }
     end(closed);
     *ret_array = array;

@@ -1,7 +1,7 @@
-// emm behind RMM, without RMM's headers: all that is asked of librmm are functions that it exports,
-// by the mangled names of their declarations. A name says the types of a function's arguments, and
-// the namespaces in it the versions of RMM's and CCCL's binary interfaces. So a librmm whose
-// functions are different does not have these names.
+// emm behind RMM, without RMM's headers: only functions that librmm exports are used, by the
+// mangled names of their declarations. A name tells the types of a function's arguments, and its
+// namespaces tell the versions of RMM's and CCCL's binary interfaces. So a librmm whose functions
+// are different does not have these names.
 #include "bridge.h"
 #include "exceptions.h"
 
@@ -15,7 +15,7 @@ using namespace emm;
 
 namespace {
 
-// cuda::stream_ref and rmm::cuda_stream_view are passed as the pointer that is their only member.
+// cuda::stream_ref and rmm::cuda_stream_view are passed as their only member, a pointer.
 using Allocate = std::function<void *(size_t bytes, emm_stream stream, void *served)>;
 using Deallocate = std::function<void(void *ptr, size_t bytes, emm_stream stream, void *served)>;
 using Constructor = void (*)(void *self, Allocate, Deallocate, void *, void *);
@@ -33,7 +33,7 @@ constexpr const char *constructors[] = {
     "EES3_S3_",
 };
 
-// A function or object of a library, or of what it depends on.
+// A function or object of a library, or of its dependencies.
 template <class T> T find(void *library, const std::string &name) {
     return reinterpret_cast<T>(dlsym(library, name.c_str()));
 }
@@ -54,7 +54,7 @@ Exception find_exception(void *library, const std::string &name) {
     return found.construct && found.destroy ? found : Exception{};
 }
 
-// What one librmm has.
+// The functions of one librmm.
 struct Rmm {
     Constructor construct = nullptr;
     Exception out_of_memory = {}, bad_alloc = {};
@@ -78,14 +78,14 @@ Rmm find_in_namespace(void *library, const std::string &scope) {
     return rmm;
 }
 
-// RMM 26.08 has begun to put its version into its namespace: rmm::_RMM_26_8.
+// RMM 26.08 began to put its version into its namespace: rmm::_RMM_26_8.
 Rmm find_rmm(void *library, int major, int minor) {
     const std::string version = "_RMM_" + std::to_string(major) + "_" + std::to_string(minor);
     const Rmm rmm = find_in_namespace(library, "3rmm" + std::to_string(version.size()) + version);
     return rmm.complete() ? rmm : find_in_namespace(library, "3rmm");
 }
 
-// What a resource's callbacks are given.
+// The parameter of a resource's callbacks.
 struct Served {
     emm_context *context;
     Rmm rmm;

@@ -43,7 +43,7 @@ template <class Find> void *allocate(ssize_t size, int device, emm_stream stream
     return reinterpret_cast<void *>(static_cast<uintptr_t>(ptr));
 }
 
-// PyTorch's functions carry no argument of the caller's, so each name has functions of its own.
+// PyTorch's functions have no argument for the caller, so each name has functions of its own.
 struct PoolName {
     const std::string name;
     const std::string options;
@@ -132,7 +132,7 @@ void emm_torch_free(void *ptr, size_t size, int device, emm_stream stream) {
     }
 }
 
-// PyTorch does not say which device the memory is on: whose it is knows it.
+// PyTorch does not tell the device of the memory. The context that owns the memory knows it.
 void emm_torch_record_stream(void *ptr, emm_stream stream) {
     for (int device = 0; ptr && device < bridge::most_devices; device++) {
         emm_context *context = bridge::known_context(device);
@@ -147,7 +147,7 @@ void emm_torch_record_stream(void *ptr, emm_stream stream) {
 }
 
 // PyTorch does not say which stream will capture, and announces the capture of a graph like any
-// other use of a pool. To announce one too many only holds unordered frees back for a while.
+// other use of a pool. An announcement too many only holds unordered frees back for a while.
 void emm_torch_begin_allocate_to_pool(int device, TorchPool, TorchFilter) {
     emm_context *context = nullptr;
     if (bridge::find_context(device, &context) < EMM_OK ||

@@ -177,8 +177,8 @@ DriverCountVisitor = CFUNCTYPE(c_int, c_char_p, c_uint64, c_void_p)
 DriverCallVisitor = CFUNCTYPE(None, c_char_p, c_uint64, c_void_p)
 PressureCallback = CFUNCTYPE(c_size_t, c_void_p, c_size_t, c_void_p)
 
-# Contexts, memory handles and streams are opaque. Outputs and callbacks are declared as void *, so
-# that byref of any type does, an instance of the callback's type, and NULL.
+# Contexts, memory handles and streams are opaque. Outputs and callbacks are declared as void *, so that byref of any
+# type, an instance of the callback's type, and NULL can be passed.
 CONTEXT = MEMORY = STREAM = OUT = HOST = CALLBACK = c_void_p
 PTR = c_ulonglong
 

@@ -12,7 +12,7 @@ from ._error import Error, check
 
 new_capsule = pythonapi.PyCapsule_New
 new_capsule.argtypes, new_capsule.restype = [c_void_p, c_void_p, c_void_p], py_object
-_owners, _keys = {}, itertools.count(1)  # what imported memory keeps
+_owners, _keys = {}, itertools.count(1)  # owners that imported memory keeps
 
 
 @functools.lru_cache(None)

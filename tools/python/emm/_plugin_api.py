@@ -17,7 +17,7 @@ class Host(Structure):
 
 # Pointers are integers, also when they are 0: a c_void_p would be None.
 SIZE, PTR, FLAGS, HOST, STREAM = c_size_t, c_ulonglong, c_uint32, c_size_t, c_size_t
-# The arguments after self that a manager's method takes, and the types of what it returns.
+# The types of a manager method's arguments after self, and of its results.
 SLOTS = {
     "initialize": ([], []),
     "memalloc": ([SIZE, STREAM], [PTR]),

@@ -13,7 +13,7 @@ from ._api import Sized, lib
 from ._error import Error, check
 from ._plugin_api import SLOTS, TYPES, Create, Destroy, Entry, Plugin
 
-_registered = []  # emm keeps what it is given as long as the process lives
+_registered = []  # emm keeps the callbacks as long as the process lives
 
 
 class _Table:
@@ -75,7 +75,7 @@ class _Table:
             return self.fail(error.status, error.driver_result, error)
         except MemoryError as error:
             return self.fail(_api.EMM_E_OUT_OF_MEMORY, 0, error)
-        except BaseException as error:  # it cannot go any further
+        except BaseException as error:  # no exception may pass through C
             if isinstance(error, KeyboardInterrupt):
                 _thread.interrupt_main()
             text = f"{type(error).__name__}: {error}".removesuffix(": ")

@@ -25,7 +25,7 @@ from ._constants import EMM_LOG_INFO
 PACKAGE = pathlib.Path(__file__).resolve().parent
 SOURCE = PACKAGE / "torch_backend/backend.cpp"
 COMPILE_SECONDS = 600
-# What backend.cpp exports.
+# The exports of backend.cpp.
 _FUNCTIONS = (
     ("install", [], ctypes.c_char_p),
     ("name_pool", [ctypes.c_uint64, ctypes.c_uint64, ctypes.c_char_p, ctypes.c_char_p], None),
@@ -94,9 +94,8 @@ def cxx11_abi():
 
 def command(output):
     includes = [word for folder in include_folders() for word in ("-isystem", str(folder))]
-    # With PyTorch's own C++ runtime among them a compiler that links one of its own statically, as some
-    # are set up to, finds nothing to take from that: two in one process do not agree on exceptions and
-    # streams.
+    # PyTorch's own C++ runtime is in the list for compilers that link one of their own statically: they then take
+    # nothing from their own. Two runtimes in one process do not agree on exceptions and streams.
     libraries = [str(path) for path in mapped("libc10.so", "libc10_cuda.so", "libtorch_cpu.so", "libcudart.so",
                                               "libstdc++.so", "libgcc_s.so")]
     return [*compiler(), "-std=c++20", "-O2", "-fPIC", "-shared", "-fvisibility=hidden",

@@ -3,7 +3,7 @@ from vllm.device_allocator.sleep_mode_backend import SleepModeBackend
 
 from .vllm import allocator
 
-# What every level keeps: state that a reload of the weights does not bring back.
+# Every level keeps these tags: state that a reload of the weights does not bring back.
 _ALWAYS = ("runtime", "cudagraph")
 
 

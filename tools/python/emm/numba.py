@@ -35,7 +35,7 @@ RESULTS = {
     _api.EMM_E_RETIRED: CUresult.CUDA_ERROR_CONTEXT_IS_DESTROYED,
     _api.EMM_E_NO_CONTEXT: CUresult.CUDA_ERROR_INVALID_CONTEXT,
 }
-# The context, or the whole of emm, is gone: nothing is left to be done for it.
+# The context, or the whole of emm, is gone, and needs no further calls.
 GONE = (_api.EMM_E_RETIRED, _api.EMM_E_SHUT_DOWN, _api.EMM_E_FORKED)
 
 
@@ -78,7 +78,7 @@ class MemoryManager(driver.BaseCUDAMemoryManager):
         super().__init__(*args, **kwargs)
         self._emm_context = None
         self._resource = None
-        # Objects that only live as long as something refers to them; see `own` in Numba.
+        # Objects that live only as long as a reference to them; see `own` in Numba.
         self.allocations = {}
 
     @property

@@ -100,7 +100,7 @@ def _current_device():
     return device.value if found == 0 else 0
 
 
-_made = {}  # for each device, name of a pool and kind of memory the resource that serves them
+_made = {}  # (device, name of a pool, kind of memory) -> the resource that serves it
 
 
 def resource(device=None, pool=None, options=None, pinned=False):
@@ -115,7 +115,7 @@ def resource(device=None, pool=None, options=None, pinned=False):
     key = _current_device() if device is None else device, pool, pinned
     if key not in _made:
         _made[key] = _make(*key, options)
-    elif options is not None:  # which are refused where they are not those that it has
+    elif options is not None:  # refused if they differ from the resource's own
         context_named(context_for_device(key[0]), pool, options)
     return _made[key]
 

@@ -28,7 +28,7 @@ from ._bridge import address, bridge, bridge_path
 from ._error import Error
 from ._process import context_for_device, context_named
 
-# The methods of PyTorch's allocator object, and what they are given.
+# The methods of PyTorch's allocator object, and the functions to pass to them.
 _HOOKS = {
     "set_record_stream_fn": "emm_torch_record_stream",
     "set_begin_allocate_to_pool": "emm_torch_begin_allocate_to_pool",
@@ -58,7 +58,7 @@ def use(pluggable=False):
             _use_pluggable()
 
 
-_pinned = None  # name and options of the pool that pinned memory comes from
+_pinned = None  # name and options of the pool of pinned memory
 
 
 def use_pinned_memory(name=None, plugin_options=None):

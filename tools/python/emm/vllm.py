@@ -18,7 +18,7 @@ from ._process import context_for_device, context_named, resume, stats
 from ._sleeping import Regions, pause_all, use_pool
 
 NAME = "emm"
-# A wake-up that names tags may leave these asleep. It wakes all others.
+# A wake-up by tags may leave these asleep. It wakes all others.
 DEFERRABLE = ("weights", "kv_cache")
 _GETTER = "get_mem_allocator_instance"
 

@@ -10,7 +10,7 @@ import sys
 
 DISTRIBUTION = "emm_cuda"
 LIBDIR = "lib"
-# Parts of other projects that are compiled into emm: the conditions that must go with them.
+# Parts of other projects that are compiled into emm: their licences must go with them.
 COMPILED_IN = ("libfmt-dev", "libspdlog-dev", "libcli11-dev", "nlohmann-json3-dev")
 METADATA = """\
 Metadata-Version: 2.1
@@ -48,7 +48,7 @@ def copy_native(prefix, native):
         shutil.copy2(path, target)
         executable = path.stat().st_mode & stat.S_IXUSR
         target.chmod(0o755 if executable else 0o644)
-    # What -lemm finds: a linker script in place of a link.
+    # For -lemm: a linker script in place of a link.
     (native / LIBDIR / "libemm.so").write_text("INPUT(libemm.so.1)\n")
 
 

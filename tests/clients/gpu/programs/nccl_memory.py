@@ -20,10 +20,10 @@ class Memory:
     """Physical memory behind an address."""
 
     handle_types: int
-    rdma: bool  # a network card can reach it by itself (gpuDirectRDMACapable)
+    rdma: bool  # a network card can reach it directly (gpuDirectRDMACapable)
     base: int
     size: int
-    granularity: int  # that the driver recommends for such memory
+    granularity: int  # the driver's recommendation for such memory
 
 
 def lacks(mine, reference):

@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 
-os.environ["XLA_PYTHON_CLIENT_ALLOCATOR"] = "platform"  # JAX takes what it needs, not most of the device
+os.environ["XLA_PYTHON_CLIENT_ALLOCATOR"] = "platform"  # JAX then takes only what it needs, not most of the device
 
 import cupy  # noqa: E402
 import jax.numpy  # noqa: E402

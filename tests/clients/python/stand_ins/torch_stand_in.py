@@ -127,7 +127,7 @@ def graph(cuda_graph, pool=None, stream=None, capture_error_mode="global"):
 
 
 CURRENT = []
-ABORTED = []  # what PyTorch ends the process for
+ABORTED = []  # messages with which PyTorch would end the process
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ import types
 BACKEND = "vllm/device_allocator/sleep_mode_backend.py"
 ALLOCATOR = "vllm/device_allocator/__init__.py"
 WORKER = "vllm/v1/worker/worker_base.py"
-# By file and class: each method with its arguments, and what those that have one default to.
+# By file and class: each method with its arguments, and their defaults.
 SIGNATURES = {
     (BACKEND, "SleepModeBackend"): {
         "suspend": {"self": None, "level": 1},
@@ -135,7 +135,7 @@ def install(registry=True):
         "vllm": {}, "vllm.device_allocator": {"get_mem_allocator_instance": own_allocator},
         "vllm.device_allocator.alloc_conf": {"non_expandable_allocations": non_expandable_allocations},
         "vllm.v1": {}, "vllm.v1.worker": {}, "vllm.v1.worker.worker_base": {"WorkerBase": WorkerBase},
-        # It has imported the function by name.
+        # This module has imported the function by name.
         "vllm.v1.worker.gpu_worker": {"get_mem_allocator_instance": own_allocator},
     }
     if registry:

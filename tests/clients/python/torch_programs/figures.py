@@ -44,7 +44,7 @@ assert torch.cuda.max_memory_reserved() == torch.cuda.memory_reserved()
 assert emm.stats(emm.context_for_device(0)).peak_live_bytes == 1000
 torch.cuda.reset_accumulated_memory_stats()
 assert torch.cuda.memory_stats()["allocated_bytes.all.allocated"] == 0
-for size in 64 * MIB, 8 * MIB:  # the second peak is lower, and nobody reads it while it lasts
+for size in 64 * MIB, 8 * MIB:  # the second peak is lower, and is not read while it lasts
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()

@@ -78,7 +78,7 @@ stats = torch.cuda.memory_stats()
 assert stats["segment.large_pool.current"] == 2 and stats["reserved_bytes.large_pool.current"] == 24 * MIB, stats
 large.reset()
 del large
-assert torch.cuda.memory_stats()["segment.all.current"] == 1  # the other has no tensor, and goes
+assert torch.cuda.memory_stats()["segment.all.current"] == 1  # the other segment has no tensor, and goes
 assert live() == before + 12 * MIB, f"{live() - before} bytes"
 del one
 assert live() == before and torch.cuda.memory_stats()["segment.all.current"] == 0

@@ -20,7 +20,7 @@ del gone
 snapshot = torch.cuda.memory._snapshot()
 actions = [(entry["action"], entry["size"]) for entry in snapshot["device_traces"][0]]
 assert actions == [("alloc", 5000), ("alloc", 7000), ("free_requested", 7000),
-                   ("free_completed", 7000)], actions  # a snapshot tells of those before it, not of itself
+                   ("free_completed", 7000)], actions  # a snapshot lists those before it, not itself
 names = {frame["name"] for frame in snapshot["device_traces"][0][0]["frames"]}
 assert "make_tensor" in names, names
 segments = snapshot["segments"]

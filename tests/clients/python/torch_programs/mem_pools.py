@@ -104,7 +104,7 @@ def check_sharing():
         assert torch.cuda.memory_reserved() <= 256 * MIB
         assert refused(100 * MIB) and refused(100 * MIB, second)
         del made
-    # pytorch#159674: one pool, first 60 % of what there is, then 70 %.
+    # pytorch#159674: one pool, first with 60 % of the memory, then 70 %.
     in_pool(first, 150 * MIB)
     in_pool(first, 180 * MIB)
 

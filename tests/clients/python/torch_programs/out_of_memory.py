@@ -31,10 +31,10 @@ assert seen[0][:2] == (0, 4096 * MIB), seen
 half = torch.empty(600 * MIB, dtype=torch.uint8, device="cuda")
 assert "out of memory" in refused(600 * MIB)
 del half
-torch.empty(600 * MIB, dtype=torch.uint8, device="cuda")  # what was freed is there again
+torch.empty(600 * MIB, dtype=torch.uint8, device="cuda")  # freed memory is available again
 with_cache = re.search(r"of which ([0-9.]+) MiB is free", refused(4096 * MIB))
 free, total = torch.cuda.mem_get_info()
-assert abs(float(with_cache[1]) - free / MIB) < 0.01, (with_cache, free)  # what emm caches is not in it
+assert abs(float(with_cache[1]) - free / MIB) < 0.01, (with_cache, free)  # emm's cached memory does not count
 assert "more than 1EB memory" in refused(1 << 61)
 
 torch.cuda.set_per_process_memory_fraction(0.25)

@@ -16,7 +16,7 @@ context = emm.context_for_device(0)
 
 
 def live():
-    torch.empty(1, pin_memory=True)  # what several streams have used goes back with the next allocation
+    torch.empty(1, pin_memory=True)  # memory that several streams have used goes back with the next allocation
     return emm.stats(context).host_live_bytes
 
 
@@ -68,7 +68,7 @@ for turn in range(20):
 del copies, others
 assert live() == 0
 before.to("cuda", non_blocking=True)  # of PyTorch's own allocator
-torch.arange(10).to("cuda", non_blocking=True)  # of none
+torch.arange(10).to("cuda", non_blocking=True)  # no stream uses it
 
 # --- back to the host
 device = sources[0].to("cuda")
@@ -90,7 +90,7 @@ def captured(frees_inside):
         result.copy_(inside, non_blocking=True)
         if frees_inside:
             del inside
-        pinned(MIB)  # not used: it does not stay
+        pinned(MIB)  # an unused block goes back
     return graph, result
 
 

@@ -45,7 +45,7 @@ for turn in range(20):
     host = source.pin_memory()
     copies = [host.to(f"cuda:{device}", non_blocking=True) for device in ((1,), (1, 0))[turn // 4 % 2]]
     del host
-    others = [pinned(MIB).fill_(255) for _ in range(60)]  # all that the limit allows
+    others = [pinned(MIB).fill_(255) for _ in range(60)]  # as many as the limit allows
     del others
     for device in range(2):
         torch.cuda.synchronize(device)

@@ -96,7 +96,7 @@ with allocator.use_memory_pool("vllm-weights"):
     del passing
 assert reserved("runtime") >= 30 * MIB and reserved("kv_cache") >= 30 * MIB
 live = emm.stats(emm.context_named(context, "vllm-weights")).live_bytes
-assert 30 * MIB <= live < 60 * MIB, live  # what was freed meanwhile went back to emm
+assert 30 * MIB <= live < 60 * MIB, live  # memory freed meanwhile went back to emm
 assert allocator.get_current_usage() >= 90 * MIB
 for _ in range(3):
     allocator.sleep(("vllm-weights", "runtime"))

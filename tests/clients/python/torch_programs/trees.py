@@ -8,7 +8,7 @@ from torch._inductor.cudagraph_utils import PlaceholderInfo
 emm.torch.use()
 torch.cuda.init()
 config.triton.fast_path_cudagraph_asserts = config.triton.slow_path_cudagraph_asserts = True
-# PyTorch's is a kernel, and none runs here.
+# PyTorch's own function is a kernel, and kernels do not run here.
 torch._foreach_copy_ = lambda to, source: [each.copy_(of) for each, of in zip(to, source)]
 
 

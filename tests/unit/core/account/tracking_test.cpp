@@ -27,7 +27,7 @@ emm_context *tracked_context(const char *spec = "module") {
     return context;
 }
 
-// What a walk tells, by address.
+// The live allocations that a walk tells, by address.
 std::map<emm_deviceptr, emm_allocation> live(emm_context *context) {
     std::map<emm_deviceptr, emm_allocation> found;
     const auto take = [](const emm_allocation *allocation, void *user_data) {
@@ -314,7 +314,7 @@ TEST_CASE("who calls through the CUDA runtime is the one that asked") {
 TEST_CASE("with stack an allocation tells the calls that led to it, each path once") {
     emm_context *context = tracked_context("stack");
     emm_deviceptr loop[2] = {}, through = 0;
-    const volatile size_t times = std::size(loop); // unknown to the compiler: one call, not two
+    const volatile size_t times = std::size(loop); // the compiler cannot know it: one call
     for (size_t i = 0; i < times; ++i) {
         loop[i] = made_of(context, 64);
     }

@@ -22,7 +22,7 @@ emm_context *context_with_pinned_range(emm_finalizer finalizer = &note_finalizer
     return context;
 }
 
-// Asserts nothing: Catch2 counts on one thread.
+// Has no assertions: Catch2 counts on one thread.
 void release_in_another_thread() {
     std::thread([] { emm_memory_release(pinned); }).join();
 }

@@ -1,4 +1,4 @@
-// Behaviour: views, streams, resets, and what callbacks may do with handles.
+// Behaviour: views, streams, resets, and callbacks that use handles.
 #include "../handles.h"
 #include "../recorder.h"
 #include "catch.h"
@@ -195,7 +195,7 @@ TEST_CASE("an allocation waits for a reset, and is of the new generation") {
     static emm_memory *memory;
     of_reset = context;
     Recorder::the().on_create = [] {
-        other = std::thread([] { // asserts nothing: Catch2 counts on one thread
+        other = std::thread([] { // no assertions: Catch2 counts on one thread
             emm_memory_alloc(of_reset, 1024, EMM_STREAM_LEGACY, &memory);
         });
         std::this_thread::sleep_for(std::chrono::milliseconds(50));

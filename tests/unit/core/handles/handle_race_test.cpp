@@ -1,6 +1,6 @@
 // Behaviour: handles used by 16 threads while their contexts are reset and retired. The plugin
-// watches that no call is inside it when it is reset, and that nothing comes home that it did not
-// give out since.
+// checks that no call is inside it during a reset, and that each returned block was given out
+// since.
 #include "../driver_calls.h"
 #include "catch.h"
 
@@ -80,7 +80,7 @@ public:
             emm_memory_release(place.memory);
         }
     }
-    // Another reference to what lies there; NULL if nothing does.
+    // Another reference to the handle at that place; NULL: it is empty.
     emm_memory *borrow(size_t where) {
         std::lock_guard lock(places_[where].mutex);
         if (places_[where].memory) {

@@ -1,4 +1,4 @@
-// What a handle is, counts and gives back.
+// A handle: its identity, its count and the memory that it gives back.
 #include "../driver_calls.h"
 #include "../handles.h"
 #include "../recorder.h"

@@ -7,7 +7,7 @@
 
 namespace {
 
-// What the plugin answers for a device of so many bytes.
+// The plugin's answer for a device of so many bytes.
 using Answer = emm_status (*)(size_t device_bytes, size_t *ret_total);
 Answer answer = nullptr;
 

@@ -10,7 +10,7 @@
 
 namespace {
 
-// What the layers of tests/fixtures/layer.c have said since it was last asked.
+// The lines of the layers of tests/fixtures/layer.c since the last call.
 std::vector<std::string> lines;
 
 std::vector<std::string> said() {

@@ -105,7 +105,7 @@ TEST_CASE("a name leads to one more manager of the CUDA context, which is made o
     emm_context *const pool = named(context, "kv-cache");
     CHECK(pool != context);
     CHECK(named(context, "kv-cache") == pool);
-    CHECK(named(pool, "kv-cache") == pool); // a pool of a pool is one of the CUDA context
+    CHECK(named(pool, "kv-cache") == pool); // a pool's pool belongs to the CUDA context
     emm_context *const other = named(pool, "weights");
     CHECK(other != pool);
     REQUIRE(Pools::the().made.size() == 3);
@@ -189,7 +189,7 @@ TEST_CASE("a pool that could not be made leaves its name free for other options"
     CHECK(emm_context_named(context, "kv-cache", "max=2MiB", &pool) == EMM_E_NOT_SUPPORTED);
     CHECK(std::string(emm_last_error()->stage) == "create");
     CHECK(pool == nullptr);
-    CHECK(emm_context_reset(context) == EMM_OK); // makes none
+    CHECK(emm_context_reset(context) == EMM_OK); // makes no manager
     Recorder::the().on_create = [] { return EMM_OK; };
     named(context, "kv-cache", "max=4MiB");
     REQUIRE(Pools::the().made.size() == 2);
@@ -300,7 +300,7 @@ TEST_CASE("all pools of a CUDA context are told of its streams and captures, lat
     Recorder::the().clear();
     emm_context *const later = named(context, "later");
     CHECK(Recorder::the().calls() == Calls{"initialize", "notice 1 3", "notice 3 3"});
-    // What is pending waits in each of them.
+    // Deferred work waits in each of them.
     const auto run = [](void *, uint32_t) -> emm_status {
         Recorder::the().note("run");
         return EMM_OK;

@@ -14,7 +14,7 @@
 
 namespace {
 
-// Before anything else in its process: the environment is read once.
+// Called first in its process: the environment is read once.
 void environment_names(const char *specs) {
     setenv("EMM_PLUGIN_PATH", EMM_TEST_FIXTURES, 1);
     setenv("EMM_PLUGIN", specs, 1);
@@ -41,8 +41,8 @@ TEST_CASE("the plugin that the environment names is in force, and says where it 
     CHECK(info.abi_major == EMM_PLUGIN_ABI_MAJOR);
 }
 
-// A fence works where the process is registered for it, which is slow once there are threads: those
-// of CUDA come with the first context. The thread sanitizer has one of its own. A kernel without
+// A fence needs a registered process, and registration is slow once there are threads: those of
+// CUDA come with the first context. The thread sanitizer has a thread of its own. A kernel without
 // membarrier refuses both.
 TEST_CASE("finding the plugin registers a process of one thread for fences") {
     environment_names("good");

@@ -1,4 +1,4 @@
-// Behaviour: a plugin of four functions: what the host's defaults do for it.
+// Behaviour: a plugin of four functions, completed by the host's defaults.
 #include "../driver_calls.h"
 #include "../recorder.h"
 #include "catch.h"
@@ -41,7 +41,7 @@ uint64_t pending() {
     return counters.pending_count;
 }
 
-// What is written by way of one address is read by way of the other.
+// Bytes written through one address are read through the other.
 bool keeps(emm_memory *memory) {
     emm_memory_info info = {};
     info.struct_size = sizeof info;
@@ -61,8 +61,8 @@ bool keeps(emm_memory *memory) {
     return read == written;
 }
 
-// The context of device 0 on a simulated machine that `settings` describe; NULL on a real one,
-// which need not be like that.
+// The context of device 0 on a simulated machine with these settings; NULL on a real machine, which
+// may be different.
 emm_context *recorded_beside_a_peer(const char *settings) {
     setenv("EMM_SIM", settings, 1);
     Recorder::the().table.set_access = [](emm_manager *, int32_t, uint32_t) -> emm_status {
@@ -126,7 +126,7 @@ TEST_CASE("without the mapped flag there is no device address") {
 }
 
 #if EMM_TEST_FAILS_ALLOCATIONS
-// The layer that calls it may be C, and hold a lock.
+// The calling layer may be C, and hold a lock.
 TEST_CASE("without memory a slot that the host fills answers a status, and throws nothing") {
     emm_context *context = recorded_context();
     const emm_plugin &slots = emm::core::default_slots();
@@ -241,7 +241,7 @@ TEST_CASE("managed memory comes and goes") {
     CHECK(emm_memfreemanaged(context, ptr, 0, EMM_STREAM_UNORDERED) == EMM_E_NOT_OWNED);
 }
 
-// Beside it the driver would tell of new memory what the program did with the old.
+// Otherwise the driver would apply the program's advice for the old memory to new memory.
 TEST_CASE("managed memory that is freed is the driver's at once, but in a section") {
     emm_context *context = recorded_context();
     emm_deviceptr ptr = 0;
@@ -438,7 +438,7 @@ TEST_CASE("a reset that fails is described by the plugin, whatever the defaults 
     REQUIRE(emm_memhostalloc(context, 4096, 0, &host, nullptr) == EMM_OK);
     const auto fail =
         reinterpret_cast<CUresult (*)(const char *)>(emm_driver_entry("simcuda_fail", 12000));
-    if (fail) { // on a real driver nothing fails there
+    if (fail) { // on a real driver, no call fails there
         REQUIRE(fail("cuMemFreeHost@1:999") == CUDA_SUCCESS);
     }
     CHECK(emm_context_reset(context) == EMM_E_PLUGIN_FAILED);

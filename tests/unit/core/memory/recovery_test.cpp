@@ -1,4 +1,4 @@
-// What other contexts do for a request that memory has run out for.
+// The help of other contexts for a request that memory has run out for.
 #include "core/memory/recovery.h"
 
 #include "../driver_calls.h"
@@ -24,7 +24,7 @@ emm_status trim_noted(emm_manager *, size_t, size_t *ret_released) {
     return EMM_OK;
 }
 
-// Memory is there once so many trims have been noted.
+// Memory is available once so many trims have been recorded.
 std::function<emm_status(size_t)> succeed_after(size_t trims) {
     return [trims](size_t) {
         return Recorder::the().count("trim") >= trims ? EMM_OK : EMM_E_OUT_OF_MEMORY;

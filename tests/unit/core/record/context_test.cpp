@@ -163,7 +163,8 @@ TEST_CASE("a handle that comes back for a new context gets a new record") {
     const CUcontext second = new_context();
     emm_context *after = from(second);
     CHECK(after != before);
-    // Found out by its id: what is pending is dropped, because its addresses may be another's.
+    // emm finds out by the id. Pending frees are dropped, because their addresses may be another
+    // context's.
     CHECK(emm_context_retire(before) == EMM_OK);
     CHECK(Recorder::the().count("run") == 0);
     CHECK(Recorder::the().count("drop") == 1);

@@ -1,4 +1,4 @@
-// Whether a reset waits for the calls that handles have inside, however they say so.
+// Whether a reset waits for the calls of handles, in each form of their announcement.
 #include "../../../parts/sandbox.h"
 #include "catch.h"
 #include "core/record/epoch.h"

@@ -1,4 +1,4 @@
-// Behaviour: requests that run out of memory while another thread gives some back.
+// Behaviour: requests that run out of memory while another thread returns some.
 #include "../recorder.h"
 #include "catch.h"
 #include "core/record/context.h"
@@ -13,7 +13,7 @@ using emm::core::Returns;
 
 namespace {
 
-constexpr auto for_ever = std::chrono::hours(1); // a test that waits so long runs into its limit
+constexpr auto for_ever = std::chrono::hours(1); // a test that waits so long reaches its limit
 
 std::atomic<bool> is_giving_back{false}, is_given_back{false};
 std::atomic<int> attempts{0};

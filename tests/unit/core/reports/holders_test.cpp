@@ -154,7 +154,7 @@ TEST_CASE("EMM_OOM_REPORT=on reports without tracking, and says how callers are 
 
 namespace {
 
-// What a program has around emm_memalloc, as many do.
+// A wrapper around emm_memalloc, as many programs have.
 [[gnu::noinline]] void wrapped(emm_context *context) {
     emm_deviceptr ptr = 0;
     emm_memalloc(context, 1024, EMM_STREAM_LEGACY, &ptr);

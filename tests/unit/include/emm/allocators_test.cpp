@@ -10,7 +10,7 @@ namespace {
 
 struct device_accessible {};
 
-// As cuda::stream_ref and thrust::device_ptr hold what they stand for.
+// These hold their values as cuda::stream_ref and thrust::device_ptr do.
 struct StreamRef {
     emm_stream stream;
     emm_stream get() const { return stream; }

@@ -1,4 +1,4 @@
-// What emm/cuda.h makes of the driver's answers.
+// The answers of emm/cuda.h to the driver's errors.
 #include "catch.h"
 
 #include <emm/cuda.h>
@@ -13,7 +13,7 @@ using namespace emm::cuda;
 
 namespace {
 
-// What cuda.h says of each error, in one line: the comment before it.
+// The comment before each error in cuda.h, in one line.
 std::map<int, std::string> comments_of_errors() {
     std::ifstream file(CUDA_HEADER);
     const std::string text{std::istreambuf_iterator<char>(file), {}};
@@ -41,7 +41,7 @@ TEST_CASE("errors after which the process must be relaunched, as cuda.h says, ar
     for (const auto &[code, comment] : comments_of_errors()) {
         const bool ends = comment.find("must be terminated and relaunched") != comment.npos ||
                           comment.find("context cannot be used anymore") != comment.npos;
-        // The device is not to be had any more; cuda.h says no more of these.
+        // The device is no longer available; cuda.h tells only this of these errors.
         const bool is_lost = code == CUDA_ERROR_DEVICE_UNAVAILABLE ||
                              code == CUDA_ERROR_ECC_UNCORRECTABLE ||
                              code == CUDA_ERROR_NVLINK_UNCORRECTABLE;

@@ -7,7 +7,7 @@
 #include <string>
 #include <unistd.h>
 
-// As DLPack 1 has it.
+// As in DLPack 1.
 struct DLManagedTensorVersioned {
     uint32_t major, minor;
     void *manager_ctx;
@@ -29,7 +29,7 @@ emm_status status_of(const auto &call) {
     return EMM_OK;
 }
 
-// Starts this program again for the test that opens what is written to it.
+// Starts this program again for the test that opens exported memory.
 FILE *start_importer() {
     char path[4096] = {};
     REQUIRE(readlink("/proc/self/exe", path, sizeof path - 1) > 0);

@@ -1,4 +1,4 @@
-// Behaviour: emm.hpp's statistics, and what is in force for as long as an object lives.
+// Behaviour: emm.hpp's statistics, and states that last as long as an object.
 #include "gpu.h"
 
 #include <type_traits>

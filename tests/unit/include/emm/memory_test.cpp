@@ -5,7 +5,7 @@
 #include <memory>
 #include <type_traits>
 
-static_assert(std::is_base_of_v<emm::MemoryPointer, emm::MappedMemory>); // as NBEP 7 has it
+static_assert(std::is_base_of_v<emm::MemoryPointer, emm::MappedMemory>); // as in NBEP 7
 static_assert(std::is_nothrow_move_constructible_v<emm::MemoryPointer>);
 static_assert(std::is_nothrow_move_assignable_v<emm::PinnedMemory>);
 

@@ -95,7 +95,7 @@ TEST_CASE("libraries that pass calls on are known by their names") {
 
 TEST_CASE("code of the program and of libraries is told apart") {
     CHECK(path_around(address_of(&somewhere)) == program_path());
-    // No sanitizer has one of its own.
+    // No sanitizer replaces this function.
     CHECK_THAT(path_around(reinterpret_cast<uintptr_t>(&gnu_get_libc_version)),
                ContainsSubstring("libc.so"));
     const CodePlace nowhere = modules().place_of(16);
@@ -125,7 +125,7 @@ TEST_CASE("a library that is loaded later is found, and one that was unloaded is
     CHECK(modules().notice_unloads());
     CHECK_FALSE(modules().notice_unloads());
     CHECK(modules().find(inside) == nullptr);
-    CHECK(modules().path(number) == file); // records name it still
+    CHECK(modules().path(number) == file); // records still name it
 
     void *const again = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
     const auto there = reinterpret_cast<uintptr_t>(dlsym(again, "emm_plugin_entry_v1"));
@@ -136,7 +136,7 @@ TEST_CASE("a library that is loaded later is found, and one that was unloaded is
 #if EMM_TEST_COUNTS_ALLOCATIONS
 TEST_CASE("no memory is taken while the dynamic linker's lock is held") {
     taken_within = 0;
-    modules().find(16); // what is known does not hold it, so all is looked at
+    modules().find(16); // the known modules do not have it, so all are searched
     void *const library = dlopen(EMM_TEST_FIXTURES "/libemm-good.so", RTLD_NOW | RTLD_LOCAL);
     REQUIRE(library);
     iterations = 0;

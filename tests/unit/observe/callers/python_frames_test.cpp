@@ -13,8 +13,8 @@ using namespace emm::observe;
 struct _object;
 using PyObject = _object;
 
-// An interpreter of the test's own: frames and code are numbers, and what would break a real one is
-// counted.
+// An interpreter of the test's own: frames and code are numbers, and reads that would break a real
+// interpreter are counted.
 namespace {
 
 const char *const memory_error = "MemoryError";
@@ -193,7 +193,7 @@ TEST_CASE("Python's frames are told while the thread holds the lock, and nothing
     CHECK(uint32_t(words[0]) == 10);
     CHECK(uint32_t(words[1]) == 0); // a frame without a line
     CHECK(interpreter.pending == memory_error);
-    CHECK(interpreter.references == 3); // the three that are known now
+    CHECK(interpreter.references == 3); // the three known ones
     CHECK(interpreter.collected_while == 0);
     CHECK(interpreter.collecting);
 

@@ -78,7 +78,7 @@ TEST_CASE("tags beyond the bounds have no name, and end all the same") {
     }
     begin(std::to_string(most_tags) + " is one too many");
     CHECK(current_tag() == nullptr);
-    begin("deep"); // within what has no name
+    begin("deep"); // within a nameless frame
     CHECK(current_tag() == nullptr);
     CHECK(end_all() == 2);
     begin("deep"); // known before

@@ -128,7 +128,7 @@ TEST_CASE("an entry that is cut short ends within its bytes") {
     for (const Bytes &own :
          {Bytes{expression, 200}, Bytes{def_cfa}, Bytes{0x04, 1}, Bytes{0x10, 6}}) {
         const Section section("zR", {four_bytes_relative}, at_entry, own);
-        section.at(100); // a sanitizer sees what is read behind it
+        section.at(100); // a sanitizer sees reads behind it
     }
     SUCCEED();
 }

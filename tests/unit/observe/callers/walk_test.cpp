@@ -27,7 +27,7 @@ struct Backtrace {
 
 _Unwind_Reason_Code add_frame(_Unwind_Context *context, void *state) {
     Backtrace &trace = *static_cast<Backtrace *>(state);
-    // The CFA that libgcc tells is that of the frame called from here.
+    // libgcc tells the CFA of the frame called from here.
     const uintptr_t address = _Unwind_GetIP(context);
     if (_Unwind_GetCFA(context) <= trace.behind || address == 0) {
         return _URC_NO_REASON;
@@ -66,7 +66,7 @@ struct Told {
     return told;
 }
 
-// Writes `word` over the frame pointer that its caller has saved, as what lies beyond a greenlet's
+// Writes `word` over the frame pointer that its caller has saved, as memory beyond a greenlet's
 // first frame is overwritten, and walks.
 [[gnu::noinline]] Addresses walk_over(uintptr_t word) {
     auto *const own_frame = static_cast<volatile uintptr_t *>(__builtin_frame_address(0));
@@ -86,8 +86,7 @@ struct Told {
     return found;
 }
 
-// Frames of many forms, one within the other. `volatile` keeps the compiler from turning them into
-// something else.
+// Frames of many forms, one within the other. `volatile` keeps the compiler from changing them.
 [[gnu::noinline]] Told through_plain(int depth);
 
 [[gnu::noinline]] Told through_alloca(int depth) {

@@ -21,7 +21,7 @@ std::string row_of(Rows &rows, const EventRecord &record) {
     return text;
 }
 
-// Free memory, its total, and what is live.
+// Whether the row has these figures: free memory, its total, and live memory.
 bool tells(const std::string &row, const std::string &figures) {
     return row.find("," + figures + ",") != std::string::npos;
 }

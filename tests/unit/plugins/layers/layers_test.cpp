@@ -1,4 +1,4 @@
-// Behaviour: what count, fault and guard do, over passthrough, as an application sees it.
+// Behaviour: count, fault and guard, over passthrough, as an application sees them.
 #include "gpu.h"
 
 #include <algorithm>

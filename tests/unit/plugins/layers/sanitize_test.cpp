@@ -1,5 +1,5 @@
-// sanitize, over the plugin that EMM_PLUGIN names: what a tool is told (fixtures/nvtx_tool.cpp),
-// and that there is nothing of the layer without one.
+// sanitize, over the plugin that EMM_PLUGIN names: its reports to a tool (fixtures/nvtx_tool.cpp),
+// and its absence without a tool.
 #include "../gpu.h"
 
 #include "../../fixtures/nvtx_tool.h"

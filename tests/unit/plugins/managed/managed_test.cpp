@@ -1,4 +1,4 @@
-// managed alone: memory beyond the device, where its pages go, and what is forgotten.
+// managed alone: memory beyond the device, the places of its pages, and discarded memory.
 #include "gpu.h"
 
 namespace {
@@ -85,10 +85,10 @@ TEST_CASE("what is freed is discarded where the free's stream orders all its use
     CHECK(discards(stream, stream, true) == 0);
     CHECK(discards(stream, stream, false) == 1); // the use was that block's alone
     CHECK(discards(stream, EMM_STREAM_UNORDERED, false) == 0);
-    CHECK(discards(EMM_STREAM_UNORDERED, stream, false) == 0); // its prefetch may be at work
+    CHECK(discards(EMM_STREAM_UNORDERED, stream, false) == 0); // its prefetch may still run
     CHECK(discards(other, stream, false) == 0);                // likewise
     CHECK(discards(EMM_STREAM_PER_THREAD, EMM_STREAM_PER_THREAD, false) == 0); // whose?
-    CHECK(discards(EMM_STREAM_LEGACY, EMM_STREAM_LEGACY, false) == 0); // CUDA forbids it there
+    CHECK(discards(EMM_STREAM_LEGACY, EMM_STREAM_LEGACY, false) == 0);         // forbidden
 }
 
 TEST_CASE("a new stream with the handle of a destroyed one does not order its uses", "[sim]") {
@@ -138,7 +138,7 @@ TEST_CASE("max bounds what is taken, and the figures where it is below the devic
     CHECK(emm_last_error()->driver_result == 0);
     CHECK_THAT(emm_last_error()->text, ContainsSubstring("max") && !ContainsSubstring("cuMem"));
     CHECK(gpu.free(one, size) == EMM_OK);
-    const emm_deviceptr again = gpu.allocate(size); // what is pending is freed for it
+    const emm_deviceptr again = gpu.allocate(size); // pending memory is freed for it
     CHECK(gpu.free(again, size) == EMM_OK);
     CHECK(gpu.free(other, size) == EMM_OK);
 }

@@ -1,4 +1,4 @@
-// passthrough alone: the queue of pending deallocations is all that stands before the driver.
+// passthrough alone: the queue of pending deallocations is its only layer before the driver.
 #include "gpu.h"
 
 TEST_CASE("frees wait in the queue until more than ten are pending", "[sim]") {

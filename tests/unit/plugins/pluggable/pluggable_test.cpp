@@ -1,4 +1,4 @@
-// pluggable alone: what it refuses of a library, in which words, and how it calls one.
+// pluggable alone: the libraries that it refuses, the texts, and its calls.
 #include "../gpu.h"
 
 #include <string>

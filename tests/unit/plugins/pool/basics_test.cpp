@@ -1,4 +1,4 @@
-// Behaviour: what the pool promises about one allocation, its statistics, its limits and its end.
+// Behaviour: the pool's promises for one allocation, its statistics, its limits and its end.
 #include "simulation.h"
 
 #include <atomic>
@@ -26,8 +26,8 @@ static uint64_t calls_about_device() {
     return cuda().call_count("cuDeviceTotalMem") + cuda().call_count("cuDeviceGetAttribute");
 }
 
-// Beside its entries it is asked for what the device is: neither for memory nor addresses nor
-// events before something needs them.
+// Besides entries, the plugin only asks for the device's attributes: it takes memory, addresses and
+// events only when needed.
 TEST_CASE("a new context costs at most three driver calls before its first allocation") {
     CUcontext context = nullptr;
     REQUIRE(cuda().cuCtxCreate(&context, 0, 0) == CUDA_SUCCESS);
@@ -162,7 +162,7 @@ TEST_CASE("the peak covers what was live on two streams at the same time") {
 TEST_CASE("the statistics tell the largest free block, of a stream's own too") {
     Simulation sim("max=16MiB");
     const CUstream stream = sim.stream();
-    CHECK(sim.stats().largest_free_block == 0); // there is no memory
+    CHECK(sim.stats().largest_free_block == 0); // no memory
     const CUdeviceptr large = sim.alloc(8 * MiB, stream), beside = sim.alloc(6 * MiB, stream);
     CHECK(sim.stats().largest_free_block <= 2 * MiB);
     sim.free(large, stream);

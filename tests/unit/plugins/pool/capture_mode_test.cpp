@@ -24,7 +24,7 @@ CUstreamCaptureMode mode_of_this_thread() {
     return mode;
 }
 
-// While it lives, the thread's mode is one that no new thread has.
+// While this object lives, the thread's mode is one that no new thread has.
 class UnusualMode {
 public:
     UnusualMode() : before_(exchange(unusual)) {}
@@ -37,8 +37,8 @@ private:
     CUstreamCaptureMode before_;
 };
 
-// Blocks of both streams, every other one free: a large request has to ask about them, and to move
-// them or to grow.
+// Blocks of both streams, every other one free: a large request has to query them, and to move them
+// or to grow.
 void leave_gaps(Simulation &sim, CUstream a, CUstream b) {
     std::vector<CUdeviceptr> blocks;
     for (int i = 0; i < 32; i++) {

@@ -1,4 +1,4 @@
-// Behaviour: what memory of captures and graphs is, and for how long.
+// Behaviour: the owner and the lifetime of memory in captures and graphs.
 #include "simulation.h"
 
 #include <chrono>
@@ -217,7 +217,7 @@ TEST_CASE("a further use inside a capture holds the block until the graph goes")
     CHECK(sim.stats().pending_bytes <= 512);
 }
 
-// Takes memory on `stream` of what a live graph must have for itself.
+// Takes memory on `stream`: none of it may be memory that a live graph needs.
 void expect_kept(Simulation &sim, CUdeviceptr ptr, size_t size, CUstream stream) {
     for (int i = 0; i < 3; i++) {
         const CUdeviceptr next = sim.alloc(size, stream);
@@ -250,7 +250,8 @@ TEST_CASE("a graph keeps its memory although retaining it on the graph failed at
 
 namespace {
 
-// A second thread's call in a capture, made while the first one's has not got its graph's word.
+// A second thread's call in a capture, made while the first one waits for the answer about its
+// graph.
 struct Second {
     Simulation *sim = nullptr;
     CUstream stream = nullptr;
@@ -265,7 +266,7 @@ void start_second() {
         second.sim->try_alloc(3 * MiB, second.stream, second.ptr);
         second.done = true;
     });
-    // It cannot be told from outside that it waits, so it gets time to be wrong.
+    // Its wait is not visible from outside, so a wrong thread gets time to show itself.
     const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(200);
     while (!second.done && std::chrono::steady_clock::now() < end) {
         std::this_thread::yield();

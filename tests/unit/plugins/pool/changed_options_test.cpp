@@ -13,18 +13,17 @@ emm_status set(Simulation &sim, const char *key, const char *text) {
     return pool().set_option(sim.manager, key, text);
 }
 
-// Live memory that has a pattern of its own is an address that still serves.
+// Live memory with a pattern of its own, to show that its address still serves.
 CUdeviceptr touched(Simulation &sim, size_t size, CUstream stream) {
     const CUdeviceptr ptr = sim.alloc(size, stream);
     sim.touch(ptr, size, stream);
     return ptr;
 }
 
-// All work is done, and the pool's next question to the driver tells it so, however work
-// progresses.
+// Completes all work, so that the pool's next query says so, however work progresses.
 void settle(Simulation &sim) {
     synchronize(sim);
-    sim.trim(SIZE_MAX); // records what it asks about
+    sim.trim(SIZE_MAX); // records events for its queries
     synchronize(sim);
 }
 
@@ -59,7 +58,7 @@ TEST_CASE("set_option: a lower max returns what is idle, and refuses growth unti
         synchronize(sim);
         CHECK(sim.free(live, stream, 32 * MiB) == EMM_OK);
         settle(sim);
-        REQUIRE(set(sim, "max", "16MiB") == EMM_OK); // asked again, it finds what is idle by now
+        REQUIRE(set(sim, "max", "16MiB") == EMM_OK); // the second call finds idle memory
         CHECK(sim.held() <= 16 * MiB);
         CHECK(sim.free(sim.alloc(8 * MiB, stream), stream) == EMM_OK);
     }

@@ -1,4 +1,4 @@
-// Behaviour: close to `max`, what fails is what no idle page could serve.
+// Behaviour: close to `max`, a request fails only if no idle page could serve it.
 #include "simulation.h"
 
 #include <chrono>
@@ -19,7 +19,7 @@ struct Live {
     CUstream stream = nullptr;
 };
 
-// The pages of all `limit` bytes that hold nothing live.
+// The pages of all `limit` bytes without live memory.
 uint64_t idle_pages(const std::vector<Live> &live, uint64_t limit) {
     std::set<uint64_t> used;
     for (const Live &each : live) {
@@ -30,7 +30,7 @@ uint64_t idle_pages(const std::vector<Live> &live, uint64_t limit) {
     return limit / page - std::min<uint64_t>(used.size(), limit / page);
 }
 
-// EMM_TEST_CHURN_SECONDS makes it last longer than its steps.
+// EMM_TEST_CHURN_SECONDS extends the test beyond its steps.
 bool goes_on(int steps, std::chrono::steady_clock::time_point begin) {
     const char *seconds = getenv("EMM_TEST_CHURN_SECONDS");
     return steps < 5'000 || (seconds && std::chrono::steady_clock::now() - begin <

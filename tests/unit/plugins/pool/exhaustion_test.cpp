@@ -1,4 +1,4 @@
-// Behaviour: how a request is met when memory is short, stage by stage, and what a refusal leaves.
+// Behaviour: requests while memory is short, stage by stage, and the state after a refusal.
 #include "simulation.h"
 
 using namespace pool_test;
@@ -67,7 +67,7 @@ TEST_CASE("reclaim: memory known to be complete comes before waiting") {
 
 namespace {
 
-// What another program, or another library, has taken from the device.
+// Memory that another program, or another library, has taken from the device.
 class Occupied {
 public:
     Occupied(const Simulation &sim, size_t bytes) {
@@ -247,7 +247,7 @@ TEST_CASE("for a small segment the smallest idle one that is enough goes back") 
     const CUdeviceptr large = sim.alloc(40 * MiB, stream), lesser = sim.alloc(4 * MiB, stream);
     sim.free(large, stream);
     sim.free(lesser, stream);
-    pool().defer_cleanup(sim.manager, 1); // so that nothing is exchanged yet
+    pool().defer_cleanup(sim.manager, 1); // so that no mode is exchanged yet
     sim.alloc(MiB, stream);
     sim.alloc(MiB, stream);
     pool().defer_cleanup(sim.manager, 0);
@@ -299,7 +299,7 @@ TEST_CASE("a wait for idle memory ends, though its work waits for the program") 
 TEST_CASE("a huge request has its measure when the pool holds more than it needs") {
     Simulation sim;
     const CUstream stream = sim.stream();
-    pool().defer_cleanup(sim.manager, 1); // so that nothing is exchanged yet
+    pool().defer_cleanup(sim.manager, 1); // so that no mode is exchanged yet
     sim.free(sim.alloc(256 * MiB, stream), stream);
     sim.free(sim.alloc(320 * MiB, stream), stream);
     pool().defer_cleanup(sim.manager, 0);

@@ -60,7 +60,7 @@ TEST_CASE("places: a round that repeats finds its mappings, and asks the driver 
     }
     CHECK(sim.held() == left_size + right_size + page);
     CHECK(calls.front() > 0);
-    if (repeats) { // former places are in use until what was freed there is known to be complete
+    if (repeats) { // former places are in use until their frees are known to be complete
         CHECK(calls[2] == 0);
         CHECK(calls[3] == 0);
     }
@@ -102,7 +102,7 @@ TEST_CASE("places: idle mappings end with a trim, with a reset and in a pause") 
 namespace {
 
 // A comb whose freed pages have moved behind each other, all of them complete: their places between
-// the others are idle.
+// the other pages are idle.
 struct Moved {
     explicit Moved(Simulation &sim) : stream(sim.stream()), comb(sim, teeth, stream) {
         synchronize(sim);
@@ -127,7 +127,7 @@ TEST_CASE(
     Simulation sim("growth=vmm,slack=0");
     Moved moved(sim);
     moved.free_all(sim);
-    for (int i = 0; i < 2; i++) { // the first also asks what is complete
+    for (int i = 0; i < 2; i++) { // the first also queries complete frees
         cuda().fail("cuMemUnmap@1");
         sim.trim();
         synchronize(sim);
@@ -153,7 +153,7 @@ TEST_CASE("places: an idle one that the driver does not end keeps no other memor
     CHECK(sim.held() == held);
 }
 
-// A block in the second range of addresses, of pieces that have idle places in the first.
+// A block in the second range of addresses, made of pieces that have idle places in the first.
 TEST_CASE("places: after a reset what is mapped at a place that stays counts as held") {
     constexpr size_t part = 128 * MiB, parts = 31; // of 4 GiB of addresses
     for (int first = 1; first <= 3; first++) {
@@ -200,7 +200,7 @@ TEST_CASE("places: the number of idle mappings has a bound, beyond which the old
     }
     CHECK(mapped_pages(freed) <= bound);
     CHECK(mapped_pages(freed) > bound / 2);
-    CHECK(mapped_pages({freed.end() - 100, freed.end()}) > 50); // the youngest are there
+    CHECK(mapped_pages({freed.end() - 100, freed.end()}) > 50); // the youngest are mapped
     CHECK(mapped_pages({freed.begin(), freed.begin() + 100}) == 0);
     CHECK(sim.races() == 0);
 }

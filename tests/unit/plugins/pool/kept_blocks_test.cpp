@@ -1,5 +1,5 @@
-// Behaviour: what a thread keeps of freed blocks, with no stream and large ones of a stream, and
-// who has them back.
+// Behaviour: the freed blocks that a thread keeps, without a stream and large ones of a stream, and
+// their way back.
 #include "simulation.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@ using namespace pool_test;
 
 namespace {
 
-// Afterwards the calling thread has complete blocks of that size at hand, and others that wait.
+// Afterwards the calling thread has complete blocks of that size at hand, and blocks that wait.
 void work_in(Simulation &sim, size_t size) {
     for (int i = 0; i < 500; i++) {
         const CUdeviceptr ptr = sim.alloc(size, unordered);
@@ -194,8 +194,8 @@ TEST_CASE("kept blocks: threads share them, while another takes all of them back
 
 namespace {
 
-// Afterwards the stream's magazine has a few blocks of that size, which is more than it keeps of
-// others.
+// Afterwards the stream's magazine has a few blocks of that size, more than it keeps of other
+// sizes.
 void take_turns_in(Simulation &sim, size_t size, CUstream stream) {
     for (int i = 0; i < 10; i++) {
         const CUdeviceptr a = sim.alloc(size, stream), b = sim.alloc(size, stream);

@@ -1,4 +1,4 @@
-// Behaviour: the pool with growth=vmm: blocks of pages that are mapped and unmapped one by one.
+// Behaviour: the pool with growth=vmm: blocks of pages that are mapped and unmapped singly.
 #include "simulation.h"
 
 using namespace pool_test;
@@ -104,7 +104,7 @@ TEST_CASE("pages: inside a deferred section a large block takes free pages, and 
     Simulation sim("growth=vmm,slack=0");
     make_comb(sim, 16, legacy);
     synchronize(sim);
-    sim.trim(64 * MiB); // asks what is complete, for those that answer late
+    sim.trim(64 * MiB); // queries complete frees, for drivers that answer late
     REQUIRE(pool().defer_cleanup(sim.manager, 1) == EMM_OK);
     const uint64_t released = cuda().call_count("cuMemRelease");
     const CUdeviceptr large = sim.alloc(32 * MiB, legacy);
@@ -184,7 +184,7 @@ TEST_CASE("pages: a peer reaches what is mapped and what will be") {
 
 namespace {
 
-// Requests of many sizes, of which most are freed, on a driver that refuses one call.
+// Requests of many sizes, most of which are freed, on a driver that refuses one call.
 void work_beside_failing(const std::string &call, bool deferred) {
     Simulation sim("growth=vmm,max=64MiB");
     const CUstream stream = sim.stream();
@@ -230,8 +230,8 @@ TEST_CASE("pages: a driver call that fails loses no memory and no order") {
 
 namespace {
 
-// Requests of another program: each time that the pool asks the driver for pages, what lies beside
-// is taken.
+// Another program's requests: each time that the pool asks the driver for pages, they take the
+// neighbouring memory.
 Simulation *grabbed_from = nullptr;
 std::vector<CUdeviceptr> grabbed;
 uint64_t mapped_before = 0;

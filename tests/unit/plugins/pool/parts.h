@@ -1,5 +1,5 @@
-// The order of streams and what threads keep, by themselves: on the simulated driver, above a heap
-// with one segment, and with a manager that only notes what it is told.
+// The stream order and the thread caches by themselves: on the simulated driver, above a heap with
+// one segment, and with a manager that only records its calls.
 #pragma once
 
 #include "simulation.h"
@@ -35,7 +35,7 @@ public:
     ~Parts();
     Parts(const Parts &) = delete;
 
-    StreamPool &pool_of(uint64_t key);                        // of a stream that is not registered
+    StreamPool &pool_of(uint64_t key);                        // of an unregistered stream
     CUstream stream(unsigned flags = CU_STREAM_NON_BLOCKING); // registered
     StreamPool &registered(CUstream stream) { return *order.known(stream); }
     void retire(CUstream stream);
@@ -60,7 +60,7 @@ public:
     DeviceMemory memory{order.common(), order.clock()};
     NoPinned pinned;
     ThreadCaches caches{order, memory, pinned, identity_, serving_, bytes};
-    Lock lock; // held, but for the calls that want none
+    Lock lock; // held, except by calls that must not have it
 
 private:
     static emm_context_info made_context(CUcontext &context);

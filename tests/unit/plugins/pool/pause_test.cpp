@@ -114,7 +114,7 @@ TEST_CASE("pause: the copy's host memory goes with the resume, or stays for the 
     CHECK(is_as_written(sim, ptr, 20 * MiB, 5));
     pause(sim);
     resume(sim, EMM_RESUME_KEEP_COPY);
-    resume(sim, 0, EMM_S_IGNORED); // not paused: drops what was kept
+    resume(sim, 0, EMM_S_IGNORED); // not paused: drops kept content
     CHECK(sim.stats().host_reserved_bytes == 0);
 }
 

@@ -1,4 +1,4 @@
-// What tests of a pause do all the time.
+// Common steps of the tests of a pause.
 #pragma once
 
 #include "simulation.h"
@@ -33,7 +33,7 @@ inline void resume(Simulation &sim, uint32_t flags = 0, emm_status expected = EM
     REQUIRE(status == expected);
 }
 
-// Each MiB gets a number of its own, and tells whether it still has it.
+// Each MiB gets a number of its own; read() checks that it still has the number.
 inline void write(Simulation &sim, CUdeviceptr ptr, size_t size, unsigned char first) {
     cuda().cuCtxPushCurrent(sim.context);
     for (size_t at = 0; at < size; at += MiB) {

@@ -13,7 +13,7 @@ using namespace pool_test;
 namespace {
 
 // Pinned memory of one simulation. A "kernel" fills a block later, in stream order; a block that
-// comes back too early is filled under its new owner's hands.
+// comes back too early is filled while its new owner has it.
 class Pinned {
 public:
     explicit Pinned(Simulation &sim, uint32_t flags = 0) : sim_(sim), flags_(flags) {}
@@ -158,7 +158,7 @@ TEST_CASE("portable memory waits for a context whose manager is reset or destroy
             };
             if (freed_first) {
                 free_all();
-                pinned.alloc(2 * MiB); // looks for what is complete, in vain
+                pinned.alloc(2 * MiB); // looks for complete frees, in vain
             }
             if (reset) {
                 CHECK(pool().reset(there.manager) == EMM_OK);
@@ -180,7 +180,7 @@ TEST_CASE("portable memory waits for a context whose manager is reset or destroy
     }
 }
 
-// A GPU's driver crashes on a further question once the handle's memory is something else's.
+// A GPU's driver crashes on a second query once the handle's memory has another use.
 TEST_CASE("the driver is asked once about another manager's context that has died") {
     if (const char *settings = getenv("EMM_SIM"); settings && strstr(settings, "progress=random")) {
         return; // the own context is asked about more or less often
@@ -216,7 +216,7 @@ TEST_CASE("portable memory waits for a context whose manager could not wait for 
     CUcontext popped = nullptr;
     cuda().cuCtxPopCurrent(&popped);
     CHECK(pinned.free(used, unordered) == EMM_OK);
-    pinned.alloc(2 * MiB); // looks for what is complete, in vain
+    pinned.alloc(2 * MiB); // looks for complete frees, in vain
     REQUIRE(cuda().fail("cuCtxSynchronize@1+") == CUDA_SUCCESS);
     there.close();
     cuda().fail("");
@@ -294,7 +294,7 @@ TEST_CASE("pinned memory used by a graph stays the graph's") {
     sim.notice(stream, EMM_STREAM_CAPTURE_BEGINS);
     REQUIRE(cuda().cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL) == CUDA_SUCCESS);
     cuda().cuMemsetD8Async(reinterpret_cast<uintptr_t>(host), 7, 16, stream);
-    char *more = pinned.alloc(1 * MiB); // the capture survives it
+    char *more = pinned.alloc(1 * MiB); // the capture survives this
     CHECK(pinned.free(host, stream) == EMM_OK);
     CUgraph graph = nullptr;
     REQUIRE(cuda().cuStreamEndCapture(stream, &graph) == CUDA_SUCCESS);
@@ -356,7 +356,7 @@ struct Policy {
         syscall(SYS_get_mempolicy, &policy.mode, policy.nodes, 1024, nullptr, 0);
         return policy;
     }
-    // Whether the system lets a thread set one.
+    // Whether the system lets a thread set a policy.
     static bool may_be_set() { return syscall(SYS_set_mempolicy, 0, nullptr, 0) == 0; }
 };
 
@@ -401,7 +401,7 @@ TEST_CASE("host_node=nearest prefers the device's node of the host while memory 
     CHECK(mode_with("") == default_policy);
     if (Policy::may_be_set()) {
         CHECK(mode_with("host_node=nearest") == prefer_nodes);
-        CHECK(while_pinning.nodes[0] == 1); // the simulated host has one
+        CHECK(while_pinning.nodes[0] == 1); // the simulated host has one node
         CHECK(warnings == 0);
     } else {
         CHECK(mode_with("host_node=nearest") == default_policy);

@@ -1,4 +1,4 @@
-// What tests of pieces in several places do all the time.
+// Common steps of the tests of pieces in several places.
 #pragma once
 
 #include "simulation.h"
@@ -39,7 +39,7 @@ inline CUmemGenericAllocationHandle piece_at(CUdeviceptr ptr) {
     return piece;
 }
 
-// How many pages of the block are also mapped at one of the addresses.
+// The number of the block's pages that are also mapped at one of the addresses.
 inline size_t pages_in_two_places(CUdeviceptr block, size_t size,
                                   const std::vector<CUdeviceptr> &ptrs) {
     size_t count = 0;

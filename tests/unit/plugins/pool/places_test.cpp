@@ -82,7 +82,7 @@ TEST_CASE("places: a piece with as many places as it may have gives up a complet
         const Comb comb(sim, teeth, stream);
         const CUdeviceptr block = sim.alloc(large, stream);
         synchronize(sim);
-        sim.trim(64 * MiB); // asks what is complete
+        sim.trim(64 * MiB); // queries complete frees
         sim.touch(block, large, stream);
         sim.free(block, stream);
         const Comb next(sim, teeth / 2, stream);
@@ -108,7 +108,7 @@ TEST_CASE("places: memory that goes back to the driver is mapped at no former pl
     const CUdeviceptr block = sim.alloc(large, stream);
     sim.free(block, stream);
     synchronize(sim);
-    sim.trim(64 * MiB); // asks what is complete
+    sim.trim(64 * MiB); // queries complete frees
     sim.trim(64 * MiB);
     const CUdeviceptr again = sim.alloc(large, stream);
     sim.touch(again, large, stream);

@@ -12,12 +12,12 @@ using namespace pool_test;
 
 namespace {
 
-// A thread's call for memory, and what becomes of it while another thread is held in the driver.
+// A thread's request for memory, and its course while another thread is held in the driver.
 struct Asking {
     std::atomic<pid_t> thread{0};
     std::atomic<bool> ended{false};
 
-    // As the kernel sees it: not a thread that only waits for a processor.
+    // Asks the kernel: a thread that only waits for a processor does not sleep.
     bool sleeps() const {
         std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/stat");
         std::string text;
@@ -29,8 +29,7 @@ struct Asking {
 Asking *asking = nullptr;
 std::atomic<bool> is_giving_back{false};
 
-// The first call of the driver that gives something back lasts until the request has ended or
-// waits.
+// The driver's first call that returns memory lasts until the request has ended or waits.
 void hold_first() {
     if (is_giving_back.exchange(true)) {
         return;
@@ -42,7 +41,7 @@ void hold_first() {
     }
 }
 
-// What `request` answers while another thread's trim is at the driver.
+// The answer of `request` while another thread's trim is at the driver.
 template <class Request> emm_status ask_beside_trim(Simulation &sim, const Request &request) {
     Asking mine;
     asking = &mine;
@@ -71,7 +70,7 @@ template <class Request> emm_status ask_beside_trim(Simulation &sim, const Reque
     return status;
 }
 
-// A real driver takes as long: calls of other threads come meanwhile.
+// A real driver takes as long, and meanwhile other threads call.
 void take_time() {
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
 }
@@ -119,7 +118,7 @@ TEST_CASE("a request fails though another thread trims, if that cannot be enough
 }
 
 // Each thread has one block at a time. Three in segments of their own, of up to 14 MiB, leave room
-// for the fourth, however they lie; what is on its way back must not count against it.
+// for the fourth, wherever they lie; memory on its way back must not count against it.
 TEST_CASE("no request fails beside slow trims and thresholds with room for what all can need") {
     for (const char *options :
          {"max=60MiB", "growth=vmm,max=60MiB", "max=60MiB,release_threshold=8MiB",
@@ -191,7 +190,7 @@ constexpr std::pair<const char *, const char *> return_faults[] = {
     {"growth=vmm", "cuMemUnmap@1+"},
     {"growth=vmm", "cuMemRelease@1"}};
 
-// Behind events that are complete: the next call knows at once that what was freed is.
+// Leaves frees behind complete events: the next call knows at once that they are complete.
 void complete_all(Simulation &sim) {
     size_t released = 0;
     CHECK(pool().trim(sim.manager, SIZE_MAX, &released) == EMM_OK);
@@ -247,7 +246,7 @@ TEST_CASE(
         trim_all(sim);
         CHECK(sim.held() > 0);
         before_mem_alloc = before_mem_create = [] {
-            CHECK(Simulation::device_bytes() < 64 * MiB); // each has its part yet to come
+            CHECK(Simulation::device_bytes() < 64 * MiB); // each has yet to free its part
         };
         sim.alloc(64 * MiB, legacy);
         before_mem_alloc = before_mem_create = nullptr;
@@ -284,7 +283,7 @@ TEST_CASE("pinned memory that the driver refuses to take back stays counted unti
         give_back(sim);
         CHECK(sim.stats().host_reserved_bytes == pinned_bytes() - before);
         for (int i = 0; i < 2; i++) {
-            cuda().cuCtxSynchronize(); // so that the event of the last trim is complete
+            cuda().cuCtxSynchronize(); // completes the last trim's event
             trim_all(sim);
         }
         CHECK(sim.stats().host_reserved_bytes == 0);

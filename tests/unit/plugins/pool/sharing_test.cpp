@@ -77,7 +77,7 @@ TEST_CASE("only what is live is exported, and each export ends once") {
     CHECK(refusal(sim, 0x1234567000, 1) == EMM_E_NOT_OWNED);
     emm_ipc_handle handle = get_handle(sim, ptr, MiB);
     const emm_ipc_handle again = get_handle(sim, ptr, MiB);
-    handle.magic = 7; // what the host fills identifies nothing here
+    handle.magic = 7; // the host's fields identify nothing here
     CHECK(release(sim, handle) == EMM_OK);
     CHECK(release(sim, again) == EMM_OK);
     CHECK(release(sim, handle) == EMM_E_NOT_OWNED);
@@ -203,12 +203,12 @@ TEST_CASE("dedicated: a segment serves one allocation after another, whole") {
     CHECK(cuda().call_count("cuMemAlloc") == calls);
     CHECK(sim.held() == held);
     CHECK(sim.free(ptr, stream) == EMM_OK);
-    // Neither a small request nor one for a good deal less gets a piece of it.
+    // Neither a small request nor a much smaller one gets a piece of it.
     for (const size_t size : {4 * KiB, 60 * KiB, 3 * MiB}) {
         const CUdeviceptr elsewhere = sim.alloc(size, stream);
         CHECK((elsewhere < ptr || elsewhere >= ptr + 8 * MiB));
     }
-    // Another stream has it once the work is done.
+    // Another stream gets the block once the work is done.
     CHECK(cuda().cuStreamSynchronize(stream) == CUDA_SUCCESS);
     CHECK(sim.alloc(7 * MiB, other) == ptr);
     sim.touch(ptr, 7 * MiB, other);

@@ -309,7 +309,7 @@ Simulation::~Simulation() {
     }
     close();
     CHECK(held() == 0);
-    if (--simulations == 0) { // one's events may lie in another's context
+    if (--simulations == 0) { // events may lie in another simulation's context
         CHECK(objects() == objects_before);
     }
     CHECK(races() == 0);

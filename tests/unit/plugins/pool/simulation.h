@@ -1,4 +1,4 @@
-// The pool's plugin on the simulated driver, with no host between: a small stand-in answers the
+// The pool's plugin on the simulated driver, without a host between: a small stand-in answers the
 // plugin's calls. One simulated driver serves a whole test program; each test has a context of its
 // own.
 #pragma once
@@ -57,7 +57,7 @@ const Cuda &cuda();
 
 uint64_t driver_calls(); // so far, of those for events and memory
 
-// What the stand-in host heard.
+// The failures that the stand-in host heard.
 struct Heard {
     emm_status code;
     int32_t driver_result;
@@ -66,10 +66,10 @@ struct Heard {
 Heard last_failure();
 const emm_host &host();
 
-// What happens in each of the plugin's calls of cuMemAlloc, cuMemCreate and
-// cuGraphRetainUserObject, before the driver's; NULL: nothing.
+// A hook in each of the plugin's calls of cuMemAlloc, cuMemCreate and cuGraphRetainUserObject,
+// before the driver's; NULL: none.
 extern std::atomic<void (*)()> before_mem_alloc, before_mem_create, before_graph_retain;
-// The same for what gives memory back: cuMemFree, cuMemFreeHost and cuMemUnmap.
+// The same for calls that return memory: cuMemFree, cuMemFreeHost and cuMemUnmap.
 extern std::atomic<void (*)()> before_giving_back;
 // The same for cuEventSynchronize, and for cuMemSetAccess.
 extern std::atomic<void (*)()> before_waiting, before_set_access;
@@ -77,10 +77,11 @@ extern std::atomic<void (*)()> before_waiting, before_set_access;
 // Whether the plugin's waits of one stream for another have no effect: a driver without order.
 extern std::atomic<bool> loses_waits;
 
-// Whether work is complete only after the program has waited for it, however often it asks.
+// Whether work is complete only after the program has waited for it, whatever the number of
+// queries.
 bool work_takes_ages();
 
-// The plugin under test: what the environment's EMM_TEST_POOL names.
+// The plugin under test, which EMM_TEST_POOL in the environment names.
 const emm_plugin &pool();
 
 // Options are written as in a spec: "max=8MiB,initial=2MiB". create makes a manager for the
@@ -89,8 +90,8 @@ emm_status create(const std::string &options, CUcontext context, emm_manager *&r
                   const emm_host &its_host = host());
 emm_status check_options(const std::string &options);
 
-// A context, a manager for it with these options, and what tests do with them all the time. When
-// it goes, nothing may be left: not a race, not a byte, not an event.
+// A context, a manager for it with these options, and common steps of the tests. Its end checks
+// that nothing is left: no race, no byte, no event.
 class Simulation {
 public:
     explicit Simulation(const std::string &options = "", const emm_host &its_host = host());
@@ -101,7 +102,7 @@ public:
     CUdeviceptr alloc(size_t size, CUstream stream); // must succeed
     emm_status free(CUdeviceptr ptr, CUstream stream, size_t size = 0);
     CUstream stream(bool registered = true);
-    void destroy(CUstream stream); // retires it if need be
+    void destroy(CUstream stream); // retires it if needed
     void notice(CUstream stream, uint32_t what);
     void touch(CUdeviceptr ptr, size_t size, CUstream stream); // a write, enqueued
     void order(CUstream before, CUstream after);               // `after` waits for `before`

@@ -31,10 +31,10 @@ emm_status status_of(Simulation &sim, size_t size, CUstream stream = legacy) {
     return sim.try_alloc(size, stream, ptr);
 }
 
-// All work is done, and the pool's next question to the driver tells it so.
+// Completes all work, so that the pool's next query says so.
 void finish_work(Simulation &sim) {
     synchronize(sim);
-    sim.trim(SIZE_MAX); // records what it asks about
+    sim.trim(SIZE_MAX); // records events for its queries
     synchronize(sim);
 }
 
@@ -112,7 +112,7 @@ TEST_CASE("spill: idle device memory serves before idle host memory does") {
     const CUdeviceptr third = sim.alloc(20 * MiB, legacy);
     CHECK((of_device <= third && third < of_device + 60 * MiB));
     const uint64_t spilled = sim.stats().spilled_bytes;
-    sim.alloc(38 * MiB, legacy); // what is idle on the host is enough
+    sim.alloc(38 * MiB, legacy); // the idle memory on the host suffices
     CHECK(sim.stats().spilled_bytes == spilled);
 }
 

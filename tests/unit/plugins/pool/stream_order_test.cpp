@@ -12,7 +12,7 @@ using namespace pool_test;
 
 namespace {
 
-// Frees on one stream, takes on another, touches on both: the driver's clocks judge.
+// Frees on one stream, takes on another, touches on both: the driver's clocks are the judge.
 void pass_on(Simulation &sim, CUstream giver, CUstream taker, size_t size) {
     std::vector<CUdeviceptr> blocks;
     for (int i = 0; i < 20; i++) {
@@ -48,7 +48,8 @@ TEST_CASE("memory goes from one stream to another only after ordering, whatever 
     }
 }
 
-// Of 100 blocks that one stream frees and another gets, after so many more have freed some.
+// Driver calls for 100 blocks that one stream frees and another gets, after `idle` further streams
+// have freed some.
 static uint64_t calls_of_passing_on(int idle, bool registered) {
     Simulation sim;
     for (int i = 0; i < idle; i++) {
@@ -346,18 +347,18 @@ TEST_CASE("streams that were left alone are forgotten and not asked about for ev
                 synchronize(sim);
             }
         }
-        CHECK(Simulation::objects() <= objects + 3 * round); // an event for each that is known
+        CHECK(Simulation::objects() <= objects + 3 * round); // an event for each known stream
         CHECK(mallinfo2().uordblks <= used + streams * bytes);
         CHECK(sim.held() <= held + 16 * MiB);
         const uint64_t before = cuda().call_count("cuEventQuery");
-        sim.alloc(40 * MiB, first); // which looks for what is complete
+        sim.alloc(40 * MiB, first); // this looks for complete frees
         CHECK(cuda().call_count("cuEventQuery") - before <= 500);
     }
 }
 
 namespace {
 
-// So many that the thread has a magazine for the stream, if it is an unregistered one.
+// As many pairs as make the thread get a magazine for an unregistered stream.
 void pairs_on(Simulation &sim, CUstream stream, int count = 100) {
     for (int i = 0; i < count; i++) {
         sim.free(sim.alloc(2000, stream), stream);

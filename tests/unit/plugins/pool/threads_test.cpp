@@ -1,4 +1,4 @@
-// Behaviour: what threads keep for themselves, and how it comes back.
+// Behaviour: the memory that threads keep for themselves, and its way back.
 #include "simulation.h"
 
 #include <atomic>
@@ -14,7 +14,7 @@ using namespace pool_test;
 
 namespace {
 
-// A thread that does one thing after another as it is told, and keeps its magazines meanwhile.
+// A thread that carries out tasks in turn, and keeps its magazines meanwhile.
 class Helper {
 public:
     Helper() : thread_([this] { live(); }) {}
@@ -137,7 +137,7 @@ TEST_CASE("a stream's retirement empties every thread's magazine for it") {
     fill_and_free(sim, first);
     sim.destroy(first);
     synchronize(sim);
-    const CUstream second = sim.stream(); // very likely with the first one's handle
+    const CUstream second = sim.stream(); // very likely with the handle of the first
     const uint64_t held = sim.held();
     helper.act([&] {
         const CUdeviceptr ptr = sim.alloc(3000, second);
@@ -245,7 +245,7 @@ TEST_CASE("what a magazine holds cannot be freed again") {
     Helper helper;
     for (const size_t size : {KiB, 20 * KiB, 500 * KiB}) {
         for (const CUstream kind : {stream, unordered}) {
-            for (int i = 0; i < 3; i++) { // through the slow way first, then the quick one
+            for (int i = 0; i < 3; i++) { // through the slow path first, then the fast one
                 const CUdeviceptr ptr = sim.alloc(size, kind);
                 CHECK(sim.free(ptr, kind, size + 1) == EMM_E_INVALID_VALUE);
                 CHECK(sim.free(ptr, kind, size) == EMM_OK);

@@ -1,4 +1,4 @@
-// Behaviour: what a trim leaves.
+// Behaviour: the memory that a trim leaves.
 #include "simulation.h"
 
 #include <random>
@@ -48,7 +48,7 @@ private:
         sim_.touch(blocks_.back().ptr, 1, stream == unordered ? legacy : stream);
     }
 
-    // On its own stream, on another one that comes after it, or on none.
+    // Frees on the block's own stream, on another one that comes after it, or unordered.
     void free(Block block) {
         const CUstream other = any_stream();
         switch (block.stream == unordered ? 0 : random_() % 4) {

@@ -1,4 +1,4 @@
-// Behaviour: what frees with no stream wait for is learned with few driver calls.
+// Behaviour: the pool learns with few driver calls when unordered frees are complete.
 #include "simulation.h"
 
 using namespace pool_test;
@@ -25,8 +25,8 @@ uint64_t calls_of_pairs(const char *growth, size_t size, bool busy) {
 
 } // namespace
 
-// Where work progresses only when it is waited for, none of a round's frees is complete before the
-// round ends, and the second round grows by what the last event of the first does not cover.
+// If work progresses only during waits, no free of a round is complete before the round ends. The
+// second round then grows by the memory that the last event of the first does not cover.
 TEST_CASE("unordered: a pair costs a fifth of a driver call, beside work or not") {
     for (const char *growth : {"growth=vmm", "growth=segment"}) {
         for (const size_t size : {64 * KiB, 1 * MiB, 2 * MiB}) {
@@ -37,8 +37,7 @@ TEST_CASE("unordered: a pair costs a fifth of a driver call, beside work or not"
     }
 }
 
-// CuPy copies through such memory, and what was freed of it waits as long as the program frees no
-// more.
+// CuPy copies through such memory, and its freed blocks wait as long as the program frees no more.
 TEST_CASE("unordered: portable pinned memory that waits makes pairs ask no more often") {
     Simulation sim;
     void *host = nullptr;
@@ -58,7 +57,7 @@ TEST_CASE("unordered: portable pinned memory that waits makes pairs ask no more 
     REQUIRE(cuda().cuStreamSynchronize(legacy) == CUDA_SUCCESS);
 }
 
-// Each piece of work is short, all of it longer than a wait for work of which nothing ends.
+// Each piece of work is short; all together are longer than a wait in which no work ends.
 TEST_CASE("unordered: a large request waits a while for memory as long as work goes on") {
     Simulation sim("growth=vmm,max=4GiB");
     const CUdeviceptr kept = sim.alloc(64 * MiB, unordered);

@@ -29,7 +29,7 @@ template <class Change> emm_ipc_handle changed(emm_ipc_handle handle, Change cha
     return handle;
 }
 
-// As another process would have made it, which does not exist.
+// A handle as another process would make it; the process does not exist.
 emm_ipc_handle made_up() {
     return changed({}, [](emm_ipc_handle &made) {
         made.magic = 0x696d6d65;
@@ -56,7 +56,7 @@ emm_ipc_name name_of(const emm_ipc_handle &handle) {
     return name;
 }
 
-// What opening a name begins with, and the sentence if it is refused.
+// The first step of opening a name, and the sentence if it is refused.
 emm_status find(const emm_ipc_name &name) {
     emm_ipc_handle handle = {};
     const emm_status status = emm_ipc_name_to_handle(&name, &handle);
@@ -78,8 +78,8 @@ size_t descriptors() {
     return count;
 }
 
-// The exporter of a handle that is made up, at its liveness socket: for each request it says what
-// `answer` makes of a true reply.
+// The exporter of a made-up handle, at its liveness socket: for each request it sends the reply
+// that `answer` makes of a true one.
 class Exporter {
 public:
     using Answer = std::function<void(int peer, const HandleRequest &request)>;
@@ -153,7 +153,7 @@ TEST_CASE("a name is told from other bytes by its first seven") {
 
 TEST_CASE("a name of which any byte has changed is refused, and no process is asked") {
     const emm_ipc_name name = name_of(made_up());
-    CHECK(find(name) == EMM_E_NOT_OWNED); // there is no such exporter
+    CHECK(find(name) == EMM_E_NOT_OWNED); // no such exporter
     for (const uint8_t change : {0x01, 0x80, 0xff}) {
         for (size_t i = 0; i < sizeof name.bytes; ++i) {
             emm_ipc_name bad = name;

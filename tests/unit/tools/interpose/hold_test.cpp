@@ -21,7 +21,7 @@ void sleep_a_moment() {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
 }
 
-// As a wrapper calls what is behind it. The answer: 0, or the CUresult of a refusal.
+// Calls as a wrapper calls the function behind it. Gives 0, or the CUresult of a refusal.
 int call(const std::function<void()> &behind = [] {}) {
     if (hold::Place *const place = hold::enter()) {
         behind();
@@ -38,7 +38,7 @@ int call(const std::function<void()> &behind = [] {}) {
     return otherwise.refused;
 }
 
-// The calling thread is the one that pauses.
+// Makes the calling thread the one that pauses.
 class Pauser {
 public:
     Pauser() {
@@ -243,7 +243,7 @@ TEST_CASE("a child that is forked while calls are held is not held") {
     CHECK(status == 0);
 }
 
-// A child, because it does not begin again.
+// In a child, because the hold does not begin again.
 TEST_CASE("a pause that comes while the process ends is refused, and holds nothing") {
     const Pauser pauser;
     const pid_t child = fork();
@@ -258,7 +258,7 @@ TEST_CASE("a pause that comes while the process ends is refused, and holds nothi
     CHECK(status == 0);
 }
 
-// The last one: the state does not change any more.
+// The last case: the state can no longer change.
 TEST_CASE("calls that are held when the process ends fail") {
     const Pauser pauser;
     REQUIRE(hold::calls.close(long_enough));

@@ -52,8 +52,8 @@ std::string cache_of(const std::vector<CachedFile> &files) {
     return bytes + texts;
 }
 
-// As glibc before 2.32 writes it: the form of 2.1 with `old_files` entries of 12 bytes, and the
-// other one behind it at a multiple of 8.
+// A cache as glibc before 2.32 writes it: the form of 2.1 with `old_files` entries of 12 bytes, and
+// the new form behind it at a multiple of 8.
 std::string old_cache_of(uint32_t old_files, const std::vector<CachedFile> &files) {
     std::string bytes("ld.so-1.7.0", 12);
     append(bytes, &old_files, sizeof old_files);
@@ -179,7 +179,7 @@ TEST_CASE("the file of a function is the one that it was loaded from") {
 
 namespace {
 
-// A folder with a file of that name, which ends with both.
+// A folder with a file of that name; the destructor removes both.
 struct FolderWith {
     FolderWith(const std::string &name, const std::string &bytes) {
         REQUIRE(mkdtemp(folder));

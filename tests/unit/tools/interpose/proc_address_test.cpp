@@ -78,7 +78,7 @@ TEST_CASE("the beginnings of captures that newer drivers have are found in those
           served_cuStreamBeginRecaptureToGraph_ptsz);
 }
 
-// Whatever the headers are that it was built with.
+// For any headers of the build.
 TEST_CASE("the interposer has each entry that is served") {
     void *const interposer = dlopen(std::getenv("EMM_TEST_INTERPOSER"), RTLD_LAZY | RTLD_LOCAL);
     REQUIRE(interposer);

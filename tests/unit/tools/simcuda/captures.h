@@ -1,4 +1,4 @@
-// What tests of captures and graphs do first.
+// First steps of the tests of captures and graphs.
 #pragma once
 
 #include "cuda_driver.h"
@@ -25,7 +25,7 @@ inline CUgraph end(CUstream stream) {
     return graph;
 }
 
-// The graph has an object that calls `destroy` in its end.
+// Gives the graph an object that calls `destroy` at its end.
 inline void retain(CUgraph graph, CUhostFn destroy) {
     CUuserObject object = nullptr;
     REQUIRE(cu().cuUserObjectCreate(&object, nullptr, destroy, 1,

@@ -1,4 +1,4 @@
-// Behaviour: what CUDA promises of arrays: the same on real hardware and simulated.
+// Behaviour: CUDA's promises about arrays: the same on real hardware and simulated.
 #include "cuda_driver.h"
 
 namespace {

@@ -14,7 +14,7 @@ void begin_capture(CUstream stream, CUstreamCaptureMode mode = CU_STREAM_CAPTURE
     REQUIRE(cu().cuStreamBeginCapture(stream, mode) == CUDA_SUCCESS);
 }
 
-// What comes on `after` next joins what `before` captures.
+// Later work on `after` joins the capture of `before`.
 void join(CUstream before, CUstream after) {
     CUevent event = nullptr;
     REQUIRE(cu().cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS);

@@ -1,4 +1,4 @@
-// Behaviour: what CUDA promises of captures and graphs: the same on real hardware and simulated.
+// Behaviour: CUDA's promises about captures and graphs: the same on real hardware and simulated.
 #include "captures.h"
 #include "pending_work.h"
 
@@ -16,7 +16,7 @@ void end_invalid(CUstream stream) {
     CHECK(status_of(stream) == CU_STREAM_CAPTURE_STATUS_NONE);
 }
 
-// What cuMemAlloc answers now; what it gave is freed once nothing captures.
+// The answer of cuMemAlloc now. Its memory is freed once nothing captures.
 CUresult try_alloc(CUdeviceptr &address) {
     return cu().cuMemAlloc(&address, 1 << 20);
 }

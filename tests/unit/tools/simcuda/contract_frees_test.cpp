@@ -1,5 +1,5 @@
-// Behaviour: what a free waits for: the same on real hardware and simulated. An allocator that
-// hands frees on to the driver, later and from another thread, relies on each.
+// Behaviour: the work that a free waits for: the same on real hardware and simulated. An allocator
+// that passes frees on to the driver, later and from another thread, relies on each.
 #include "cuda_driver.h"
 
 #include <atomic>
@@ -31,7 +31,7 @@ struct Memory {
     void *host = nullptr;
 };
 
-// Work that takes its time on hardware, and that the simulated driver runs when it is waited for.
+// Work that lasts on hardware, and that the simulated driver runs during a wait for it.
 struct Work {
     CUresult begin(CUstream stream) { return cu().cuLaunchHostFunc(stream, run, this); }
     std::atomic<bool> has_ended{false};
@@ -121,7 +121,7 @@ TEST_CASE("a free waits for work on another thread's own stream") {
         std::condition_variable changed;
         bool has_begun = false, may_end = false;
         CUresult launched = CUDA_ERROR_UNKNOWN;
-        std::thread thread([&] { // it stays: a thread's end may wait for its stream
+        std::thread thread([&] { // kept: a thread's end may wait for its stream
             cu().cuCtxSetCurrent(device.context);
             launched = work.begin(CU_STREAM_PER_THREAD);
             std::unique_lock lock(mutex);

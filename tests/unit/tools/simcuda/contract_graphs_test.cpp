@@ -1,5 +1,5 @@
-// Behaviour: what CUDA promises of graphs that are updated and cloned: the same on real hardware
-// and simulated.
+// Behaviour: CUDA's promises about updated and cloned graphs: the same on real hardware and
+// simulated.
 #include "captures.h"
 
 #include <vector>
@@ -21,7 +21,7 @@ CUgraphExec instantiate(CUgraph graph) {
     return executable;
 }
 
-// What a launch leaves at the address.
+// The value that a launch leaves at the address.
 int launch_and_look(CUgraphExec executable, CUdeviceptr address, CUstream stream) {
     REQUIRE(cu().cuGraphLaunch(executable, stream) == CUDA_SUCCESS);
     REQUIRE(cu().cuStreamSynchronize(stream) == CUDA_SUCCESS);

@@ -1,4 +1,4 @@
-// Behaviour: what CUDA promises of memory shared between processes: the same on real hardware and
+// Behaviour: CUDA's promises about memory shared between processes: the same on real hardware and
 // simulated.
 #include "cuda_driver.h"
 #include "ipc_message.h"
@@ -16,7 +16,7 @@ public:
     Peer() {
         int ends[2];
         REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
-        REQUIRE(fcntl(ends[1], F_SETFD, 0) == 0); // the peer's end, and no other, goes to it
+        REQUIRE(fcntl(ends[1], F_SETFD, 0) == 0); // the peer gets only its own end
         std::string number = std::to_string(ends[1]);
         char program[] = "ipc-peer";
         char *arguments[] = {program, number.data(), nullptr};

@@ -1,5 +1,5 @@
-// Behaviour: what CUDA promises of loading modules and launching kernels, of which the simulated
-// driver does it all but run them.
+// Behaviour: CUDA's promises about loading modules and launching kernels. The simulated driver
+// keeps them all, but does not run kernels.
 #include "cuda_driver.h"
 #include "pending_work.h"
 
@@ -8,7 +8,7 @@ namespace {
 constexpr const char *ptx = ".version 7.0\n.target sm_50\n.address_size 64\n"
                             ".visible .entry nothing()\n{\n ret;\n}\n";
 
-// The entries, which the simulated driver has with kernels=none alone.
+// The entries that the simulated driver has only with kernels=none.
 struct Kernels {
     Kernels() {
         if (cu().simulated()) {
@@ -101,7 +101,7 @@ TEST_CASE("what is no image, no file, no function or no thread is refused") {
 TEST_CASE("an instantiation that fails tells so in its parameters") {
     const Kernels kernels;
     if (!cu().simulated()) {
-        return; // a real driver need not write to what it is given with a missing output
+        return; // with an output missing, a real driver need not write the others
     }
     const Device device;
     const auto create = cu().optional<decltype(&::cuGraphCreate)>("cuGraphCreate", 10000);

@@ -1,5 +1,5 @@
-// Behaviour: what CUDA's documentation promises of managed memory: where it goes, and what is
-// discarded.
+// Behaviour: the promises of CUDA's documentation about managed memory: its place, and discarded
+// memory.
 #include "pending_work.h"
 
 namespace {

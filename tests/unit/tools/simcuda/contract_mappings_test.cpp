@@ -1,4 +1,4 @@
-// Behaviour: what CUDA promises of physical memory and mappings: the same on real hardware and
+// Behaviour: CUDA's promises about physical memory and mappings: the same on real hardware and
 // simulated.
 #include "cuda_driver.h"
 #include "pending_work.h"

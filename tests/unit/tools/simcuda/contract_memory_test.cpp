@@ -1,4 +1,4 @@
-// Behaviour: what CUDA promises of memory: the same on real hardware and simulated.
+// Behaviour: CUDA's promises about memory: the same on real hardware and simulated.
 #include "pending_work.h"
 
 #include <fcntl.h>
@@ -317,7 +317,7 @@ TEST_CASE("many attributes of a pointer are told at once") {
     CHECK(ordinal == 0);
     CHECK(pool == nullptr);
     CHECK(at_device == block + 4095);
-    CHECK(host == nullptr); // the device's own memory has none
+    CHECK(host == nullptr); // the device's own memory has no host address
 }
 
 TEST_CASE("an address that the driver does not know is the host's, and has no range") {
@@ -384,7 +384,7 @@ TEST_CASE("a range of whole pages can be had as a descriptor") {
     REQUIRE(ask(block + 8192, 4096) == CUDA_SUCCESS);
     CHECK((fcntl(descriptor, F_GETFD) & FD_CLOEXEC) != 0);
     unsigned char byte = 0;
-    if (cu().simulated()) { // a real one cannot be read
+    if (cu().simulated()) { // a real device's memory cannot be read
         CHECK(read(descriptor, &byte, 1) == 1);
         CHECK(byte == 9);
     }

@@ -1,4 +1,4 @@
-// Behaviour: what CUDA promises of stream-ordered pools: the same on real hardware and simulated.
+// Behaviour: CUDA's promises about stream-ordered pools: the same on real hardware and simulated.
 #include "pending_work.h"
 
 namespace {
@@ -177,7 +177,7 @@ TEST_CASE("a captured allocation has its address at once and belongs to the grap
 
 namespace {
 
-// A graph that allocates 4096 bytes, and leaves them to whom launches it.
+// A graph that allocates 4096 bytes, and leaves them to the program that launches it.
 struct Leaving {
     explicit Leaving(CUstream stream, unsigned flags = 0) {
         CUgraph graph = nullptr;

@@ -1,4 +1,4 @@
-// Behaviour: what CUDA promises of streams and events: the same on real hardware and simulated.
+// Behaviour: CUDA's promises about streams and events: the same on real hardware and simulated.
 #include "pending_work.h"
 
 #include <vector>

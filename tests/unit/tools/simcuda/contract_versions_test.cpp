@@ -1,4 +1,4 @@
-// Behaviour: what CUDA promises of the earlier versions of its entries: the same on real hardware
+// Behaviour: CUDA's promises about the earlier versions of its entries: the same on real hardware
 // and simulated.
 #include "cuda_driver.h"
 

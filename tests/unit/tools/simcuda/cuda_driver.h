@@ -4,7 +4,7 @@
 #include "catch.h"
 #include "driver_table.h"
 
-// The driver initialised, on device 0; fails the test case, or with no real device skips it.
+// The initialised driver, on device 0. Fails the test case, or skips it if there is no real device.
 struct Device {
     Device();
     ~Device();

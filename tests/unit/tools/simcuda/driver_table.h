@@ -1,4 +1,5 @@
-// A CUDA driver to test: the simulated one, or what EMM_TEST_DRIVER names ("real" or a path).
+// A CUDA driver to test: the simulated driver, or the one that EMM_TEST_DRIVER names ("real" or a
+// path).
 #pragma once
 
 #include "simcuda.h"
@@ -130,7 +131,7 @@ struct CudaDriver : emm::cuda::Entries {
     EMM_CUDA_OPTIONAL(cuUserObjectRelease);
     EMM_CUDA_OPTIONAL(cuGraphRetainUserObject);
 
-    // Those whose signature depends on the header, or which it may lack.
+    // Entries whose signature depends on the header, or that the header may lack.
     emm_cuCtxCreate_3020 create_context = optional<emm_cuCtxCreate_3020>("cuCtxCreate", 3020);
     emm_cuCtxRecordEvent_12050 record_context =
         optional<emm_cuCtxRecordEvent_12050>("cuCtxRecordEvent", 12050);

@@ -1,4 +1,4 @@
-// Runs something in a process of its own, for what is to end in an abort.
+// Runs a function in a process of its own, for cases that must end in an abort.
 #pragma once
 
 #include "cuda_driver.h"

@@ -1,4 +1,4 @@
-// What the IPC test asks of its peer, a process of its own, over a socket.
+// The IPC test's messages over a socket to its peer, a process of its own.
 #pragma once
 
 #include <cstring>
@@ -19,10 +19,10 @@ struct Reply {
     CUresult early = CUDA_ERROR_UNKNOWN; // of destroying a pool whose memory is open
     CUresult destroyed = CUDA_ERROR_UNKNOWN;
     bool same_pool = false, same_address = false;
-    unsigned char read = 0; // what was at the offset before the write
+    unsigned char read = 0; // the byte at the offset before the write
 };
 
-// A message with a file descriptor, or with none if that is -1.
+// A message with a file descriptor; -1: without.
 template <typename Message> bool send_message(int socket, const Message &message, int descriptor) {
     alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
     iovec part = {const_cast<Message *>(&message), sizeof message};

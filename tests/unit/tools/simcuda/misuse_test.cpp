@@ -1,4 +1,4 @@
-// Behaviour: what no program may do is named, and ends the process.
+// Behaviour: an error that no program may make is named, and ends the process.
 #include "cuda_driver.h"
 #include "in_child.h"
 

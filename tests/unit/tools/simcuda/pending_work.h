@@ -1,5 +1,5 @@
 // Work that is pending until the test lets it end: on hardware a host function that waits, on the
-// simulated driver any work, because nothing runs there before the program asks twice or waits.
+// simulated driver any work, because no work runs there before the program asks twice or waits.
 #pragma once
 
 #include "cuda_driver.h"

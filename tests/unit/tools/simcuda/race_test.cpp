@@ -1,4 +1,4 @@
-// Uses of memory that are not ordered are found, and ordered ones are left alone.
+// Unordered uses of memory are reported, and ordered ones are not.
 #include "cuda_driver.h"
 #include "in_child.h"
 
@@ -372,7 +372,7 @@ TEST_CASE("a programmatic launch sees what has ended, at any address") {
     launch(cu().launch, first + 4096, 100, stream);
     launch(cu().launch_programmatic, second, 100, stream); // the kernel before is another one
     write(first, 100, stream);
-    launch(cu().launch_programmatic, second, 100, stream); // it waits for no kernel
+    launch(cu().launch_programmatic, second, 100, stream); // no kernel to wait for
     launch(cu().launch, first + 8192, 100, other);
     order(other, stream);
     launch(cu().launch_programmatic, second + 8192, 100, stream);
@@ -391,14 +391,14 @@ TEST_CASE("a programmatic launch in a graph misses what the node before it write
     CUgraphExec executable = nullptr;
     launch(cu().launch, second, 100, stream);
     REQUIRE(cu().cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL) == CUDA_SUCCESS);
-    launch(cu().launch_programmatic, first, 100, stream); // a graph begins after all before it
+    launch(cu().launch_programmatic, first, 100, stream); // a graph begins behind all earlier work
     launch(cu().launch, second, 100, stream);
     launch(cu().launch_programmatic, first, 100, stream);
     REQUIRE(cu().cuStreamEndCapture(stream, &graph) == CUDA_SUCCESS);
     REQUIRE(cu().cuGraphInstantiate(&executable, graph, 0) == CUDA_SUCCESS);
     REQUIRE(cu().cuGraphLaunch(executable, stream) == CUDA_SUCCESS);
     CHECK(races() == 1);
-    launch(cu().launch_programmatic, second, 100, stream); // and ends before all after it
+    launch(cu().launch_programmatic, second, 100, stream); // and ends before all later work
     CHECK(races() == 1);
     REQUIRE(cu().cuGraphExecDestroy(executable) == CUDA_SUCCESS);
     REQUIRE(cu().cuGraphDestroy(graph) == CUDA_SUCCESS);
@@ -408,8 +408,8 @@ namespace {
 
 enum class Fault { none, no_event, unmaps_early, programmatic };
 
-// Hands one piece from stream to stream, each time at a new address, as an allocator does that
-// waits for nothing. Ends an address once the CPU has seen the end of its work.
+// Hands one piece from stream to stream, each time at a new address, as an allocator without waits
+// does. Ends an address once the CPU has seen the end of its work.
 uint64_t races_of(Fault fault, unsigned seed) {
     struct Old {
         std::unique_ptr<Event> after;

@@ -423,7 +423,7 @@ TEST_CASE("after exit handlers a driver may be gone") {
     const Ending ending = in_child([] {
         cu().configure("late=1");
         std::atexit([] {
-            // Registered before the driver's own handler, so it runs after it.
+            // Registered before the driver's own handler, so it runs after that handler.
             CUdeviceptr address = 0;
             _exit(cu().cuMemAlloc(&address, 1) == CUDA_ERROR_DEINITIALIZED ? 7 : 1);
         });

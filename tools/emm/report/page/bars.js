@@ -37,7 +37,7 @@ function sizeRows(memory) {
   return memory.sizes.map((bar) => ({ label: "from " + bytes(bar[0]), bar }));
 }
 
-// Cells are texts, or numbers with what they mean: [text, value].
+// Cells are texts, or numbers with their meaning: [text, value].
 function tableOf(parent, titles, rows) {
   const box = add(parent, "div", "scroll");
   const made = add(box, "table");

@@ -1,4 +1,4 @@
-// Blocks one by one: the filter, the list, what is known of one, and what was never freed.
+// Blocks one by one: the filter, the list, the details of one, and the blocks that were never freed.
 
 function field(parent, label, made) {
   const box = add(parent, "label", "field");
@@ -72,7 +72,7 @@ function foundText(view) {
     "counted: emm report --from, --to and --step have all blocks of a part." : "");
 }
 
-// A row of a table that acts.
+// A row of a table that is also a button.
 function rowButton(line, action) {
   line.className = "acts";
   line.tabIndex = 0;
@@ -131,7 +131,7 @@ function livedText(table, block) {
     : duration(table.end[block] - table.begin[block]) + (table.isDropped(block) ? ", dropped" : "");
 }
 
-// All that is known of the chosen block.
+// All details of the chosen block.
 function blockBox(parent, view) {
   const box = add(parent, "div", "block");
   box.id = "block";
@@ -188,7 +188,7 @@ function blockFacts(table, block) {
   ];
 }
 
-// By caller, with when it came: memory that is never freed and comes all the time is a leak.
+// Unfreed memory by caller, with its times: memory that is never freed and comes all the time is a leak.
 function unfreedSection(view) {
   const orders = { "bytes": "bytes", "bytes and how long they are held": "held" };
   let order = "bytes";

@@ -1,4 +1,4 @@
-// Live memory as a stack of groups, and what was reserved above it.
+// Live memory as a stack of groups, and the reserved memory above it.
 
 const margin = { left: 66, right: 10, top: 22, bottom: 24 };
 
@@ -33,7 +33,7 @@ class MemoryChart {
     return { labels: this.view.labels, ...this.view.level.stacks };
   }
 
-  // What is reserved is not of the blocks that a filter has.
+  // A filter selects blocks, and reserved memory has none, so a filter hides it.
   get shownReplay() {
     return isOpen(this.view.filter) ? this.replay : null;
   }
@@ -50,7 +50,7 @@ class MemoryChart {
     return margin.top + this.height * (1 - value / this.most);
   }
 
-  // For each column of the screen the bucket with the most in it, or the state that lasts.
+  // For each column of the screen, the bucket with the most bytes in it, or the state that lasts.
   fill() {
     const { view } = this, buckets = view.level, { first, last } = view;
     const reservedIn = this.shownReplay && view.reservedOf(this.shownReplay);
@@ -147,7 +147,7 @@ class MemoryChart {
     });
   }
 
-  // Single blocks where there are few: a line on each, and a frame around the chosen one.
+  // Single blocks if there are few: a line on each, and a frame around the chosen one.
   drawBlocks(context) {
     const blocks = this.view.fewBlocks;
     context.lineWidth = 1;
@@ -181,7 +181,7 @@ class MemoryChart {
     return column.lasts ? level.last_event[column.bucket] : level.high_event[column.bucket];
   }
 
-  // Hatched from what is live up to what is reserved.
+  // Hatches the range between live and reserved memory.
   drawReserved(context) {
     context.save();
     context.beginPath();
@@ -217,7 +217,7 @@ class MemoryChart {
     context.stroke();
   }
 
-  // A mark has a time; on the axis of events it stands where its time is.
+  // A mark has a time; the axis of events shows it at the event of that time.
   drawMarks(context) {
     const { view } = this;
     for (const [time, , isFailure] of page.document.marks) {
@@ -286,7 +286,7 @@ class MemoryChart {
     }
   }
 
-  // What lies under the pointer: the event that the column shows, and the block in its stack.
+  // The event of the column under the pointer, and the block in its stack.
   at(x, y) {
     const column = this.columns[Math.floor(x - margin.left)], { view } = this;
     if (!column) {
@@ -393,8 +393,8 @@ function drawLegend(parent, labels, shares) {
   });
 }
 
-// A chart over the steps of a replay, from 0 to `right` and `top`. `paint` draws into it by the places
-// of values, and `tell` has what the pointer is told of a step.
+// A chart over the steps of a replay, from 0 to `right` and `top`. `paint` draws into it by the places of values, and
+// `tell` gives the pointer's text for a step.
 function stepChart(parent, height, right, { top, base, text }, paint, tell) {
   const inner = (width) => width - margin.left - margin.right;
   const { canvas } = canvasIn(parent, height, (context, width) => {
@@ -444,7 +444,7 @@ function lineChart(parent, series, height) {
     })]);
 }
 
-// What reserved memory was, at the moments at which the plugin was asked.
+// The parts of reserved memory at the moments at which the plugin was asked.
 function partsChart(parent, samples, height) {
   const shades = { live: "live", pending: "pending", cached: "cached", rest: "others" };
   const partsAt = (i) => {

@@ -1,4 +1,4 @@
-// What was live at the moment: a row for each question, and below each block what it is made of.
+// The live memory at the moment: a row for each question, and below each block its parts.
 
 // The questions that a recording answers, level by level.
 function flameLevels({ table, memory }) {
@@ -35,7 +35,7 @@ class Flame {
     this.grow();
   }
 
-  // Of the blocks at the moment; what was opened stays open, as far as it is there.
+  // The tree of the blocks at the moment. Opened parts stay open, as far as they still exist.
   grow() {
     const { table, live } = this.view;
     this.pathOf = this.pathOf || pathBy(table, this.levels);
@@ -55,12 +55,12 @@ class Flame {
     return this.levels[0] === "calls";
   }
 
-  // What a block below another one answers; calls go as deep as they go.
+  // The question that a block below another one answers; calls go as deep as they go.
   kindOf(node, depth) {
     return !this.ofCalls ? this.levels[depth - 1] : node.children.length > 0 ? "call" : "size";
   }
 
-  // The colour that the same name has in the chart. A call has its own, or that of the one around it.
+  // The colour of the same name in the chart. A call has its own, or the colour of the call around it.
   colorIn(node, around) {
     if (!this.ofCalls) {
       return around || this.colorOf(node.name);
@@ -81,7 +81,7 @@ class Flame {
     this.draw();
   }
 
-  // Names are where there is room for them, so it is drawn once it has its width.
+  // Names need room, so the drawing waits until the width is known.
   draw() {
     const { chain } = this;
     this.path.replaceChildren();

@@ -9,7 +9,7 @@ function bytes(value) {
   return (unit === 0 ? String(value) : value.toFixed(1)) + " " + units[unit];
 }
 
-// Sizes of one list: exact where two would look the same.
+// Sizes of one list: exact if two of them would look the same.
 function sizeTexts(values) {
   const of = new Map();
   values.forEach((value) => of.set(bytes(value), (of.get(bytes(value)) || new Set()).add(value)));
@@ -54,7 +54,7 @@ function shortened(text, most) {
   return text.slice(0, head) + "..." + text.slice(text.length - (most - 3 - head));
 }
 
-// The file of a library, the whole of any other name.
+// The file name of a library, or the whole of another name.
 function plainName(text) {
   return shortened(text.startsWith("/") ? text.slice(text.lastIndexOf("/") + 1) : text, 120);
 }
@@ -70,7 +70,7 @@ function element(tag, className, text) {
   return made;
 }
 
-// --compare, not broken at its hyphens.
+// An option such as --compare, not broken at its hyphens.
 function option(text) {
   const made = document.createElement("span");
   made.className = "option";
@@ -86,8 +86,8 @@ function color(name) {
   return getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
 }
 
-// A name has the colour of its hash in every report, unless a name before it in the list has that one: then
-// the next that is free. It keeps it in all lists of the page.
+// A name has the colour of its hash in every report, unless a name before it in the list has that colour: then the next
+// free one. A name keeps its colour in all lists of the page.
 const groupColors = 17;
 const knownColors = new Map();
 function colorsOf(names) {
@@ -124,7 +124,7 @@ const tip = {
   },
 };
 
-// What the tip says while the pointer is over an element; null: nothing.
+// Shows a tip while the pointer is over an element; null: no tip.
 function tipOn(target, linesAt) {
   target.addEventListener("pointermove", (event) => {
     const lines = linesAt(event);
@@ -144,7 +144,7 @@ function groupsOf(memory, name) {
   return memory.groups.find((groups) => groups.name === name);
 }
 
-// Buttons of which one is chosen.
+// Buttons, one of which is chosen.
 function choices(parent, label, names, chosen, choose) {
   const row = add(parent, "div", "choices");
   add(row, "span", "label", label);
@@ -188,7 +188,7 @@ function canvasIn(parent, height, draw) {
   return { canvas, redraw };
 }
 
-// The last index whose value is not above `value`; -1 if there is none.
+// The last index whose value is not above `value`; -1: there is no such index.
 function lastNotAbove(values, value) {
   let low = 0, high = values.length;
   while (low < high) {

@@ -1,4 +1,4 @@
-// Where blocks lay, at moments that a slider reaches.
+// The addresses of blocks, at moments that a slider reaches.
 
 class AddressMap {
   constructor(parent, title, map, view) {
@@ -72,7 +72,7 @@ class AddressMap {
   }
 }
 
-// All maps of one recording, at the last of their moments that is not behind the view's; `maps` are [title, map].
+// All maps of one recording, at their last moments up to the view's; `maps` are [title, map].
 function mapsIn(parent, view, maps) {
   const grid = add(parent, "div", maps.length > 1 ? "grid" : "");
   const drawn = maps.map(([title, map]) => new AddressMap(grid, title, map, view));

@@ -1,4 +1,4 @@
-// The page, out of the data that emm has put into it.
+// The page, made from emm's data in it.
 
 const page = { document: JSON.parse(document.getElementById("data").textContent) };
 
@@ -23,7 +23,7 @@ function captionOf(replay) {
   return (replay.is_recorded ? "as recorded, on " : "replayed on ") + shortened(replay.plugin, 100);
 }
 
-// What was not freed: a reset or the end of its context took it.
+// The blocks that no free ended: a reset or the end of their context dropped them.
 function dropsText(figures) {
   const part = (blocks, how) => blocks > 0 ? ", " + count(blocks) + " dropped " + how : "";
   return part(figures.dropped_by_reset, "by a reset") + part(figures.dropped_with_context, "with their context");
@@ -54,14 +54,14 @@ function linkTo(groups, label) {
   return groups.name !== "lifetime" ? "by " : label.endsWith("of the time") ? "in blocks that lived " : "in blocks ";
 }
 
-// Lifetimes tell more about what has one caller, but that is told too.
+// Lifetimes tell more about memory of a single caller, but the caller is told too.
 function onlyCaller(memory) {
   const callers = groupsOf(memory, "caller");
   return memory.group === "lifetime" && callers && callers.labels.length === 1
     ? "all by " + plainName(callers.labels[0]) + "; " : "";
 }
 
-// The peak in words: the largest answers to the question that tells most.
+// The peak in words: the largest answers to the most telling question.
 function peakSentence(memory, figures) {
   const groups = groupsOf(memory, memory.group);
   const order = groups.labels.map((_, i) => i).filter((i) => groups.bytes[i] > 0 && groups.labels[i] !== "others")
@@ -72,7 +72,7 @@ function peakSentence(memory, figures) {
     count(figures.peak_live_blocks) + " blocks; " + onlyCaller(memory) + parts.join(", ") + ".";
 }
 
-// The lines of Python that a stack has, from the innermost on: other ways to colour by caller.
+// The lines of Python in a stack, from the innermost on: other ways to colour by caller.
 function lineChoice(parent, view, choose) {
   const deepest = Math.min(12, deepestOf(view.table));
   if (deepest === 0) {
@@ -176,7 +176,7 @@ function flameSection(memory, figures, view) {
   return made;
 }
 
-// What the reserved memory was when there was the most of it.
+// The parts of the reserved memory at its peak.
 function reservedParts(most) {
   return most ? [["live", most.live, "what the program had", "live"],
     ["pending", most.pending, "freed, and waiting for the device's work or a deferred clean-up", "pending"],
@@ -203,7 +203,7 @@ function reservedSection(replays, frees) {
   return made;
 }
 
-// Whose the memory was that was not live, by the stream that freed it last.
+// The memory that was not live, by the stream of its last free.
 function freeSentence(growth) {
   const free = growth.free_before, asked = growth.asked;
   if (free.given_back > 0) {
@@ -222,7 +222,7 @@ function freeSentence(growth) {
       : " No piece of one of them was large enough.");
 }
 
-// Why the plugin took more from the driver when it came to have the most.
+// Why the plugin took more from the driver when its memory reached the peak.
 function growthSentence(replay) {
   const growth = replay.growth, at = "At event " + count(replay.peak_reserved_event);
   if (!growth) {
@@ -365,7 +365,7 @@ function comparison(figures, replays) {
   return made;
 }
 
-// Two recordings of a program: what has more or less than before.
+// Two recordings of a program: the parts that have grown or shrunk.
 function changesSection(changes, view) {
   const signed = ([was, is]) => was === is ? "same" : (is > was ? "+" : "-") + bytes(Math.abs(is - was));
   const pair = ([was, is]) => bytes(is) + ", was " + bytes(was);

@@ -1,5 +1,5 @@
-// The blocks of one kind of memory, a column for each property. Here is no drawing: what the page
-// answers is worked out of these columns.
+// The blocks of one kind of memory, a column for each property. This file does not draw: it computes the page's answers
+// from these columns.
 
 function bytesIn(text) {
   if (Uint8Array.fromBase64) {
@@ -12,7 +12,7 @@ function bytesIn(text) {
   return all;
 }
 
-// Seven bits a byte, the lowest first. One number stands for a column of equal ones.
+// Seven bits a byte, the lowest first. One number stands for a column of equal numbers.
 function numbersIn(text, count, Kind) {
   const from = bytesIn(text), numbers = new Kind(count);
   for (let i = 0, at = 0; i < count; i++) {
@@ -28,8 +28,8 @@ function numbersIn(text, count, Kind) {
   return numbers;
 }
 
-const nothing = 255; // no group of a block that the filter leaves out
-const compiled = 0, own = 2; // kinds of frames; 1 is Python that is installed
+const nothing = 255; // the group of a block that the filter leaves out
+const compiled = 0, own = 2; // kinds of frames; 1 is installed Python
 
 class Table {
   // `calls` has the frames of each call site.
@@ -50,7 +50,7 @@ class Table {
     this.order();
   }
 
-  // Makes moments of differences. `owner` has for each event its block, twice, and one more for its end.
+  // Turns differences into moments. `owner` has for each event its block, times two, plus one for its end.
   order() {
     this.owner = new Int32Array(this.events).fill(-1);
     let event = 0, time = 0;
@@ -67,8 +67,8 @@ class Table {
     }
   }
 
-  // An event of a block that is not listed has the time of the one before. A part of a recording begins
-  // with the blocks that are live then.
+  // An event of a block that is not listed has the time of the event before. A part of a recording begins with the
+  // blocks that are live then.
   timeOf(event) {
     while (event > 0 && this.owner[event] < 0) {
       event--;
@@ -77,7 +77,7 @@ class Table {
     return owner < 0 ? this.data.begin : owner % 2 ? this.end[block] : Math.max(this.begin[block], this.data.begin);
   }
 
-  // The last event at or before a time; the first one before all.
+  // The last event at or before a time; at the earliest the first event.
   eventAt(time) {
     let low = 0, high = this.events;
     while (low < high) {
@@ -101,7 +101,7 @@ class Table {
     return this.dropped[block] > 0;
   }
 
-  // Those after the event that the mask has, in the order of their allocations.
+  // The live blocks after the event that the mask selects, in the order of their allocations.
   liveAt(event, mask) {
     const blocks = [];
     for (let i = 0; i < this.count && this.first[i] <= event; i++) {
@@ -115,13 +115,13 @@ class Table {
   addressText(block) {
     return !this.hasAddresses ? "unknown" : "0x" + (BigInt(this.data.first_address) + BigInt(this.address[block])).toString(16);
   }
-  // How far an address is from the lowest one; NaN of what is no address.
+  // The distance of an address from the lowest one; NaN: not an address.
   offsetOf(text) {
     return this.hasAddresses && /^0x[0-9a-f]{1,16}$/i.test(text)
       ? Number(BigInt(text) - BigInt(this.data.first_address)) : NaN;
   }
 
-  // The frames of a call site, the innermost first: text, text in full, what it is of.
+  // The frames of a call site, the innermost first: text, full text, kind.
   stackOf(site) {
     const { frames, texts } = this.calls;
     return frames[site].map(([text, full, kind]) => ({ text: texts[text], full: texts[full], kind }));
@@ -130,7 +130,7 @@ class Table {
     return this.calls.texts[this.calls.caller[this.site[block]]];
   }
 
-  // "no tag" where the thread was inside of none.
+  // "no tag" if the thread was inside of no tag.
   tagOf(block) {
     return this.calls.texts[this.calls.tag[this.site[block]]];
   }
@@ -146,14 +146,15 @@ class Table {
   }
 }
 
-// What the reader asked for; each part may be left open.
+// The reader's filter; each part may be left open.
 const noFilter = { text: "", stream: "", least: 0, most: Infinity, which: "all" };
 
 function isOpen(filter) {
   return Object.keys(noFilter).every((key) => filter[key] === noFilter[key]);
 }
 
-// One of a block: 1, it fits. An address fits the blocks around it, any other text the stacks that have it.
+// 1 for each block that fits the filter. An address fits the blocks around it, any other text the stacks that contain
+// it.
 function maskOf(table, filter) {
   const mask = new Uint8Array(table.count), text = filter.text.trim().toLowerCase();
   const offset = table.offsetOf(text), isAddress = !Number.isNaN(offset);
@@ -172,13 +173,13 @@ function maskOf(table, filter) {
   return mask;
 }
 
-// "4 MiB", "1.5g", "100": bytes; NaN of what is no size.
+// "4 MiB", "1.5g", "100": bytes; NaN: not a size.
 function sizeIn(text) {
   const found = /^\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)i?b?\s*$/i.exec(text);
   return found ? Math.round(Number(found[1]) * 1024 ** " kmgt".indexOf(found[2].toLowerCase() || " ")) : NaN;
 }
 
-// The line of the program's own Python that is so far out from the innermost one; the last there is.
+// The line of the program's own Python at that distance from the innermost one, or the last line.
 function lineOf(table, site, depth) {
   const lines = table.calls.frames[site].filter(([, , kind]) => kind === own);
   const frames = lines.length > 0 ? lines : table.calls.frames[site];
@@ -199,8 +200,8 @@ function lifetimeOf(table, block) {
     : part >= 0.5 ? 2 : part >= 0.1 ? 3 : part >= 0.01 ? 4 : 5];
 }
 
-// A question about a block: the function that answers it with a text.
-// Sizes are exact, or of the class that `labels` has for them.
+// A question about a block: the function that answers it with a text. Sizes are exact, or of a class that `labels` has
+// for them.
 function questionOf(table, name, labels = []) {
   const { texts, library, tag } = table.calls, line = /^line ([0-9]+)$/.exec(name);
   if (line) {
@@ -236,7 +237,7 @@ function sumsBy(table, blocks, question) {
   return [...sums.values()].sort((one, other) => other.bytes - one.bytes || other.blocks - one.blocks);
 }
 
-// The group of each block by the text that answers the question; the last label takes the rest.
+// The group of each block by the text of its answer; the last label takes the rest.
 function groupsBy(table, mask, question, labels) {
   const numbers = new Map(labels.map((label, i) => [label, i])), of = new Uint8Array(table.count).fill(nothing);
   for (let i = 0; i < table.count; i++) {
@@ -276,8 +277,8 @@ function peakOf(table, mask) {
   return { bytes: most, event };
 }
 
-// Events from one to another in at most twice `most` buckets, none with more than its part of the events
-// or of the time: as the tool makes them of a whole recording. Stacks have the bytes of each group.
+// Events from one to another in at most twice `most` buckets, none with more than its part of the events or of the
+// time, as the tool makes them for a whole recording. Stacks have the bytes of each group.
 function levelOf(table, groupOf, groups, from, to, most) {
   const level = { first_event: [], last_event: [], first_time: [], last_time: [], low: [], high: [], end: [],
                   high_event: [], stacks: { high: [], end: [] } };
@@ -332,8 +333,8 @@ function levelOf(table, groupOf, groups, from, to, most) {
   return level;
 }
 
-// The block that lies at a height of the stack after an event: the groups one on the other, and in
-// each the older blocks below.
+// The block at a height of the stack after an event: the groups lie on each other, and in each group the older blocks
+// lie below.
 function blockAtHeight(table, groupOf, groups, event, height) {
   const blocks = table.liveAt(event, groupOf.map((group) => group !== nothing));
   for (let group = 0, below = 0; group < groups; group++) {
@@ -372,7 +373,7 @@ function flameOf(table, blocks, pathOf) {
   return pruned(root);
 }
 
-// Children by their bytes, the largest first; those that are too many are one.
+// Children by their bytes, the largest first; those beyond the limit are one.
 function pruned(node) {
   const children = [...node.children.values()].sort((one, other) => other.bytes - one.bytes).map(pruned);
   const rest = children.splice(children.length > mostChildren ? mostChildren - 1 : children.length);
@@ -420,8 +421,8 @@ function blocksOf(table, mask) {
   return blocks;
 }
 
-// What was never freed, by caller, or by size where there are none: its bytes, when, how much of it began in each part of the time, and
-// `held`: bytes times how long they have been held.
+// The blocks that were never freed, by caller, or by size where there are no callers: their bytes, when, how much of it
+// began in each part of the time, and `held`: bytes times how long they have been held.
 function unfreedBy(table, mask, parts) {
   const begin = table.timeOf(0), length = Math.max(1, table.timeOf(table.events - 1) - begin);
   const blocks = blocksOf(table, mask).filter((block) => table.isUnfreed(block));
@@ -438,7 +439,7 @@ function unfreedBy(table, mask, parts) {
   return [...rows.values()];
 }
 
-// Of each stream: what it has after an event, the most that it ever had and when, and what was freed elsewhere.
+// For each stream: its bytes after an event, its peak and the peak's time, and the bytes freed elsewhere.
 function streamsAt(table, mask, event) {
   const rows = table.data.streams.map((name) =>
     ({ name, now: 0, most: 0, at: 0, live: 0, blocks: 0, bytes: 0, elsewhere: 0 }));

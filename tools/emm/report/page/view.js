@@ -1,8 +1,8 @@
-// What the parts of the page share about one kind of memory: the axis and the part of it that is shown,
-// the moment, the chosen block, the filter, and what blocks are coloured by.
+// The state that the parts of the page share for one kind of memory: the axis and its visible part, the moment, the
+// chosen block, the filter, and the colouring of blocks.
 
 const mostFew = 400; // events in whose chart single blocks are seen
-const finest = 1024; // buckets of a part that is computed here are at most twice as many
+const finest = 1024; // parts that are computed here have at most twice as many buckets
 
 class View {
   constructor(memory, table, figures) {
@@ -102,7 +102,7 @@ class View {
   get groupOf() {
     return this.once("groups", () => groupsBy(this.table, this.mask, questionOf(this.table, this.group, this.labels), this.labels));
   }
-  // The blocks that are live at the moment, as far as the filter has them.
+  // The live blocks at the moment that the filter selects.
   get live() {
     if (this.liveEvent !== this.event || this.liveMask !== this.mask) {
       [this.liveEvent, this.liveMask] = [this.event, this.mask];
@@ -111,7 +111,7 @@ class View {
     return this.liveBlocks;
   }
 
-  // What the chart shows: the tool's buckets while they are fine enough, else those of this part.
+  // The buckets that the chart shows: the tool's while they are fine enough, else those of this part.
   get level() {
     const [begin, end] = this.limits();
     if (this.isCounted && (this.to - this.from > (end - begin) / 2 || !this.table.isComplete)) {
@@ -134,7 +134,7 @@ class View {
       blocksOf(table, groupOf.map((group, i) => group !== nothing && table.first[i] <= end && table.last[i] >= begin))
         .sort((one, other) => groupOf[one] - groupOf[other] || one - other));
   }
-  // Of a replay, for each bucket of the level: as fine as the tool has it.
+  // The reserved bytes of a replay, for each bucket of the level: as fine as the tool has them.
   reservedOf(replay) {
     const { level, overview } = this;
     if (level.first_event === overview.first_event) {
@@ -153,7 +153,7 @@ class View {
   }
 }
 
-// What an event was, in words.
+// Describes an event in words.
 function eventText(table, event) {
   const owner = table.owner[event], block = owner >> 1;
   if (owner < 0) {

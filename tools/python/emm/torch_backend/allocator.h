@@ -12,8 +12,8 @@ namespace emm::torch_backend {
 
 void delete_block(void *ptr); // of every tensor whose memory is emm's
 
-// What PyTorch calls. What did not come from here, and what belongs to it, is the business of the
-// allocator before.
+// The allocator that PyTorch calls. Blocks of the allocator before this one, and calls about them,
+// are passed on to that allocator.
 class Allocator final : public CUDAAllocator {
 public:
     explicit Allocator(CUDAAllocator *previous) : previous_(previous) {}
@@ -65,8 +65,8 @@ public:
         }
     }
 
-    // Pools that PyTorch has keep theirs, as with its own allocator. That of a pool is asked for
-    // when the pool has ended.
+    // Pools that PyTorch has keep their memory, as with its own allocator. Memory of a pool is
+    // asked for when the pool has ended.
     void emptyCache(MempoolId_t pool) override {
         for (DeviceIndex device = 0; device < most_devices; device++) {
             devices_.empty_cache(device, pool == no_pool);
@@ -145,7 +145,7 @@ public:
 
     void resetPeakStats(DeviceIndex device) override {
         for (emm_context *known : devices_[device].contexts()) {
-            emm_context_reset_peaks(known); // a plugin that cannot keeps its peaks
+            emm_context_reset_peaks(known); // a plugin without resets keeps its peaks
         }
         devices_[device].counters.reset_peaks(devices_[device].stats());
     }
@@ -201,7 +201,7 @@ public:
     }
 
 #if TORCH_VERSION_MINOR >= 12
-    // Of allocations that a policy of PyTorch's own allocator refuses beforehand.
+    // About allocations that a policy of PyTorch's own allocator refuses beforehand.
     void attachOomRejectionObserver(caching::OomRejectionObserver) override {}
 
     Context getContextForPointer(const void *ptr) override {
@@ -320,7 +320,7 @@ public:
         return delta;
     }
 
-    // Before its first use.
+    // Call before the pool's first use.
     void name_pool(MempoolId_t id, PoolName name) {
         devices_.names.set(id, std::move(name));
     }
@@ -380,8 +380,8 @@ public:
     }
 
 private:
-    // The filter of a graph accepts streams that capture, and is given before one does. Those of
-    // other users of pools accept the current stream at once.
+    // The filter of a graph accepts streams that capture, and is given before the capture begins.
+    // Filters of other users of pools accept the current stream at once.
     void open_pool(DeviceIndex device, MempoolId_t id, Filter filter) {
         Pools &pools = devices_[device].pools;
         const bool is_capture = !filter(c10::cuda::getCurrentCUDAStream(device));
@@ -402,7 +402,7 @@ private:
                     id.second, " on device ", int(device));
     }
 
-    // The segments of pools, then what the pools of emm's hold beside these. Idle memory behind a
+    // Adds the segments of pools, then the memory of emm's pools beside these. Idle memory behind a
     // pool with segments belongs to no pool.
     void add_pools(SnapshotWriter &writer, DeviceIndex device, MempoolId_t wanted) {
         Device &on = devices_[device];
@@ -424,7 +424,7 @@ private:
         }
     }
 
-    // The traces of a snapshot tell of the snapshots before it.
+    // The traces of a snapshot list the snapshots before it.
     void record_snapshot(MempoolId_t pool) {
         for (DeviceIndex device = 0; device < device_count_; device++) {
             memory_.history().record(TraceEntry::SNAPSHOT, device, 0,

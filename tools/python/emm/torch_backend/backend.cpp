@@ -17,8 +17,8 @@
 //     with no_split.
 //
 // Locks: of a shard of BlockTable, of Counters, of Pools, of NamedPools, of PoolNames, of History,
-// of the observers and of Exports. A thread holds one of them at a time. Only those of Exports and
-// NamedPools are held while emm is called.
+// of the observers and of Exports. A thread holds one of them at a time. emm is called only with
+// those of Exports and NamedPools held, or with none.
 #include "allocator.h"
 #include "pinned.h"
 
@@ -42,10 +42,10 @@ void delete_pinned(void *ptr) {
 
 } // namespace emm::torch_backend
 
-// Makes emm PyTorch's allocator of pinned memory. What was allocated before stays with the
-// allocator that it came from. With `name`, memory comes from the pool of that name
-// (emm_context_named) in each device's primary context, made with `options`; both are copied, and
-// may be NULL. NULL, or why not: a text that lasts. One thread at a time.
+// Makes emm PyTorch's allocator of pinned memory. Memory that was allocated before stays with its
+// allocator. With `name`, memory comes from the pool of that name (emm_context_named) in each
+// device's primary context, made with `options`; both are copied, and may be NULL. Returns NULL, or
+// the reason of a failure: a text that lasts. One thread at a time.
 extern "C" __attribute__((visibility("default"))) const char *
 emm_torch_backend_install_pinned(const char *name, const char *options) noexcept {
     using namespace emm::torch_backend;
@@ -65,8 +65,8 @@ emm_torch_backend_install_pinned(const char *name, const char *options) noexcept
     }
 }
 
-// Makes emm PyTorch's allocator. What was allocated before stays with the allocator that it came
-// from. NULL, or why not: a text that lasts. One thread at a time.
+// Makes emm PyTorch's allocator. Memory that was allocated before stays with its allocator. Returns
+// NULL, or the reason of a failure: a text that lasts. One thread at a time.
 extern "C" __attribute__((visibility("default"))) const char *emm_torch_backend_install() noexcept {
     using namespace emm::torch_backend;
     static std::string problem;
@@ -90,8 +90,8 @@ extern "C" __attribute__((visibility("default"))) const char *emm_torch_backend_
     }
 }
 
-// Names the pool of emm's behind the pool (first, second) of PyTorch's, before its first use.
-// `options`, as in a spec, may be NULL. Any thread, after the above.
+// Names emm's pool behind PyTorch's pool (first, second), before its first use. `options`, as in a
+// spec, may be NULL. Any thread, once emm is PyTorch's allocator.
 extern "C" __attribute__((visibility("default"))) void
 emm_torch_backend_name_pool(uint64_t first, uint64_t second, const char *name,
                             const char *options) noexcept {
@@ -100,8 +100,8 @@ emm_torch_backend_name_pool(uint64_t first, uint64_t second, const char *name,
                         {name, options ? std::optional<std::string>(options) : std::nullopt});
 }
 
-// The pool of emm's behind it, which is made if need be. NULL: PyTorch has no such pool on the
-// device, or it has an allocator of its own, or emm_last_error() says why.
+// emm's pool behind PyTorch's pool, made if needed. NULL: PyTorch has no such pool on the device,
+// the pool has an allocator of its own, or emm_last_error() says why.
 extern "C" __attribute__((visibility("default"))) emm_context *
 emm_torch_backend_pool_context(int32_t device, uint64_t first, uint64_t second) noexcept {
     using namespace emm::torch_backend;

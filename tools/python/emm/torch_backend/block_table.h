@@ -19,7 +19,7 @@ struct Block {
     Context context;
 };
 
-// What lives, by address. PyTorch frees by address alone.
+// The live blocks, by address. PyTorch frees by address alone.
 class BlockTable {
 public:
     void insert(void *ptr, Block block) {

@@ -7,8 +7,8 @@
 
 namespace emm::torch_backend {
 
-// The figures of one device. What PyTorch has allocated is counted here, and the segments of its
-// pools; what is reserved in all is known to emm, and is read when PyTorch asks.
+// The figures of one device. Counts PyTorch's allocations, and the segments of its pools. emm knows
+// the reserved bytes, which are read when PyTorch asks.
 class Counters {
 public:
     void add(size_t requested, bool is_part) { change(requested, is_part, &Stat::increase); }
@@ -26,13 +26,13 @@ public:
         return size_t(bytes_[0].current);
     }
 
-    // Taken by blocks and by whole segments: what a limit of PyTorch's is about.
+    // The bytes of blocks and of whole segments: PyTorch's limit applies to these.
     size_t taken() {
         Lock guard(lock_);
         return size_t(taken_.current);
     }
 
-    // Has the peak of what is reserved include what `stats` tells.
+    // Includes the reserved bytes in `stats` in the peak.
     void sample(const emm_stats &stats) {
         Lock guard(lock_);
         observe(int64_t(stats.reserved_bytes), int64_t(stats.peak_reserved_bytes));
@@ -102,9 +102,9 @@ private:
         return is_large ? StatType::LARGE_POOL : StatType::SMALL_POOL;
     }
 
-    // emm's peak counts from the beginning. After a reset of the peaks it says something new only
-    // once it has grown; until then the peak is the highest figure that was read. A plugin that
-    // counts bytes as they were asked for reserves what they are rounded up to.
+    // emm's peak counts from the beginning. After a reset of the peaks, it is news only once it has
+    // grown; until then the peak is the highest figure that was read. A plugin that counts bytes as
+    // asked for reserves their rounded sizes.
     void observe(int64_t current, int64_t peak) {
         Stat &all = reserved_[size_t(StatType::AGGREGATE)];
         const Stat &allocated = bytes_[size_t(StatType::AGGREGATE)];

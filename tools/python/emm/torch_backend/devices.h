@@ -18,7 +18,7 @@ struct Device {
     Pools pools;
     NamedPools named;
 
-    // Its own record, then its named pools; none of a device that nothing was asked of, because a
+    // The device's own record, then its named pools. A device without calls has none, because a
     // question makes no context.
     std::vector<emm_context *> contexts() {
         std::vector<emm_context *> found;
@@ -29,7 +29,7 @@ struct Device {
         return found;
     }
 
-    // Its named pools that are behind none of PyTorch's.
+    // The named pools without a pool of PyTorch's.
     std::vector<emm_context *> unused() {
         std::vector<emm_context *> found = named.all();
         pools.each([&](MempoolId_t, const Pool &pool) {
@@ -61,7 +61,7 @@ public:
     auto begin() { return devices_.begin(); }
     auto end() { return devices_.end(); }
 
-    // Of what is live: its device was asked for before.
+    // The context of a live block: its device was asked for before.
     emm_context *known_context(DeviceIndex device) {
         return devices_[size_t(device)].context.load(std::memory_order_acquire);
     }
@@ -78,7 +78,7 @@ public:
         return context;
     }
 
-    // emm's pool behind one of PyTorch's, made if need be; NULL for a foreign allocator's.
+    // emm's pool behind one of PyTorch's, made if needed; NULL for a foreign allocator's pool.
     emm_context *pool_context(DeviceIndex device, MempoolId_t id) {
         Device &on = devices_.at(size_t(device));
         if (on.pools.wants_context(id)) {
@@ -91,10 +91,11 @@ public:
         return on.pools.context(id);
     }
 
-    // Returns all that emm caches on the device. Whether there was anything.
+    // Returns all of emm's cached memory on the device. False: there was none.
     bool trim(DeviceIndex device) { return trim(device, devices_[size_t(device)].contexts()); }
 
-    // What pools of PyTorch's do not keep: of named pools that serve none, and of the device's own.
+    // Returns the cached memory that no pool of PyTorch's keeps: that of named pools without a
+    // user, and of the device's own.
     void empty_cache(DeviceIndex device, bool with_its_own) {
         std::vector<emm_context *> meant = devices_[size_t(device)].unused();
         if (emm_context *its_own = with_its_own ? known_context(device) : nullptr) {
@@ -106,7 +107,7 @@ public:
     PoolNames names;
 
 private:
-    // What the device may still use is waited for, as by PyTorch's own allocator.
+    // Waits for memory that the device may still use, as PyTorch's own allocator does.
     bool trim(DeviceIndex device, const std::vector<emm_context *> &contexts) {
         const bool is_cached = idle_bytes(contexts) != 0;
         trim_at_once(contexts);

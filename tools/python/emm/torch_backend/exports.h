@@ -6,11 +6,11 @@
 
 namespace emm::torch_backend {
 
-// What was exported to other processes. An export lasts as long as its block, and PyTorch keeps the
-// block until the other process is done with it.
+// The blocks that were exported to other processes. An export lasts as long as its block, and
+// PyTorch keeps the block until the other process is done with it.
 class Exports {
 public:
-    // The same block has the same handle each time: PyTorch looks tensors up by it.
+    // The same block has the same handle each time: PyTorch looks tensors up by the handle.
     emm_ipc_handle begin(emm_context *context, void *ptr, size_t size) {
         Lock guard(lock_);
         auto found = handles_.find(ptr);

@@ -1,4 +1,4 @@
-// What PyTorch is told of several pools of emm's together. Knows nothing of PyTorch.
+// PyTorch's figures for several pools of emm's together. Knows nothing of PyTorch.
 #pragma once
 
 #include <algorithm>
@@ -7,8 +7,8 @@
 
 namespace emm::torch_backend {
 
-// The sum of the figures that PyTorch is told. No plugin knows the peak of a sum: this one is what
-// the pools certainly held together at one time, the highest of any of them or what they hold now.
+// The sum of figures for PyTorch. No plugin knows the peak of a sum. The peak here is a lower
+// bound: the highest of any pool's, or the present sum.
 inline emm_stats sum_of(const std::vector<emm_stats> &pools) {
     emm_stats sum = {};
     sum.struct_size = sizeof sum;
@@ -28,7 +28,7 @@ inline bool may_hold(const emm_stats &pool, size_t size) {
     return pool.cached_bytes + pool.pending_bytes >= size;
 }
 
-// What a pool holds beside the `listed` bytes of a snapshot.
+// The bytes of a pool beside the `listed` bytes of a snapshot.
 inline size_t unlisted(const emm_stats &pool, size_t listed) {
     return pool.reserved_bytes > listed ? size_t(pool.reserved_bytes) - listed : 0;
 }

@@ -9,7 +9,7 @@
 
 namespace emm::torch_backend {
 
-// What torch.cuda.memory._record_memory_history asks for, and PyTorch's own trackers.
+// The events for torch.cuda.memory._record_memory_history, and for PyTorch's own trackers.
 class History {
 public:
     void configure(bool enabled, CreateContextFn recorder, size_t limit, RecordContext when,
@@ -122,7 +122,7 @@ public:
                       ret_snapshot->external_annotations.end(), convert);
     }
 
-    // What the calling thread compiles, the innermost last.
+    // The names of the regions that the calling thread compiles, the innermost last.
     static std::vector<std::string> &compiling() {
         static thread_local std::vector<std::string> names;
         return names;

@@ -18,14 +18,14 @@ struct Run {
     size_t address = 0, size = 0;
 };
 
-// A part of a run: a live block, or what is idle between two.
+// A part of a run: a live block, or the idle bytes between two.
 struct Part {
     size_t size = 0;
     bool is_live = false;
     size_t index = 0; // of the block
 };
 
-// The driver maps device memory in pages of 2 MiB, so that all of a page is held where a block is.
+// The driver maps device memory in pages of 2 MiB, so a block holds all of its pages.
 constexpr size_t page_size = size_t(2) << 20;
 
 constexpr size_t page_floor(size_t address) {
@@ -36,7 +36,7 @@ constexpr size_t page_ceil(size_t address) {
     return page_floor(address + page_size - 1);
 }
 
-// A run for all blocks that share a page with the one before. `blocks` by their addresses.
+// Makes a run of blocks that share a page with the block before. `blocks` are sorted by address.
 inline std::vector<Run> runs_by_page(const std::vector<Live> &blocks) {
     std::vector<Run> runs;
     for (size_t i = 0; i < blocks.size(); i++) {
@@ -52,7 +52,7 @@ inline std::vector<Run> runs_by_page(const std::vector<Live> &blocks) {
     return runs;
 }
 
-// One for each block, where a pool holds less than whole pages.
+// Makes a run for each block, if a pool holds less than whole pages.
 inline std::vector<Run> runs_by_block(const std::vector<Live> &blocks) {
     std::vector<Run> runs;
     for (size_t i = 0; i < blocks.size(); i++) {
@@ -61,7 +61,7 @@ inline std::vector<Run> runs_by_block(const std::vector<Live> &blocks) {
     return runs;
 }
 
-// The runs for a pool that holds `held` bytes, with `ret_size` of them in all.
+// The runs for a pool that holds `held` bytes. `ret_size` gets their bytes in all.
 inline std::vector<Run> runs_of(const std::vector<Live> &blocks, size_t held, size_t *ret_size) {
     const auto size_of = [](const std::vector<Run> &runs) {
         size_t size = 0;
@@ -78,7 +78,7 @@ inline std::vector<Run> runs_of(const std::vector<Live> &blocks, size_t held, si
     return runs;
 }
 
-// They fill the run. A block whose counted size reaches into the next one ends there.
+// The parts fill the run. A block whose counted size reaches into the next block ends there.
 inline std::vector<Part> parts_of(const Run &run, const std::vector<Live> &blocks) {
     std::vector<Part> parts;
     size_t at = run.address;

@@ -10,7 +10,7 @@
 
 namespace emm::torch_backend {
 
-// Takes memory and gives it back, and keeps account of it.
+// Allocates and frees memory, and keeps account of it.
 class Memory {
 public:
     explicit Memory(Devices &devices) : devices_(devices) {}
@@ -34,8 +34,8 @@ public:
         return request.ptr;
     }
 
-    // False: it is not live, or not emm's. Memory is told to be free before it may be given out
-    // again.
+    // False: the block is not live, or not emm's. Observers hear of the free before the memory may
+    // be given out again.
     bool give(void *ptr) {
         const std::optional<Block> block = blocks_.take(ptr);
         if (!block) {
@@ -70,7 +70,7 @@ public:
                     "emm cannot record the use of a tensor on another stream: ", last_words());
     }
 
-    // The handle of a live block; nothing: it is not emm's.
+    // The handle of a live block; nothing: the block is not emm's.
     std::optional<emm_ipc_handle> share(void *ptr) {
         const std::optional<Block> block = blocks_.find(ptr);
         if (!block) {
@@ -80,7 +80,7 @@ public:
         return exports_.begin(origin_of(*block), ptr, block->size);
     }
 
-    // What a pool does not need any more.
+    // Gives back the segments, and the pool of emm's, that a pool of PyTorch's no longer needs.
     void give_back(DeviceIndex device, const GivenUp &over) {
         for (const Segment &segment : over.segments) {
             devices_[device].counters.remove_segment(segment.size);
@@ -96,7 +96,7 @@ public:
         }
     }
 
-    // Of a pool of emm's that nothing is live in.
+    // Ends the use of a pool of emm's that has no live memory.
     void end_use(DeviceIndex device, emm_context *context) {
         const RelaxedCapture relaxed;
         if (relaxed.has_driver()) {
@@ -106,7 +106,8 @@ public:
         }
     }
 
-    // What was live in a pool before it was rewound, and is not any more. Gives its addresses.
+    // Forgets the blocks that were live in a pool before its rewind. Gives the addresses of those
+    // that were live.
     std::vector<void *> forget(DeviceIndex device, const Chunks &chunks) {
         std::vector<void *> forgotten;
         for (const auto &[ptr, chunk] : chunks) {
@@ -118,7 +119,7 @@ public:
         return forgotten;
     }
 
-    // What is live in a pool since it was rewound.
+    // Enters the blocks that are live in a pool since its rewind.
     std::vector<void *> remember(DeviceIndex device, MempoolId_t pool, const Chunks &chunks) {
         emm_context *context = devices_[device].pools.context(pool);
         std::vector<void *> live;
@@ -145,11 +146,12 @@ private:
         Block block; // says where the memory has come from
         void *ptr = nullptr;
         bool is_limited = false; // by set_per_process_memory_fraction
-        bool is_last = false;    // memory was made free for it
+        bool is_last = false;    // memory was made free for this request
     };
 
-    // Out of memory, PyTorch's callbacks may give something back: what was sent to other processes.
-    // Then idle segments go back, and last come the pools that may be used on out of memory.
+    // When memory runs out, PyTorch's callbacks may first give something back: blocks that were
+    // sent to other processes. Then idle segments go back. The pools that may be used on out of
+    // memory come last.
     emm_status try_take(Request &request) {
         emm_status status = try_once(request);
         if (C10_LIKELY(status != EMM_E_OUT_OF_MEMORY)) {
@@ -223,7 +225,7 @@ private:
         return status;
     }
 
-    // The segment must outlive the capture, so it is not asked for on the stream that captures.
+    // The segment must outlive the capture, so it is not allocated on the stream that captures.
     static emm_status fill(Segment *segment, bool is_last) {
         if (segment->source) {
             segment->base = static_cast<char *>(ask(*segment->source, segment->size, is_last));
@@ -236,7 +238,7 @@ private:
         return status;
     }
 
-    // Some allocators throw where they have no memory. The program gets what the last call throws.
+    // Some allocators throw when memory runs out. The program gets the exception of the last call.
     static void *ask(CUDAAllocator &foreign, size_t size, bool is_last) {
         if (is_last) {
             return foreign.raw_alloc(size);
@@ -250,8 +252,9 @@ private:
 
     static bool is_foreign(const Block &block) { return block.is_part && !block.origin; }
 
-    // What emm caches goes back too, once the device is done with it: emm itself waits for memory
-    // of the pool that is short, and not for its siblings'. A foreign allocator asks CUDA past emm.
+    // Gives back emm's cached memory too, once the device is done with it: emm itself waits only
+    // for memory of the pool that is short, and not for its siblings'. A foreign allocator asks
+    // CUDA past emm.
     bool did_give_back(const Request &request) {
         const Block &block = request.block;
         const RelaxedCapture relaxed;
@@ -285,7 +288,7 @@ private:
         return !request.is_limited && borrow_from_emm(request);
     }
 
-    // Where the plugin bounds each pool, one may be full and another have room.
+    // If the plugin bounds each pool, one pool may be full and another have room.
     bool borrow_from_emm(Request &request) {
         Pools &pools = devices_[request.block.device].pools;
         for (MempoolId_t id : pools.lenders()) {
@@ -301,8 +304,8 @@ private:
         return false;
     }
 
-    // What other streams use waits for them. In a capture that cannot be known, and it waits for
-    // the end of the pool.
+    // A part that other streams use waits for them. In a capture their use cannot be known, and the
+    // part waits for the end of the pool.
     void give_to_pool(void *ptr, const Block &block) {
         Pools &pools = devices_[block.device].pools;
         GivenUp over;
@@ -325,7 +328,7 @@ private:
         }
     }
 
-    // The context that knows of it, if any does.
+    // The context that owns the block, if any does.
     emm_context *origin_of(const Block &block) {
         return block.origin ? block.origin : devices_.known_context(block.device);
     }
@@ -376,7 +379,7 @@ private:
         TORCH_CHECK_WITH(OutOfMemoryError, false, pytorchs, " ", words);
     }
 
-    // Programs parse them. PyTorch does not count its cache as free.
+    // Programs parse these words. PyTorch does not count its cache as free.
     std::string pytorchs_words(const Block &block, size_t free, size_t total) {
         using c10::CachingAllocator::format_size;
         Device &device = devices_[block.device];

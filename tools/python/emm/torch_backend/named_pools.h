@@ -9,7 +9,7 @@
 
 namespace emm::torch_backend {
 
-// What a program wants of emm's pool behind one of PyTorch's (emm.torch.mem_pool).
+// The name and options of emm's pool behind one of PyTorch's (emm.torch.mem_pool).
 struct PoolName {
     std::string name;
     std::optional<std::string> options; // as in a spec
@@ -34,9 +34,9 @@ private:
     std::map<MempoolId_t, PoolName> names_;
 };
 
-// emm's pools behind PyTorch's on one device: those that the program names, and "torch-1",
-// "torch-2" and so on, which are used again. None is retired, because the device may still use what
-// was freed last, and because emm keeps the records of retired pools.
+// emm's pools behind PyTorch's on one device: pools that the program names, and "torch-1",
+// "torch-2" and so on, which are used again. Pools are not retired, because the device may still
+// use their last freed memory, and because emm keeps the records of retired pools.
 class NamedPools {
 public:
     // A pool beside `primary`. Throws c10::Error with emm's words.
@@ -54,7 +54,7 @@ public:
         return spare_.extract(spare_.begin()).mapped();
     }
 
-    // Nothing of it is live any more.
+    // No memory of the pool is live any longer.
     void give(emm_context *pool) {
         Lock guard(lock_);
         const auto found = pools_.find(pool);
@@ -72,7 +72,7 @@ public:
         return all;
     }
 
-    // Lets `device` use the memory of the pools that are there, and of those to come.
+    // Lets `device` use the memory of the present and the later pools.
     void add_peer(DeviceIndex device) {
         Lock guard(lock_);
         peers_.insert(device);
@@ -95,7 +95,8 @@ private:
         return pool;
     }
 
-    // What the plugin is told to take at once, it takes once, and not for each pool.
+    // The plugin's option `initial` takes memory at once. Only the device's own pool does so, so
+    // named pools get 0.
     static std::optional<std::string> own_options() {
         emm_plugin_info info = {};
         info.struct_size = sizeof info;

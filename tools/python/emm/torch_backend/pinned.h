@@ -20,7 +20,7 @@ void delete_pinned(void *ptr); // of every tensor whose pinned memory is emm's
 struct PinnedBlock {
     size_t size = 0; // as asked for
     DeviceIndex device = 0;
-    MempoolId_t pool = no_pool; // of the graph whose capture it was allocated in
+    MempoolId_t pool = no_pool; // the pool of the graph whose capture allocated it
     std::vector<CUDAStream> users;
 };
 
@@ -33,16 +33,16 @@ struct PinnedBlock {
 //   - A launch of a graph uses again what the capture has used. Such memory waits until PyTorch
 //     releases the graph's pool.
 //
-// No call of emm is made with the lock held, and none of CUDA but by the filters of captures.
+// emm is never called with the lock held; CUDA is called so only by the filters of captures.
 class PinnedAllocator final : public at::HostAllocator {
     using Accepts = std::function<bool(c10::Stream)>;
     using Clock = std::chrono::steady_clock;
     using Kept = std::pair<void *, PinnedBlock>;
 
-    // What a device is served by.
+    // The context that serves a device.
     struct Served {
         std::atomic<emm_context *> context{nullptr};
-        cudaStream_t idle = nullptr; // it never has work
+        cudaStream_t idle = nullptr; // a stream that never has work
     };
 
     struct GraphPool {
@@ -54,7 +54,7 @@ class PinnedAllocator final : public at::HostAllocator {
     struct Open {
         MempoolId_t id;
         Accepts filter;
-        emm_context *announced; // which was told of a capture; NULL: this is none
+        emm_context *announced; // the context that was told of a capture; NULL: no capture
     };
 
     // Freed, and perhaps still in use by several streams.
@@ -65,7 +65,8 @@ class PinnedAllocator final : public at::HostAllocator {
     };
 
 public:
-    // Of each device, the primary context or, with a name, the pool of that name in it.
+    // Serves each device by its primary context or, with a name, by the pool of that name in that
+    // context.
     PinnedAllocator(at::HostAllocator *previous, std::string name, std::string options)
         : previous_(previous), name_(std::move(name)), options_(std::move(options)) {}
 
@@ -80,7 +81,7 @@ public:
         default_copy_data(to, from, size);
     }
 
-    // PyTorch asks this of every tensor on the CPU that it copies without blocking. False: it is
+    // PyTorch calls this for every CPU tensor that it copies without blocking. False: the tensor is
     // not pinned by an allocator of PyTorch's.
     bool record_event(void *ptr, void *base, c10::Stream stream) override {
         const CUDAStream user(stream);
@@ -143,8 +144,8 @@ public:
 
     // --- pools of graphs
 
-    // As that of the device's allocator: the filter of a graph accepts streams that capture, and is
-    // given before one does.
+    // As in the device's allocator: the filter of a graph accepts streams that capture, and is
+    // given before the capture begins.
     void begin_allocate_to_pool(MempoolId_t id, Accepts filter) override {
         const DeviceIndex device = c10::cuda::current_device();
         const bool capture = !filter(c10::cuda::getCurrentCUDAStream(device).unwrap());
@@ -219,7 +220,7 @@ private:
         return ptr;
     }
 
-    // As PyTorch's own allocator: a thread whose device is not in use makes no context there.
+    // As in PyTorch's own allocator: a thread whose device is not in use makes no context there.
     DeviceIndex device_to_serve() {
         const DeviceIndex current = c10::cuda::current_device();
         if (current < most_devices && served_[size_t(current)].context.load()) {
@@ -259,7 +260,7 @@ private:
         served->context.store(context, std::memory_order_release);
     }
 
-    // That of the graph which the current stream captures.
+    // The pool of the graph that the current stream captures.
     MempoolId_t capturing_pool() {
         if (open_count_.load(std::memory_order_acquire) == 0) {
             return no_pool;
@@ -304,7 +305,7 @@ private:
         return true;
     }
 
-    // False: several streams may use it, or emm does not know the one that does.
+    // False: several streams may use the block, or emm does not know the stream that does.
     bool give_to_emm(void *ptr, const PinnedBlock &block) {
         const Served &served = served_[size_t(block.device)];
         cudaStream_t stream = served.idle;
@@ -322,8 +323,8 @@ private:
                         EMM_STREAM_UNORDERED);
     }
 
-    // While a stream captures, its uses end with its graph, of which nothing is known here. Then
-    // the memory stays taken, as it does in PyTorch's own allocator.
+    // While a stream captures, its uses end with its graph, which is unknown here. Then the memory
+    // stays taken, as in PyTorch's own allocator.
     void await(void *ptr, PinnedBlock block) {
         Uses uses;
         if (record(block.users, &uses)) {
@@ -349,7 +350,8 @@ private:
         }
     }
 
-    // Gives emm what no stream uses any more, the oldest first; with `wait`, all. False: nothing.
+    // Gives emm the blocks that streams no longer use, the oldest first; with `wait`, all blocks.
+    // False: no block was given.
     bool collect(bool wait = false) {
         if (waiting_count_.load() == 0) {
             return false;

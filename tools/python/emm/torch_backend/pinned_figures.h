@@ -12,8 +12,8 @@ namespace emm::torch_backend {
 // torch.cuda.host_memory_stats(). The caller holds a lock.
 //
 // Each request goes to emm, so a request counts as an allocation, and its time is that of emm's
-// call. What is reserved is known to emm alone, and is read when PyTorch asks: so its peak is the
-// highest figure that was read.
+// call. Only emm knows the reserved bytes, and they are read when PyTorch asks. So their peak is
+// the highest figure that was read.
 class PinnedFigures {
 public:
     using Time = std::chrono::steady_clock::time_point;
@@ -62,7 +62,7 @@ public:
     }
 
 private:
-    // The exponent of the power of two that it fits in.
+    // The exponent of the smallest power of two that the size fits in.
     static size_t bucket_of(size_t size) { return size_t(std::bit_width(size - 1)); }
 
     static int64_t microseconds_since(Time begin) {
@@ -70,7 +70,7 @@ private:
         return std::chrono::duration_cast<std::chrono::microseconds>(passed).count();
     }
 
-    // A plugin without statistics reserves what is in use.
+    // A plugin without statistics counts the used bytes as reserved.
     void observe(size_t reserved) {
         Stat &all = stats_.allocated_bytes;
         const auto current = std::max(int64_t(reserved), stats_.active_bytes.current);

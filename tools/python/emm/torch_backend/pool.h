@@ -20,7 +20,7 @@ namespace emm::torch_backend {
 constexpr size_t small_size = size_t(1) << 20; // up to this, PyTorch counts memory as small
 constexpr size_t granule = 512;                // of the blocks that PyTorch counts
 
-// What PyTorch counts as allocated for a tensor of so many bytes.
+// PyTorch counts this many bytes as allocated for a tensor of that size.
 constexpr size_t block_size(size_t requested) {
     return (requested + granule - 1) / granule * granule;
 }
@@ -32,7 +32,7 @@ constexpr bool is_large_segment(size_t size) {
 
 using Stream = CUstream_st *; // cudaStream_t
 
-// From the pool `context` of emm's, or from `source`: that of torch.cuda.MemPool(allocator).
+// From emm's pool `context`, or from `source`, the allocator of torch.cuda.MemPool(allocator).
 struct Segment {
     char *base = nullptr;
     size_t size = 0;
@@ -40,7 +40,8 @@ struct Segment {
     emm_context *context = nullptr;
 };
 
-// What a pool of PyTorch's gives up: segments, and once it has ended its pool of emm's.
+// The parts that a pool of PyTorch's gives up: segments and, once the pool has ended, its pool of
+// emm's.
 struct GivenUp {
     std::vector<Segment> segments;
     emm_context *context = nullptr;
@@ -49,28 +50,28 @@ struct GivenUp {
 // A part of a segment. A freed part is given out again to the stream of its segment.
 struct Chunk {
     size_t size = 0;
-    size_t requested = 0; // 0: it is free
+    size_t requested = 0; // 0: free
     char *segment = nullptr;
     Stream stream = nullptr;
-    std::vector<Stream> users; // other streams that have used it
-    bool waiting = false;      // freed, and perhaps still in use there
+    std::vector<Stream> users; // other streams that have used the part
+    bool waiting = false;      // freed, but `users` may still use it
 };
 
-using Chunks = std::map<char *, Chunk>; // those of a segment follow each other
+using Chunks = std::map<char *, Chunk>; // those of a segment are neighbours
 
-// Its tensors are allocations of emm's, in a pool of emm's, where emm's rules suffice. Otherwise
-// they are parts of segments: best fit in segments that stay, where a part that was freed goes back
-// to what is free beside it.
+// A pool of PyTorch's. Where emm's rules suffice, its tensors are allocations in a pool of emm's.
+// Otherwise they are parts of segments: the best fit in segments that stay, where a freed part
+// merges with free neighbours.
 class Pool {
 public:
     // A graph is replayed on memory that was freed, and PyTorch rewinds its pool. A foreign
-    // allocator and no_split say what a segment is.
+    // allocator and no_split prescribe segments, too.
     bool uses_segments() const { return is_captured_ || no_split_ || source_; }
 
-    // Whether other requests may have what is free in its segments when memory is short.
+    // Whether other requests may use free memory of its segments when memory is short.
     bool lends() const { return use_on_oom_ && !is_captured_; }
 
-    // Whether a request of `its_own`, or of another pool, may have its idle segments given back.
+    // Whether its idle segments may be given back for a request of `its_own`, or of another pool.
     bool may_shrink(bool its_own) const { return !is_captured_ && (its_own || !source_); }
 
     void *take(size_t size, Stream stream) {
@@ -96,7 +97,7 @@ public:
         return best->first;
     }
 
-    // The other streams that may still use it: then it waits for release().
+    // Gives the other streams that may still use the part; then the part waits for release().
     std::vector<Stream> put(void *ptr) {
         auto found = chunks_.find(static_cast<char *>(ptr));
         if (found == chunks_.end()) {
@@ -129,7 +130,7 @@ public:
         }
     }
 
-    // What a segment for this many bytes should have.
+    // The size of a new segment for so many bytes.
     size_t segment_size(size_t size) const {
         const size_t least = size <= small_size                      ? 2 * small_size
                              : size <= 10 * small_size && !no_split_ ? 20 * small_size
@@ -137,7 +138,7 @@ public:
         return (least + 2 * small_size - 1) / (2 * small_size) * (2 * small_size);
     }
 
-    // Whether each segment of these is still there.
+    // Whether all segments of these chunks still exist.
     bool holds_segments_of(const Chunks &earlier) const {
         return std::all_of(earlier.begin(), earlier.end(), [this](const auto &each) {
             return std::any_of(segments_.begin(), segments_.end(), [&](const Segment &segment) {
@@ -146,7 +147,7 @@ public:
         });
     }
 
-    // Rewinds to what the pool was. Segments that it has got since are free.
+    // Rewinds to the earlier chunks. Later segments become free.
     void restore(const Chunks &earlier) {
         Chunks restored = earlier;
         for (const Segment &segment : segments_) {
@@ -158,13 +159,13 @@ public:
         chunks_ = std::move(restored);
     }
 
-    // The segments that nothing needs: without users of the pool those without live memory. They
-    // belong to the caller then.
+    // Takes out the segments that are not needed: if the pool has no users, those without live
+    // memory. They then belong to the caller.
     std::vector<Segment> take_unneeded() {
         return users_ > 0 ? std::vector<Segment>{} : take_segments(has_no_live_memory);
     }
 
-    // Those that are free as a whole, users or not.
+    // Takes out the segments that are free as a whole, with or without users of the pool.
     std::vector<Segment> take_idle() { return take_segments(is_free); }
 
     bool is_over() const { return users_ <= 0 && segments_.empty() && allocations_ == 0; }
@@ -177,7 +178,7 @@ public:
     bool is_captured_ = false; // a graph was captured with it
     bool no_split_ = false;
     bool use_on_oom_ = false;
-    emm_context *context_ = nullptr; // of emm's; NULL: none yet, or it has a source
+    emm_context *context_ = nullptr; // of emm's; NULL: none yet, or the pool has a source
     std::shared_ptr<c10::cuda::CUDACachingAllocator::CUDAAllocator> source_;
 
 private:
@@ -217,7 +218,7 @@ private:
         }
     }
 
-    // With the one behind it, if both are free parts of one segment.
+    // Merges the chunk with the next one, if both are free parts of one segment.
     void merge(Chunks::iterator chunk) {
         auto next = std::next(chunk);
         if (next != chunks_.end() && is_free(chunk->second) && is_free(next->second) &&

@@ -8,14 +8,14 @@
 
 namespace emm::torch_backend {
 
-// What a pool was when PyTorch asked for a checkpoint.
+// The state of a pool at the time of PyTorch's checkpoint.
 struct PoolState : caching::AllocatorState {
     PoolState(MempoolId_t id, Chunks chunks) : id_(id), chunks_(std::move(chunks)) {}
     MempoolId_t id_;
     Chunks chunks_;
 };
 
-// The pools of one device, and which of them PyTorch allocates to just now.
+// The pools of one device, and those that PyTorch allocates to at present.
 class Pools {
 public:
     void retain(MempoolId_t id, std::shared_ptr<CUDAAllocator> source) {
@@ -27,7 +27,7 @@ public:
         }
     }
 
-    // False: there is no such pool. `ret_over` gets what is to be given back.
+    // False: the pool does not exist. `ret_over` gets the parts to give back.
     bool release(MempoolId_t id, GivenUp *ret_over) {
         Lock guard(lock_);
         auto found = pools_.find(id);
@@ -39,21 +39,21 @@ public:
         return true;
     }
 
-    // Its pool of emm's; NULL: none yet.
+    // emm's pool behind it; NULL: none yet.
     emm_context *context(MempoolId_t id) {
         emm_context *context = nullptr;
         with(id, [&](const Pool &pool) { context = pool.context_; });
         return context;
     }
 
-    // Whether it is to have one: not if its memory is a foreign allocator's.
+    // Whether the pool should have one: not if its memory is a foreign allocator's.
     bool wants_context(MempoolId_t id) {
         bool wants = false;
         with(id, [&](const Pool &pool) { wants = !pool.context_ && !pool.source_; });
         return wants;
     }
 
-    // False: it has one by now, or there is no such pool.
+    // False: the pool has one by now, or does not exist.
     bool set_context(MempoolId_t id, emm_context *context) {
         bool is_set = false;
         with(id, [&](Pool &pool) {
@@ -63,7 +63,7 @@ public:
         return is_set;
     }
 
-    // False: it is open already.
+    // False: the pool is open already.
     bool open(MempoolId_t id, Filter filter, bool announced) {
         Lock guard(lock_);
         if (find_open(id) != open_.end()) {
@@ -95,7 +95,7 @@ public:
                            [](const Open &each) { return each.announced; });
     }
 
-    // The pool that memory for `stream` comes from, the innermost that wants it; no_pool: none.
+    // The pool for memory of `stream`, the innermost that wants it; no_pool: none.
     MempoolId_t receiving(cudaStream_t stream) {
         if (open_count_.load(std::memory_order_acquire) == 0) {
             return no_pool;
@@ -106,8 +106,8 @@ public:
         return found == open_.rend() ? no_pool : found->id;
     }
 
-    // Counts an allocation of emm's in the pool, and gives where it comes from. NULL: a pool with
-    // segments.
+    // Counts an allocation of emm's in the pool, and gives the context to allocate from. NULL: a
+    // pool with segments.
     emm_context *enter(MempoolId_t id) {
         Lock guard(lock_);
         Pool &pool = pools_[id];
@@ -118,7 +118,7 @@ public:
         return pool.context_;
     }
 
-    // It is freed, or was not made.
+    // The allocation is freed, or was not made.
     GivenUp leave(MempoolId_t id) {
         Lock guard(lock_);
         auto found = pools_.find(id);
@@ -129,7 +129,7 @@ public:
         return shrink(found);
     }
 
-    // Memory of a pool that lends, and which pool that is.
+    // Memory of a pool that others may use when memory is short, and the id of that pool.
     void *borrow(size_t size, cudaStream_t stream, MempoolId_t *ret_id) {
         Lock guard(lock_);
         for (auto &[id, pool] : pools_) {
@@ -141,7 +141,7 @@ public:
         return nullptr;
     }
 
-    // The pools that lend, and have allocations of emm's.
+    // The pools that others may use when memory is short, and that have allocations of emm's.
     std::vector<MempoolId_t> lenders() {
         std::vector<MempoolId_t> found;
         each([&](MempoolId_t id, const Pool &pool) {
@@ -152,7 +152,7 @@ public:
         return found;
     }
 
-    // Idle segments that a request in the pool `id` may have given back.
+    // Takes out idle segments that may be given back for a request in the pool `id`.
     std::vector<Segment> take_idle(MempoolId_t id) {
         std::vector<Segment> idle;
         each([&](MempoolId_t each, Pool &pool) {
@@ -169,7 +169,8 @@ public:
         return pools_[id].take(size, stream);
     }
 
-    // What has to be asked of emm, or of the pool's own allocator, before it can serve `size`.
+    // Plans the segment to ask emm, or the pool's own allocator, for before the pool can serve
+    // `size`.
     Segment plan(MempoolId_t id, size_t size) {
         Lock guard(lock_);
         const Pool &pool = pools_[id];
@@ -183,7 +184,8 @@ public:
         return pool.take(size, stream);
     }
 
-    // Gives the other streams that may still use it; then it waits for them (await).
+    // Gives the other streams that may still use the memory; then await() makes the memory wait for
+    // them.
     std::vector<Stream> put(MempoolId_t id, void *ptr, GivenUp *ret_over) {
         Lock guard(lock_);
         auto found = pools_.find(id);
@@ -203,7 +205,7 @@ public:
         }
     }
 
-    // What waited long enough can be given out again.
+    // Makes parts available whose streams are done with them.
     void collect() {
         Lock guard(lock_);
         const auto over = std::remove_if(waiting_.begin(), waiting_.end(), [this](Waiting &each) {
@@ -220,8 +222,8 @@ public:
         with(id, [ptr, user](Pool &pool) { pool.share(ptr, user); });
     }
 
-    // Rewinds a pool and gives what was in it. What waits there does so until the pool is over.
-    // Nothing: the pool is not there, or a segment of it.
+    // Rewinds a pool and gives its former chunks. Chunks that wait do so until the pool's end.
+    // Nothing: the pool, or one of its segments, does not exist.
     std::optional<Chunks> restore(MempoolId_t id, const Chunks &earlier) {
         Lock guard(lock_);
         auto found = pools_.find(id);
@@ -234,7 +236,7 @@ public:
         return before;
     }
 
-    // Calls `function` with a pool, if it is there.
+    // Calls `function` with a pool, if it exists.
     template <class Function> bool with(MempoolId_t id, Function function) {
         Lock guard(lock_);
         auto found = pools_.find(id);

@@ -9,8 +9,8 @@ namespace emm::torch_backend {
 using device_caching::BlockInfo;
 using device_caching::SegmentInfo;
 
-// Lists memory as segments: those of PyTorch's pools as they are, and the rest by the pages that it
-// lies in (layout.h). emm does not tell where it caches what lies in no such page.
+// Lists memory as segments: those of PyTorch's pools as they are, and the rest by pages (layout.h).
+// emm does not tell the addresses of other cached memory.
 class SnapshotWriter {
 public:
     SnapshotWriter(const std::vector<std::pair<void *, Block>> &blocks,
@@ -21,8 +21,8 @@ public:
         }
     }
 
-    // What a pool of emm's holds beside the segments that were added before. `id` of PyTorch's is
-    // behind it, if any is.
+    // Lists the memory of a pool of emm's beside the segments that were added before. `id` is the
+    // pool of PyTorch's behind it, if any is.
     void add_context(DeviceIndex device, MempoolId_t id, emm_context *context,
                      const emm_stats &stats) {
         const std::map<void *, const Block *> &of_context = blocks_[context];

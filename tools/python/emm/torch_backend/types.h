@@ -1,4 +1,4 @@
-// The names of PyTorch's that the backend uses, and how it says them.
+// The names of PyTorch's that the backend uses, and conversions to its words.
 #pragma once
 
 #include "pool.h"
@@ -51,7 +51,7 @@ inline c10::Device cuda_device(DeviceIndex device) {
     return {c10::DeviceType::CUDA, device};
 }
 
-// What emm says of the calling thread's last failure.
+// emm's text on the calling thread's last failure.
 inline std::string last_words() {
     return emm_last_error()->text;
 }

@@ -6,8 +6,8 @@
 
 namespace emm::torch_backend {
 
-// While it lives, calls of this thread do not end the captures of others. It never throws: memory
-// is also freed when the driver is gone.
+// While this object lives, calls of this thread do not end the captures of other threads. It never
+// throws: memory is also freed when the driver is gone.
 class RelaxedCapture {
 public:
     RelaxedCapture() : known_(cudaThreadExchangeStreamCaptureMode(&mode_) == cudaSuccess) {}
@@ -29,7 +29,8 @@ private:
     bool known_;
 };
 
-// What some streams held when it was recorded. Made and asked in any thread, while others capture.
+// The work on some streams up to the time of record(). Any thread may make and ask one, while
+// others capture.
 class Uses {
 public:
     // False: a stream captures, or cannot be asked.

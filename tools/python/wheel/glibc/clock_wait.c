@@ -1,5 +1,5 @@
-/* A timed wait of std::condition_variable, which glibc has since 2.30; by 2.28's where there is
- * none. C++ alone calls it. */
+/* A timed wait of std::condition_variable: glibc's, which exists since 2.30, else by functions of
+ * 2.28. Only C++ calls it. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
@@ -11,15 +11,15 @@
 typedef int Wait(pthread_cond_t *, pthread_mutex_t *, clockid_t, const struct timespec *);
 static Wait *of_glibc;
 
-/* As it is loaded: later the dynamic linker's lock might belong to a thread that waits for this
- * one. */
+/* Runs as the library is loaded: later the dynamic linker's lock might belong to a thread that
+ * waits for this one. */
 __attribute__((constructor)) static void find(void) {
     *(void **)&of_glibc = dlsym(RTLD_DEFAULT, "pthread_cond_clockwait");
 }
 
 enum { SECOND = 1000000000 };
 
-/* `until` of one clock as a time of the other. If the other is set meanwhile, the wait lasts longer
+/* Converts `until` from one clock to the other. If a clock is set meanwhile, the wait lasts longer
  * or shorter, as it did in libstdc++ before GCC 10. */
 static struct timespec converted(struct timespec until, clockid_t from, clockid_t to) {
     struct timespec now_from, now_to;

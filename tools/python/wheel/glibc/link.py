@@ -63,7 +63,7 @@ def main(compiler, folder):
     folder.mkdir(parents=True, exist_ok=True)
     libraries = [make_library(compiler, folder, name, functions) for name, functions in MOVED.items()]
     since, clock_wait = (make_object(compiler, folder, name) for name in ("since", "clock_wait"))
-    # Needed by name, since glibc 2.28 finds these functions nowhere else.
+    # Needed by name, because glibc 2.28 finds these functions nowhere else.
     needed = ",".join(["-Wl,--push-state,--no-as-needed", *map(str, libraries), "--pop-state"])
     for objects in ([since], [since, clock_wait]):
         print([*map(str, objects), needed, "-Wl,--gc-sections"])

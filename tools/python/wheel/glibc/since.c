@@ -1,6 +1,6 @@
-/* What glibc has got since 2.28 and emm, libstdc++.a or the start of a program takes of it, by
- * what 2.28 has. Part of each library and program of a wheel, and hidden there; the linker leaves
- * out what is not called. Headers redirect some of these names, so they are declared here. */
+/* Functions newer than glibc 2.28 that emm, libstdc++.a or the start of a program uses, written
+ * with those of 2.28. Part of each library and program of a wheel, and hidden there; the linker
+ * leaves out unused ones. Headers redirect some of these names, so they are declared here. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -14,7 +14,7 @@ pid_t gettid(void) {
     return (pid_t)syscall(SYS_gettid);
 }
 
-/* 2.32. Code that asks it does without atomic operations only where it is not 0. */
+/* 2.32. Code that reads this variable uses atomic operations if it is 0. */
 char __libc_single_threaded;
 
 /* 2.33. Before, the names below were in each program, and passed on the version of struct stat. */
@@ -58,7 +58,7 @@ uint32_t arc4random(void) {
     return number;
 }
 
-/* 2.38: what <stdlib.h> and <stdio.h> of then make of these functions. The difference is that 0b1
+/* 2.38: <stdlib.h> and <stdio.h> of that version map their functions to these. The difference: 0b1
  * is a number too. */
 #define BEFORE_C23(type, name, text)                                                               \
     extern type before_c23_##name(const text *string, text **end, int base) __asm__(#name)         \
@@ -91,8 +91,8 @@ int __isoc23_sscanf(const char *string, const char *format, ...) {
     return found;
 }
 
-/* 2.34. The C library runs a program's constructors since then; before, the program did, by a
- * function that it passed. With one the later libraries leave it to the program too. */
+/* 2.34. Since then, the C library runs a program's constructors. Before, the program ran them, by a
+ * function that it passed. With such a function, later libraries leave them to the program too. */
 typedef void Constructor(int count, char **arguments, char **environment);
 extern Constructor *__preinit_array_start[] __attribute__((weak));
 extern Constructor *__preinit_array_end[] __attribute__((weak));

@@ -1,5 +1,5 @@
-// PyTorch's pair of functions over cudaMalloc, as the documentation of CUDAPluggableAllocator has
-// it, but for what that prints.
+// PyTorch's pair of functions over cudaMalloc, as in the documentation of CUDAPluggableAllocator,
+// but without its prints.
 #include <cuda_runtime_api.h>
 #include <sys/types.h>
 

@@ -1,5 +1,5 @@
-// PyTorch's pair of functions over NCCL's memory, which is one mapping for each allocation. NCCL
-// unmaps without looking at streams, so the free waits for its own.
+// PyTorch's pair of functions over NCCL's memory, with one mapping for each allocation. NCCL unmaps
+// without looking at streams, so the free waits for its own stream.
 #include <cuda_runtime_api.h>
 #include <sys/types.h>
 

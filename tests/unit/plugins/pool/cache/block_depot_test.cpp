@@ -10,7 +10,7 @@ using namespace emm::pool;
 
 namespace {
 
-// A heap of one segment, its free pool of what was freed with no stream, and a depot for it.
+// A heap of one segment, its free pool of unordered frees, and a depot for it.
 struct World {
     explicit World(uint64_t most = UINT64_MAX) : depot(heap, most) {
         heap.prepare(segment);
@@ -20,7 +20,7 @@ struct World {
         heap.reserve_record();
         return heap.take(common, bytes);
     }
-    // Freed, with the tag of that moment.
+    // Frees the block, with the tag of that moment.
     uint64_t put(Block &block) {
         REQUIRE(depot.put(block));
         return block.tag;

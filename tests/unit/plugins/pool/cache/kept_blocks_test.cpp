@@ -83,7 +83,7 @@ TEST_CASE("a large size is kept once it was missed twice in a row, until another
     CHECK_FALSE(repeated.accepts(8 * mib));
     repeated.note_miss(8 * mib);
     CHECK(repeated.accepts(8 * mib));
-    CHECK(repeated.largest() == 0); // none is here
+    CHECK(repeated.largest() == 0); // the list is empty
     CHECK_FALSE(repeated.give(blocks[5]));
     for (int i = 0; i < 4; i++) {
         CHECK(repeated.give(blocks[i]));

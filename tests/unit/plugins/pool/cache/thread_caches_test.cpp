@@ -1,5 +1,5 @@
-// What threads keep comes back from every magazine that has any, and the others cost a
-// search nothing.
+// A search takes threads' slots back from every magazine that has any, and pays nothing for the
+// others.
 #include "../parts.h"
 
 #include <thread>
@@ -64,7 +64,7 @@ TEST_CASE("a magazine that is used between two searches, with or without the loc
     const uint64_t address = magazine.take(512);
     REQUIRE(address);
     parts.memory.slabs.give(*parts.memory.heap.starting_at(address).slot, magazine.pool);
-    parts.caches.drain_own(); // finds what was refilled
+    parts.caches.drain_own(); // finds refilled slots
     parts.caches.drain_own();
     CHECK_FALSE(magazine.lock.enter());
 }

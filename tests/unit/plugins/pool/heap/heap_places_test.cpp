@@ -13,7 +13,7 @@ using namespace emm::pool;
 
 namespace {
 
-int allocations_left = -1; // until there is no host memory; below 0: there always is
+int allocations_left = -1; // until host memory runs out; below 0: never
 
 } // namespace
 
@@ -132,8 +132,8 @@ uint64_t bytes_of(const std::vector<IdlePiece> &pieces) {
     return bytes;
 }
 
-// As a fill does: the pieces get further places side by side. Places that are in the way end, and
-// those that a piece has too many of, and `ends`; a driver that fails maps nothing.
+// Moves pieces as a fill does: they get further places side by side. Ends places in the way, those
+// that a piece has too many of, and `ends`; a failing driver maps nothing.
 void move(
     Paged &paged, const std::vector<IdlePiece> &chosen, uint64_t begin, FreePool &pool,
     std::vector<uint64_t> ends = {}, const std::function<bool()> &fails = [] { return false; }) {
@@ -192,7 +192,7 @@ void move(
     }
 }
 
-// An idle place to which one of the pieces may go back; 0: there is none.
+// An idle place to which one of the pieces may go back; 0: none.
 uint64_t place_of(const Heap &heap, const IdlePiece &idle) {
     std::vector<uint64_t> places;
     heap.add_further_places(idle.piece, places);
@@ -239,7 +239,7 @@ TEST_CASE("a piece goes back to a former place, and leaves one behind") {
     CHECK(heap.idle_places() == std::vector<uint64_t>{second});
     CHECK(heap.piece_at(first).role == Role::owner);
     CHECK(heap.fault() == "");
-    Block *block = paged.take(paged.theirs, 2 * page_bytes); // it is complete: of use to all
+    Block *block = paged.take(paged.theirs, 2 * page_bytes); // complete: of use to all
     REQUIRE(block);
     CHECK(block->begin == first);
     heap.give(*block, paged.theirs);

@@ -42,7 +42,7 @@ TEST_CASE("what begins at a granule is found there until it is gone") {
 TEST_CASE("host memory in which nothing begins any longer goes back after a while") {
     const uint64_t parts = 16000;
     Owners owners(parts * per_part);
-    for (uint64_t part = 0; part < parts; part++) { // one block, which wanders
+    for (uint64_t part = 0; part < parts; part++) { // one block, which moves
         owners.set(part * per_part + part % per_part, 1);
         owners.set(part * per_part + part % per_part, 0);
     }

@@ -69,7 +69,7 @@ TEST_CASE("remnants are overlooked until they are sorted in, and never lost") {
     Block *const first = take(small_limit), *const second = take(size - 2 * small_limit);
     CHECK(heap.largest_free() == small_limit);
     CHECK(take(granule) == nullptr);
-    heap.give(*first, pool); // a remnant that only the stream may take, and one that all may
+    heap.give(*first, pool); // a remnant for the stream only, and one for all
     CHECK(take(granule) == nullptr);
     CHECK(heap.fault() == "");
     heap.sort_remnants_in();
@@ -124,7 +124,7 @@ TEST_CASE("each size has the smallest class that holds it") {
 
 namespace {
 
-// What each granule of one segment waits for: the naive truth about a heap.
+// The work that each granule of one segment waits for: the naive truth about a heap.
 class Model {
 public:
     explicit Model(size_t granules) : owner_(granules, nullptr), tag_(granules), live_(granules) {}

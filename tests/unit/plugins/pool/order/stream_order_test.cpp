@@ -1,4 +1,4 @@
-// What freed memory waits for, as the manager is told of it.
+// The work that freed memory waits for, as the manager is told of it.
 #include "../parts.h"
 
 using namespace pool_test;
@@ -86,7 +86,7 @@ TEST_CASE("order: a stream waits for an event after the free, and for none befor
     const uint64_t before = parts.calls("cuStreamWaitEvent");
     CHECK(parts.order.wait_on_stream(parts.lock, caller, pool, pool.newest));
     CHECK(parts.calls("cuStreamWaitEvent") == before + 1);
-    CHECK(StreamOrder::has_event_for(pool, pool.newest)); // it stands for the frees still
+    CHECK(StreamOrder::has_event_for(pool, pool.newest)); // it still stands for the frees
     parts.order.mark_dirty(pool, 512);
     CHECK_FALSE(parts.order.wait_on_stream(parts.lock, caller, pool, pool.newest));
 }
@@ -138,12 +138,12 @@ TEST_CASE("order: a stream that retires gets its last event, and is known no mor
 TEST_CASE("order: streams that cannot be asked hear of a call for events once each") {
     Parts parts;
     StreamPool &pool = parts.pool_of(7);
-    parts.pool_of(8); // with one stream alone no other waits for it
+    parts.pool_of(8); // a single stream has no others to wait for it
     CHECK(parts.order.has_answered(pool));
     parts.order.call_for_events();
     CHECK(parts.order.calls_for_events() == 1);
     CHECK_FALSE(parts.order.has_answered(pool));
-    CHECK(parts.order.answered(pool) == 1); // it has nothing to answer with
+    CHECK(parts.order.answered(pool) == 1); // no event can answer
     parts.order.mark_dirty(pool, 512);
     CHECK(parts.order.answered(pool) == 0);
 }

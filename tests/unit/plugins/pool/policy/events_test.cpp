@@ -33,7 +33,7 @@ TEST_CASE("each wait that is broken off halves the next, until one comes to its 
     for (int i = 0; i < 100; i++) {
         wait = next_wait_ns(wait, true);
     }
-    CHECK(wait == 97'656); // about what growth costs
+    CHECK(wait == 97'656); // about the cost of growth
     CHECK(next_wait_ns(wait, false) == longest_wait_ns);
 }
 

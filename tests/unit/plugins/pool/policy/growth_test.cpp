@@ -138,7 +138,7 @@ TEST_CASE(
     CHECK_FALSE(is_worth_an_event(64, 2 * mib, held(4 * mib, 4 * mib, 64 * gib)));
     CHECK(is_worth_an_event(1, gib, large));
     CHECK_FALSE(is_worth_an_event(255, gib - 1, large));
-    const Allowance tight = held(gib, gib, 96 * gib, 0); // it is not to grow
+    const Allowance tight = held(gib, gib, 96 * gib, 0); // it must not grow
     CHECK(is_worth_an_event(1, gib / 2, tight));
     CHECK_FALSE(is_worth_an_event(255, gib / 2 - 1, tight));
     CHECK(is_worth_an_event(1, 2 * mib, {}));
@@ -182,7 +182,7 @@ TEST_CASE(
     CHECK(waits(gib / 4, gib));
     CHECK_FALSE(waits(gib / 4, gib - 1));
     CHECK(waits(192 * mib, gib));
-    CHECK_FALSE(waits(192 * mib - 1, 60 * gib)); // it uses hardly anything
+    CHECK_FALSE(waits(192 * mib - 1, 60 * gib)); // it uses little
 }
 
 TEST_CASE("the pool grows unasked to two batches of pending requests, on a 32nd of what there is") {

@@ -109,7 +109,7 @@ TEST_CASE("many small pieces are exchanged for a few new ones") {
     auto six = idle_of(std::vector<uint64_t>(6, 2)), seven = idle_of(std::vector<uint64_t>(7, 2));
     CHECK(plan_fill({12 * mib, 0, UINT64_MAX, 12 * mib, 0}, six).released.size() == 6);
     CHECK(plan_fill({14 * mib, 0, UINT64_MAX, 12 * mib, 0}, seven).moved.size() == 7); // for two
-    auto large = idle_of(std::vector<uint64_t>(5, 64)); // no more cost to give back than small ones
+    auto large = idle_of(std::vector<uint64_t>(5, 64)); // as cheap to return as small ones
     CHECK(plan_fill({320 * mib, 0, UINT64_MAX, 512 * mib, 0}, large).released.size() == 5);
 }
 

@@ -1,5 +1,5 @@
-// Behaviour: which cases are measured, beside what and in which order; no loop and no thread loses
-// a block.
+// Behaviour: the measured cases, their neighbours and their order; no loop and no thread loses a
+// block.
 #include "bench/plan.h"
 #include "bench/team.h"
 #include "bench/works.h"
@@ -28,7 +28,7 @@ std::vector<std::string> told(const Plan &plan) {
     return all;
 }
 
-// Counts what is allocated and not released.
+// Counts blocks that are allocated and not released.
 struct CountedMemory {
     using Address = uint64_t;
     std::atomic<int64_t> *live = nullptr;
@@ -49,7 +49,7 @@ Failure failure(const char *message) {
     return Failure(problem);
 }
 
-// Has so many bytes and no more; knows its blocks.
+// Has a fixed number of bytes; knows its blocks.
 struct FullDevice {
     size_t room;
     std::map<uint64_t, size_t> blocks = {};

@@ -57,7 +57,7 @@ TEST_CASE("behind the calls of Python are the tags") {
     CHECK(site.calls.size() == 1);
     CHECK(site.tag == "serve/decode 1");
     CHECK(parts_of("/lib/a.so+0x12\ttag kv").tag == "kv");
-    CHECK(parts_of("tag kv").tag.empty()); // a compiled caller is there in any case
+    CHECK(parts_of("tag kv").tag.empty()); // a compiled caller is always there
 }
 
 TEST_CASE("callers are numbered up to a limit, and the rest are nameless") {

@@ -20,7 +20,7 @@ struct Folder {
     }
     ~Folder() { fs::remove_all(path); }
 
-    // What cmake_prefix says of a library in `libdir`, with CMake's files beside it.
+    // The answer of cmake_prefix for a library in `libdir`, with CMake's files beside it.
     std::string prefix_with(const std::string &libdir) const {
         fs::create_directories(path / libdir / "cmake/emm");
         std::ofstream(path / libdir / "cmake/emm/emm-config.cmake") << "\n";

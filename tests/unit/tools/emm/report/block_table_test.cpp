@@ -47,7 +47,7 @@ TEST_CASE("blocks are told apart by the tags of those who asked") {
     CHECK(tags.labels[tags.of[1]] == "no tag");
     const Json calls = calls_json(script.recorded.sites, Callers(script.recorded.sites));
     CHECK(calls.at("texts")[calls.at("tag")[1].get<size_t>()] == "serve/decode");
-    CHECK(calls.at("frames")[1].size() == 2); // the tag is none
+    CHECK(calls.at("frames")[1].size() == 2); // the tag is no frame
 }
 
 TEST_CASE("a call site has its frames with their kinds, its caller and its library") {
@@ -57,7 +57,7 @@ TEST_CASE("a call site has its frames with their kinds, its caller and its libra
     const Callers callers(script.recorded.sites);
     const Json calls = calls_json(script.recorded.sites, callers);
     const auto text = [&](const Json &number) { return calls.at("texts")[number.get<size_t>()]; };
-    CHECK(calls.at("frames")[0].empty()); // the site of what is not known
+    CHECK(calls.at("frames")[0].empty()); // the site of unknown callers
     const Json &frames = calls.at("frames")[1];
     REQUIRE(frames.size() == 3);
     CHECK(text(frames[0][0]) == "work in a.so");

@@ -53,7 +53,7 @@ TEST_CASE("a helper of helpers is a wrapper too, and what one line calls is none
     const Dimension callers = by_caller(script.history(), script.recorded.sites);
     CHECK(label_of(callers, 0) == "t.py:20 (f)");
     CHECK(label_of(callers, 1) == "t.py:30 (g)");
-    CHECK(label_of(callers, 2) == "h.py:15 (ones)"); // one line alone calls it
+    CHECK(label_of(callers, 2) == "h.py:15 (ones)"); // only one line calls it
 }
 
 TEST_CASE("a function that calls itself is left for the line that called it first") {

@@ -119,5 +119,5 @@ TEST_CASE("a part begins with what was live, and keeps the true times of its blo
     CHECK(part.blocks[0].last_step == no_step);
     CHECK(part.blocks[1].last_step == 2);
     CHECK(history_in(script.history(), {}).steps == script.history().steps);
-    CHECK(history_in(script.history(), {70, 80}).blocks.size() == 2); // what is never freed
+    CHECK(history_in(script.history(), {70, 80}).blocks.size() == 2); // blocks that are never freed
 }

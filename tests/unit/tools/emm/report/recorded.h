@@ -6,7 +6,7 @@
 
 namespace emm::tool {
 
-// A recording in the making, of device 0 unless it is said. Times are nanoseconds.
+// A recording in the making, of device 0 by default. Times are nanoseconds.
 struct Script {
     Recorded recorded;
     HistoryBuilder builder{recorded};

@@ -25,7 +25,8 @@ Process exposed_process(int64_t pid, const std::string &program) {
     return process;
 }
 
-// What `promtool check metrics` and the format's own description ask for. Answers the samples.
+// Checks the rules of `promtool check metrics` and of the format's own description. Gives the
+// samples.
 std::set<std::string> check_format(const std::string &text) {
     const std::regex help("# HELP ([a-zA-Z_:][a-zA-Z0-9_:]*) (.+)");
     const std::regex type("# TYPE ([a-zA-Z_:][a-zA-Z0-9_:]*) (counter|gauge)");
@@ -41,7 +42,7 @@ std::set<std::string> check_format(const std::string &text) {
         std::smatch match;
         if (std::regex_match(line, match, help)) {
             family = match[1];
-            CHECK(families.insert(family).second); // all of a family is in one place
+            CHECK(families.insert(family).second); // a family's lines are in one place
             REQUIRE(std::getline(lines, line));
             REQUIRE(std::regex_match(line, match, type));
             CHECK(match[1] == family);

@@ -9,7 +9,7 @@ using namespace emm::tool;
 
 namespace {
 
-// FNV-1a over what makes a trace.
+// FNV-1a over all parts of a trace.
 uint64_t digest(const Trace &trace) {
     uint64_t hash = 14695981039346656037u;
     for (const Event &event : trace.events) {

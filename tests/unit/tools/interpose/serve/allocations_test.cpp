@@ -130,7 +130,7 @@ TEST_CASE("a graph's memory is forgotten when the driver gives out its address")
     const AllocationName name = captured_at(allocations, 4096);
     allocations.set_launched(name);
     CHECK_FALSE(allocations.take(4096, on_device).freed);
-    allocations.forget_within(4096, 300); // the driver has given it out
+    allocations.forget_within(4096, 300); // the driver has given this memory out
     CHECK(allocations.take(4096, on_device).address == 0);
     CHECK_FALSE(allocations.find(4096).freed);
 }

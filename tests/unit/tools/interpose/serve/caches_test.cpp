@@ -8,7 +8,7 @@
 
 using namespace emm::run;
 
-// An object of a stand-in for the interpreter: its attributes and items, and what a call gives.
+// An object of a stand-in for the interpreter: its attributes and items, and the result of a call.
 struct _object {
     std::string name;
     std::map<std::string, PyObject *> members;

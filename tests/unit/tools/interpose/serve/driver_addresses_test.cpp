@@ -4,7 +4,7 @@ using namespace emm::run;
 
 namespace {
 
-CUdeviceptr handed_out = 0; // by each entry that stands in for the driver's
+CUdeviceptr handed_out = 0; // by each stand-in for the driver's entries
 
 template <class... More> CUresult hand_out(CUdeviceptr *ret_ptr, More...) {
     *ret_ptr = handed_out;
@@ -42,7 +42,7 @@ using Free = CUresult (*)(CUdeviceptr);
 
 constexpr size_t size = 4 << 20;
 
-// Where the program had a block of emm's, which it has freed.
+// The address of a block of emm's that the program has freed.
 CUdeviceptr freed_block() {
     const Context context;
     CUdeviceptr block = 0;
@@ -56,7 +56,7 @@ CUresult range_at(CUdeviceptr address, CUdeviceptr *ret_base) {
     return process().emm<Range>(served_cuMemGetAddressRange_v2)(ret_base, nullptr, address);
 }
 
-// The driver has a block there now, of which the program learns by that entry.
+// The driver now has a block there, and the program learns of it by that entry.
 template <class... More> void learns_of_memory_by(Served entry) {
     INFO(symbol_of(entry));
     const CUdeviceptr freed = freed_block();

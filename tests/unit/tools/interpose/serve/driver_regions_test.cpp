@@ -17,7 +17,7 @@ constexpr uint64_t region = uint64_t(1) << DriverRegions::region_bits;
 TEST_CASE("memory is given since each moment before, in every region that it reaches into") {
     const auto regions = std::make_unique<DriverRegions>();
     const uint64_t before = regions->now();
-    regions->add(5 * region - 1, region + 2); // from the last byte of one to the first of another
+    regions->add(5 * region - 1, region + 2); // last byte of a region to first of another
     CHECK_FALSE(regions->is_given_since(before, 4 * region - 1));
     CHECK(regions->is_given_since(before, 4 * region));
     CHECK(regions->is_given_since(before, 5 * region));

@@ -42,7 +42,7 @@ HelperThread &helper(std::chrono::milliseconds at_most,
     return *all.back();
 }
 
-// Until what kept it from working is over.
+// Runs until the earlier obstacle is gone.
 void run_in_the_end(HelperThread &thread) {
     std::atomic<bool> has_run{false};
     while (!has_run) {

@@ -31,7 +31,7 @@ void *find_none(const char *) {
     return nullptr;
 }
 
-// As Python 2 has it.
+// As in Python 2.
 void *find_old(const char *name) {
     return std::strcmp(name, "PyGILState_Check") == 0 ? nullptr : find_all(name);
 }

@@ -1,5 +1,5 @@
-// A process that emm serves, by entries of the simulated driver: once for all, because one plugin
-// serves a process for good.
+// A process that emm serves, by entries of the simulated driver: one for all tests, because one
+// plugin serves a process to its end.
 #pragma once
 
 #include "catch.h"
@@ -60,7 +60,8 @@ inline const Process &process() {
     return only;
 }
 
-// The primary context, current as long as this lives. With its end all memory is the driver's.
+// The primary context, current as long as this object lives. With its end all memory is the
+// driver's.
 struct Context {
     Context() {
         CUcontext context = nullptr;

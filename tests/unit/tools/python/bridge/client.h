@@ -1,4 +1,4 @@
-// What the tests of a client's functions have in common: the primary context of device 0.
+// Shared by the tests of a client's functions: the primary context of device 0.
 #pragma once
 
 #include "bridge.h"
@@ -38,10 +38,10 @@ inline uint64_t late_frees() {
     return counters.late_frees;
 }
 
-// More than the device has, on a real one too.
+// More memory than any device has, also a real one.
 constexpr size_t too_much = size_t(1) << 46;
 
-// What a call throws; "" if it throws nothing.
+// The text of the exception that a call throws; "": none.
 template <class Function> std::string thrown_by(Function function) {
     try {
         function();

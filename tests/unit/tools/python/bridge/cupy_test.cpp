@@ -21,8 +21,8 @@ TEST_CASE("CuPy's memory goes back without its size") {
     }
 }
 
-// What is freed in the order of a stream the pool gives out there at once; what is freed with none
-// waits for an event at least.
+// Memory freed in the order of a stream is given out there at once by the pool; memory freed with
+// no stream waits for an event at least.
 TEST_CASE("CuPy's memory belongs to the default stream if that was current at its allocation") {
     static intptr_t current = 0;
     emm_cupy_set_current_stream([] { return current; });

@@ -25,7 +25,7 @@ struct Numpy {
     void drop(void *ptr, size_t size) const { allocator.free(allocator.ctx, ptr, size); }
 };
 
-// Whether the driver knows it as host memory of its own.
+// Whether the driver knows the memory as host memory of its own.
 bool is_pinned(const void *ptr) {
     unsigned type = 0;
     const CUresult result = CU(cuPointerGetAttribute)(
@@ -72,7 +72,7 @@ TEST_CASE("small arrays share pinned memory, whose bytes are not given out again
     for (size_t i = 0; i < 3000; i++) {
         unsigned char *array = numpy.make(1000);
         REQUIRE(is_pinned(array));
-        CHECK(given.insert(array).second); // the device may still be at work on what was freed
+        CHECK(given.insert(array).second); // the device may still use freed memory
         std::memset(array, static_cast<int>(i % 251), 1000);
         if (i % 10 == 0) {
             kept.push_back(array);

@@ -1,4 +1,4 @@
-// RMM's callback_memory_resource. tests/clients/python/rmm_test.py has what needs RMM.
+// RMM's callback_memory_resource. Tests that need RMM are in tests/clients/python/rmm_test.py.
 #include "client.h"
 
 #include <algorithm>

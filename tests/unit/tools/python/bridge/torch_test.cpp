@@ -29,7 +29,7 @@ TEST_CASE("PyTorch's functions for a named pool allocate there, the same for the
     CHECK(malloc != other);
     REQUIRE(emm_torch_pool("kv-cache", nullptr, &other, &other_free) == EMM_OK);
     CHECK(malloc == other);
-    free(nullptr, 0, 0, nullptr); // none is made
+    free(nullptr, 0, 0, nullptr); // makes no context
     void *ptr = malloc(1 << 20, 0, nullptr);
     REQUIRE(ptr != nullptr);
     emm_context *pool = nullptr;
@@ -112,7 +112,7 @@ TEST_CASE("PyTorch announces captures, and what it frees meanwhile stays good") 
     CUgraph graph = nullptr;
     REQUIRE(CU(cuStreamEndCapture)(stream, &graph) == CUDA_SUCCESS);
     emm_torch_end_allocate_to_pool(0, {1, 0});
-    CHECK(emm_capture_end(gpu(), nullptr) == EMM_E_INVALID_VALUE); // none is left announced
+    CHECK(emm_capture_end(gpu(), nullptr) == EMM_E_INVALID_VALUE); // no capture is left announced
     CU(cuGraphDestroy)(graph);
 }
 

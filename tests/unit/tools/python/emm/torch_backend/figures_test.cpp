@@ -1,4 +1,4 @@
-// What PyTorch is told of several pools of emm's, without PyTorch.
+// PyTorch's figures for several pools of emm's, without PyTorch.
 #include "figures.h"
 
 #include "catch.h"

@@ -88,7 +88,7 @@ TEST_CASE("what another stream has used waits until it is released") {
     CHECK(pool.take(512, stream(1)) != ptr);
     pool.release(ptr);
     CHECK(pool.take(512, stream(1)) == ptr);
-    pool.release(ptr); // not again: it is live
+    pool.release(ptr); // no release: it is live
     CHECK(pool.put(ptr).empty());
 }
 
