@@ -16,8 +16,7 @@ constexpr size_t most_processes = 10;
 constexpr size_t longest_name = 300; // bytes, in a line
 constexpr const char *from_sample = "estimated from one allocation in";
 
-// A name that is safe on a terminal. Of a path, the end says most; of calls, the innermost, which
-// come first.
+// A name that is safe on a terminal: the end of a path, or the innermost calls, which come first.
 std::string shown(const std::string &name) {
     return name.empty() ? "(unknown)" : one_line(name, longest_name);
 }
@@ -69,8 +68,7 @@ bool is_limited(const MemoryReport &report) {
            report.of_manager->total < report.of_driver->total;
 }
 
-// Whether the plugin would have more without its limit: all that the driver has free, and its own
-// cache.
+// Whether the plugin would have more without its limit: the driver's free memory and its own cache.
 bool is_held_by_limit(const MemoryReport &report) {
     const uint64_t cached = report.of_plugin ? report.of_plugin->cached_bytes : 0;
     return is_limited(report) && report.of_manager->free < report.of_driver->free + cached;
@@ -254,8 +252,7 @@ std::string piecing_plugin(const MemoryReport &report) {
     return "";
 }
 
-// If neither the cached memory nor the driver's free memory suffices alone, but both do, memory is
-// in pieces.
+// Memory is in pieces if the cache and the driver's free memory suffice together, but not alone.
 void hint_at_pieces(const MemoryReport &report, uint64_t free, std::vector<std::string> &hints) {
     const MemoryReport::Plugin &plugin = *report.of_plugin;
     const uint64_t asked = report.request->bytes;

@@ -86,7 +86,7 @@ static emm_status create(const emm_host *host, const emm_context_info *info,
     return EMM_OK;
 }
 
-/* What is below is destroyed afterwards, by emm. */
+/* emm destroys the plugin below afterwards. */
 static emm_status destroy(emm_manager *self) {
     free(self);
     return EMM_OK;
