@@ -112,7 +112,7 @@ emm_status Manager::trim(size_t keep_bytes, size_t *ret_released) {
     return EMM_OK;
 }
 
-// Covers device memory, wherever it is kept.
+// Covers device memory, wherever it is kept. A call that may keep all waits for no stream.
 size_t Manager::release_idle(Lock &lock, std::optional<uint64_t> keep_bytes) {
     const PauseState::Use use(lock, pause_);
     order_.collect_graphs();
@@ -120,6 +120,9 @@ size_t Manager::release_idle(Lock &lock, std::optional<uint64_t> keep_bytes) {
     caches_.drain_all();
     order_.record_and_query_all(lock, false);
     order_.record_what_is_left(lock);
+    if (keep_bytes != SIZE_MAX) {
+        order_.await_recorded(lock);
+    }
     cross_context_.mark_what_is_left(lock);
     caches_.give_up_waiting_blocks();
     if (!moves_.returns_are_deferred()) {

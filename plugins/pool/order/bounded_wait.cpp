@@ -77,4 +77,15 @@ void StreamOrder::wait_bounded(Lock &lock, const StreamPool &pool,
     }
 }
 
+// For a trim: what is done is seen to be in this time. A driver needs a moment for an event, even
+// behind no work.
+void StreamOrder::await_recorded(Lock &lock) {
+    for (int i = 0; i < trim_rounds && is_working(); i++) {
+        lock.unlock();
+        std::this_thread::sleep_for(nanoseconds(trim_pause_ns));
+        lock.lock();
+        query_streams(lock, false);
+    }
+}
+
 } // namespace emm::pool

@@ -122,6 +122,7 @@ public:
     bool record_event_if_reachable(Lock &lock, StreamPool &pool);
     void record_and_query_all(Lock &lock, bool with_context);
     void record_what_is_left(Lock &lock);
+    void await_recorded(Lock &lock); // for a millisecond
     void record_and_query(Lock &lock, StreamPool &pool);
     void record_and_query_unordered(Lock &lock);
     // Until one of them has given enough pinned memory back.

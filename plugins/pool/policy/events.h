@@ -38,8 +38,8 @@ uint64_t context_wait_ns(uint64_t elapsed, uint64_t in_vain);
 // that is nearly done is done by then; then longer every eighth time, up to 1 ms.
 uint64_t pause_ns(uint32_t round);
 
-// A trim asks so often about the event that it has just recorded, with this pause between: a
-// millisecond, so that finished work is seen.
+// A trim asks so often about the recorded events, with this pause between: a millisecond, so that
+// finished work is seen.
 constexpr int trim_rounds = 50;
 constexpr uint64_t trim_pause_ns = 20'000;
 
