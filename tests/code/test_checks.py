@@ -67,6 +67,20 @@ class Cited(unittest.TestCase):
             self.assertEqual(self.found("### The CUDA Array Interface", f"| shape | {name} |"),
                              [f"the tests of arrays: there is none '{name}'"])
 
+    def test_names_of_mesons_tests_are_looked_up(self):
+        page = "| fork | `meson test`: forks, eager; forks, lazy. Prose; more |"
+        self.assertEqual(list(cited.unknown(page, {"forks, eager", "forks, lazy"})), [])
+        self.assertEqual(list(cited.unknown(page, {"forks, lazy"})), ["Meson has no test 'forks, eager'"])
+
+    def test_a_promise_without_a_test_is_named(self):
+        head = ["| fault | promise | test |", "|---|---|---|"]
+        good = ["| a | it ends | `unit/a_test.cpp`: memory goes back |", "| b | it stays | `meson test`: forks |",
+                "| c | it hangs | no test: an upstream fault |"]
+        other = ["", "| word | meaning |", "|---|---|", "| a | b |"]
+        self.assertEqual(list(cited.unproved("\n".join(head + good + other))), [])
+        self.assertEqual(list(cited.unproved("\n".join(head + good + ["| d | it goes | tests/unit |"] + other))),
+                         ["no test is named, nor is it said that there is none: d"])
+
 
 class Depends(unittest.TestCase):
     MADE = {"program": {"lib/a.so", "bin/program"}, "plugin": {"lib/plugin.so"}}
