@@ -51,7 +51,11 @@ void return_everything(const Cuda &cuda, const Gpu &gpu) {
     emm_deviceptr ptr = 0;
     check(emm_memalloc(gpu.emm, mib, nullptr, &ptr), "emm_memalloc");
     check(emm_memfree(gpu.emm, ptr, 0, nullptr), "emm_memfree");
-    for (int trims = 0; trims < most_trims && stats_of(gpu).reserved_bytes != 0; trims++) {
+    const auto is_left = [&] {
+        const emm_stats stats = stats_of(gpu);
+        return stats.reserved_bytes != 0 || stats.host_reserved_bytes != 0;
+    };
+    for (int trims = 0; trims < most_trims && is_left(); trims++) {
         check(cuda.cuCtxSynchronize(), "cuCtxSynchronize");
         check(emm_trim(gpu.emm, 0, nullptr), "emm_trim");
     }

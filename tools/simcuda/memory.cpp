@@ -55,7 +55,7 @@ Region &Regions::add(const Region &region) {
 }
 
 void Regions::remove(CUdeviceptr start, const char *why) {
-    constexpr size_t remembered = 1 << 16;
+    constexpr size_t remembered = 1 << 14; // a megabyte
     by_start_.erase(start);
     if (removed_.size() > remembered) {
         removed_.clear();
@@ -92,6 +92,11 @@ std::vector<CUdeviceptr> Regions::of(Context *context) const {
         }
     }
     return starts;
+}
+
+bool Regions::has_any_of(const Store &store) const {
+    return std::any_of(by_start_.begin(), by_start_.end(),
+                       [&](const auto &entry) { return entry.second.store == &store; });
 }
 
 std::string Regions::describe(CUdeviceptr address) {

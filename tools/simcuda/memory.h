@@ -67,6 +67,7 @@ public:
     Region *around(CUdeviceptr address); // the region that holds the byte
     Region *first_in(CUdeviceptr start, uint64_t size);
     std::vector<CUdeviceptr> of(Context *context) const;
+    bool has_any_of(const Store &store) const;
 
     // "inside a block of 4096 bytes at 0x...", for messages.
     std::string describe(CUdeviceptr address);

@@ -2,6 +2,7 @@
 
 #include "simulator.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -42,6 +43,28 @@ bool same_file(int a, int b) {
     struct stat left, right;
     return fstat(a, &left) == 0 && fstat(b, &right) == 0 && left.st_dev == right.st_dev &&
            left.st_ino == right.st_ino;
+}
+
+bool is_imported_from(const Store &store) {
+    const auto &pools = sim().pools;
+    return !store.held.empty() || sim().regions.has_any_of(store) ||
+           std::any_of(pools.begin(), pools.end(),
+                       [&](const auto &pool) { return pool->store == &store; });
+}
+
+// A process that exports again is opened again.
+void close_unused_foreign() {
+    if (sim().work.pending() != 0) { // its tasks name stores
+        return;
+    }
+    std::erase_if(sim().foreign, [](const std::unique_ptr<Store> &store) {
+        if (is_imported_from(*store)) {
+            return false;
+        }
+        syscall(SYS_munmap, store->bytes, store->size);
+        close(store->fd);
+        return true;
+    });
 }
 
 Store *open_foreign(int descriptor) {
@@ -144,6 +167,7 @@ Store *store_of(int descriptor) {
             return store.get();
         }
     }
+    close_unused_foreign();
     Store *opened = open_foreign(descriptor);
     if (!opened) {
         close(descriptor);
