@@ -59,8 +59,7 @@ public:
         } catch (const std::bad_alloc &) {
         }
     }
-    // Called before the driver gets the memory back, because another thread may get it at once. Id
-    // 0: the key is not known.
+    // Before the driver has the memory, which another thread may get at once. Id 0: an unknown key.
     struct Charge {
         uint64_t id = 0;
         uint64_t context = no_context; // as in Step
