@@ -279,8 +279,9 @@ Allocation Allocations::find_around(uint64_t address, uint32_t kinds) {
 
 void Allocations::forget(const emm_context *context) {
     for (AllocationShard &shard : shards_) {
-        shard.remove_if(
-            [&](const Allocation &allocation) { return allocation.context == context; });
+        shard.remove_if([&](const Allocation &allocation) {
+            return allocation.context == context && allocation.kind != Kind::registered;
+        });
     }
     graph_figures.forget(context);
 }
