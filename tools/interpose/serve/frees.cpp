@@ -23,10 +23,16 @@ bool is_none(const Allocation &found) {
     return found.address == 0 || !found.is_programs();
 }
 
-// A second free, which each plugin refuses, and which a layer such as guard reports.
+// Offers a second free to the plugins, because a layer such as guard reports it. Code that calls
+// emm itself may have got the address meanwhile: so only a plugin that knows its blocks is asked,
+// and with a size that no block has.
 [[gnu::noinline]] void have_plugins_refuse(uint64_t address) {
     const auto refuse_free = [](emm_context *context, void *freed) {
-        emm_memfree(context, *static_cast<uint64_t *>(freed), 0, EMM_STREAM_UNORDERED);
+        const uint64_t ptr = *static_cast<uint64_t *>(freed);
+        auto block = sized<emm_block_info>();
+        if (emm_query(context, ptr, &block) == EMM_E_NOT_OWNED) {
+            emm_memfree(context, ptr, SIZE_MAX, EMM_STREAM_UNORDERED);
+        }
         return 0;
     };
     emm_foreach_context(refuse_free, &address);
