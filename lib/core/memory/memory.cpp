@@ -24,7 +24,7 @@ emm_status forgive_late(emm_status status) noexcept {
 }
 
 // A success without memory counts as a failure.
-template <class Kind> emm_status ask(Kind &request) noexcept {
+template <class Kind> emm_status ask_once(Kind &request) noexcept {
     const emm_status status = request.ask();
     return status < EMM_OK || request.is_filled() ? status
                                                   : conclude_nothing(request.context, Kind::slot);
@@ -33,11 +33,12 @@ template <class Kind> emm_status ask(Kind &request) noexcept {
 // The final answer to a request: that of the first try, or of a second one after memory ran out.
 template <class Kind>
 emm_status settle(Kind &request, emm_status status, const void *caller) noexcept {
-    while (status == EMM_E_PAUSED && wait_while_asleep()) {
-        status = ask(request);
-    }
+    const auto once = [&] { return ask_once(request); };
+    status = ask_awake(status, once);
     if (is_exhaustion(status) && request.can_be_met()) {
-        status = recover(request.context, request.size, status, [&] { return ask(request); });
+        // emm pause may come meanwhile
+        status =
+            recover(request.context, request.size, status, [&] { return ask_awake(once(), once); });
     }
     if (is_exhaustion(status)) {
         status = exhausted(request.context, status, request.size, caller);
@@ -52,7 +53,7 @@ emm_status settle(Kind &request, emm_status status, const void *caller) noexcept
 
 template <class Kind> emm_status admit_and_ask(Kind &request, const void *caller) noexcept {
     EMM_TRY(admit(request.context));
-    return settle(request, ask(request), caller);
+    return settle(request, ask_once(request), caller);
 }
 
 // A free off the fast path; `call` asks the plugin. Freeing NULL calls no plugin.

@@ -2,6 +2,8 @@
 // wake a pool, or find it paused, wait for emm resume, as its calls of CUDA do.
 #pragma once
 
+#include <emm/emm.h>
+
 namespace emm::core {
 
 // A thread that works for emm pause or emm resume waits for neither.
@@ -20,5 +22,15 @@ void wake_up() noexcept;
 // Whether this thread's call has to wait; waits until it has not. True: it has waited.
 bool must_wait_asleep() noexcept;
 bool wait_while_asleep() noexcept;
+
+// The final answer to a request of the program: `ask` repeats the request, whose first answer is
+// `status`. A pool may wake between its answer and the look at the sleep, so it is asked once more.
+template <class Ask> emm_status ask_awake(emm_status status, Ask ask) noexcept {
+    for (bool may_sleep = true; status == EMM_E_PAUSED && may_sleep;) {
+        may_sleep = wait_while_asleep();
+        status = ask();
+    }
+    return status;
+}
 
 } // namespace emm::core
