@@ -2,6 +2,7 @@
 
 #include "core/handles/handle.h"
 #include "core/memory/call.h"
+#include "core/record/asleep.h"
 #include "observe/error.h"
 #include "observe/process.h"
 #include "sharing/handle/stamp.h"
@@ -92,7 +93,10 @@ emm_status add(Export made, size_t size, emm_ipc_handle *ret_handle) {
     std::list<Export> entry(1, made);
     Export &entered = entry.front();
     core::Filled<emm_ipc_handle> filled;
-    emm_status status = EMM_CALL(context, get_ipc_handle, made.ptr, size, filled.out());
+    const auto ask = [&] {
+        return EMM_CALL(context, get_ipc_handle, made.ptr, size, filled.out());
+    };
+    emm_status status = core::ask_awake(ask(), ask);
     status = filled.conclude(context, status, "get_ipc_handle");
     entered.handle = *filled.out();
     EMM_TRY(status);
