@@ -67,13 +67,33 @@ CUresult HostCopy::save(const std::vector<Range> &ranges,
         return CUDA_ERROR_UNKNOWN;
     }
     grow(bytes);
-    const std::vector<uint64_t> ends = begin_to_save(ranges, part_bytes(bytes));
+    std::vector<uint64_t> ends;
+    try {
+        ends = begin_to_save(ranges, part_bytes(bytes));
+    } catch (const std::bad_alloc &) { // copies may be under way
+        copies_.wait();
+        saved_.clear();
+        throw;
+    }
     bool goes_on = !copies_.has_failed();
+    uint64_t saved_end = 0;
     for (size_t i = 0; i < ends.size() && goes_on; i++) {
-        goes_on = copies_.await_mark(i) && saved(ends[i]);
+        goes_on = copies_.await_mark(i);
+        saved_end = goes_on ? ends[i] : saved_end;
+        goes_on = goes_on && saved(saved_end);
     }
     const CUresult result = copies_.wait();
+    if (result != CUDA_SUCCESS) {
+        drop_from(saved_end);
+    }
     return result == CUDA_SUCCESS && !saved(UINT64_MAX) ? CUDA_ERROR_NOT_PERMITTED : result;
+}
+
+// Each part ends with a copy.
+void HostCopy::drop_from(uint64_t address) noexcept {
+    while (!saved_.empty() && saved_.back().range.end > address) {
+        saved_.pop_back();
+    }
 }
 
 // Returns the ends of the parts that can be waited for.

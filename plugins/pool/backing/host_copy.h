@@ -25,7 +25,8 @@ public:
     // being copied, `saved` gets the address below which everything is saved: UINT64_MAX after the
     // last part. `saved` returns whether to go on; if it stops at the last part, the result is
     // CUDA_ERROR_NOT_PERMITTED. Before its first return nothing has changed. Throws std::bad_alloc,
-    // before `saved` is called.
+    // before `saved` is called. After a failure, the copy has what lies below the last of these
+    // addresses.
     CUresult save(const std::vector<Range> &ranges, const std::function<bool(uint64_t)> &saved);
     // Begins to copy a range back, as far as it was saved; the range has memory again.
     void load(Range range);
@@ -53,6 +54,7 @@ private:
     };
     void grow(uint64_t bytes);
     std::vector<uint64_t> begin_to_save(const std::vector<Range> &ranges, uint64_t part_bytes);
+    void drop_from(uint64_t address) noexcept; // forgets what was not saved
     bool add(uint64_t bytes, bool pinned);
     bool give_back(const Chunk &chunk) noexcept;
 
