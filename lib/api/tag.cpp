@@ -10,6 +10,7 @@ emm_status emm_tag_begin(const char *name) {
     if (observe::begin_latest_tag(name)) {
         return EMM_OK;
     }
+    const core::Uncancelled uncancelled;
     if (*name == '\0') {
         return observe::refuse("emm_tag_begin: name: expected one of 1 to 64 bytes, found none");
     }

@@ -17,13 +17,15 @@ class AllTags {
 public:
     // NULL: beyond the bounds.
     const Tag *find_or_make(const Tag *outer, std::string_view key) {
-        const std::lock_guard lock(mutex_);
+        std::unique_lock lock(mutex_);
         const auto found = tags_.find({outer, key});
         if (found != tags_.end()) {
             return found->second;
         }
         if ((outer && outer->depth == deepest_tags) || tags_.size() == most_tags) {
-            warn_once();
+            const bool is_first = !std::exchange(has_warned_, true);
+            lock.unlock();
+            is_first ? warn() : void();
             return nullptr;
         }
         auto made = std::make_unique<const Tag>(outer, key);
@@ -32,13 +34,11 @@ public:
     }
 
 private:
-    void warn_once() {
-        if (!std::exchange(has_warned_, true)) {
-            log(EMM_LOG_WARN,
-                "emm_tag_begin: expected at most {} tags inside of each other and {} in all; those "
-                "beyond have no name",
-                deepest_tags, most_tags);
-        }
+    static void warn() {
+        log(EMM_LOG_WARN,
+            "emm_tag_begin: expected at most {} tags inside of each other and {} in all; those "
+            "beyond have no name",
+            deepest_tags, most_tags);
     }
 
     std::mutex mutex_;

@@ -239,3 +239,19 @@ TEST_CASE(
     REQUIRE(emm_set_event_hook(nullptr, nullptr, nullptr) == EMM_OK);
     check_that_it_serves();
 }
+
+TEST_CASE("in the warning about tags cancellation waits for the end of the call") {
+    REQUIRE(emm_set_log_callback(
+                EMM_LOG_WARN, [](int32_t, const char *, void *) { stay_in_call(); }, nullptr) ==
+            EMM_OK);
+    CHECK_FALSE(is_unwound(
+        [](void *) -> void * {
+            for (int depth = 0; depth <= 16; depth++) {
+                emm_tag_begin("deep");
+            }
+            pthread_testcancel();
+            return nullptr;
+        },
+        true));
+    CHECK(emm_set_log_callback(EMM_LOG_OFF, nullptr, nullptr) == EMM_OK);
+}
