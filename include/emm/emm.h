@@ -857,7 +857,7 @@ EMM_API emm_status emm_event_log_recover(const char *path);
  * name of more than 64 bytes. While emm records nothing, a tag costs almost nothing. A process has
  * room for 65,536 different names, each counted together with the tags around it. Names beyond
  * these limits are left out, and neither call fails. So do not put request numbers in names.
- *   EMM_E_INVALID_VALUE   (end) no tag has begun on this thread
+ *   EMM_E_INVALID_VALUE   (begin) the name is empty; (end) no tag has begun on this thread
  */
 EMM_API emm_status emm_tag_begin(const char *name);
 EMM_API emm_status emm_tag_end(void);

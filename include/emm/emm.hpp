@@ -208,10 +208,15 @@ private:
 };
 
 // A name for the thread's work while the guard lives (emm_tag_begin). One thread makes and ends the
-// guard.
+// guard. In a forked child, which emm does not serve, it does nothing.
 class Tag {
 public:
-    explicit Tag(const char *name) { check(emm_tag_begin(name)); }
+    explicit Tag(const char *name) {
+        const emm_status status = emm_tag_begin(name);
+        if (status != EMM_E_FORKED) {
+            check(status);
+        }
+    }
     ~Tag() { emm_tag_end(); }
     Tag(const Tag &) = delete;
     Tag &operator=(const Tag &) = delete;
