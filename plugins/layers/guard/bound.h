@@ -2,7 +2,7 @@
 // nothing of them. The plugin's maximum holds for them too.
 #pragma once
 
-#include "common/driver.h"
+#include "layers/guard/mapping.h"
 
 #include <emm/plugin_helpers.h>
 
@@ -16,23 +16,37 @@ public:
     explicit Bound(const emm_context_info &info)
         : below(info.below), below_managers(info.below_managers) {}
 
-    // Memory that is about to be taken from the driver: its bytes are given back unless keep() is
-    // called.
-    class Taken {
-    public:
-        Taken(Bound &bound, size_t bytes) : bound_(bound), bytes_(bytes) { bound.take(bytes); }
-        ~Taken() { bound_.give(bytes_); }
-        Taken(const Taken &) = delete;
-        Taken &operator=(const Taken &) = delete;
-        void keep() {
-            bytes_ = 0;
-            bound_.note_peak();
+    // For a mapping that is about to be made. Throws if it exceeds the bound; if the plugin tells
+    // no maximum, there is none.
+    void take(Mapping &mapping) {
+        const size_t bytes = mapping.layout.mapped;
+        size_t free = 0, total = 0;
+        const bool is_told = EMM_BELOW(this, get_memory_info, &free, &total) >= EMM_OK;
+        const std::lock_guard lock(mutex_);
+        if (is_told && (bytes > total || reserved_ > total - bytes)) {
+            common::refuse(EMM_E_OUT_OF_MEMORY,
+                           "layer guard: a block takes %zu bytes, and %zu of %zu are taken", bytes,
+                           reserved_, total);
         }
+        reserved_ += bytes;
+        mapping.taken = bytes;
+    }
 
-    private:
-        Bound &bound_;
-        size_t bytes_;
-    };
+    // False: something of the mapping stays, and counts, until another try.
+    bool undo(Mapping &mapping, const GuardDriver &driver, CUstream stream) noexcept {
+        if (mapping.undo(driver, stream) != CUDA_SUCCESS) {
+            note_peak();
+            return false;
+        }
+        give(mapping.taken);
+        return true;
+    }
+
+    // Only memory that was taken counts for the peak; failed requests do not.
+    void note_peak() noexcept {
+        const std::lock_guard lock(mutex_);
+        peak_ = std::max(peak_, reserved_);
+    }
 
     void give(size_t bytes) noexcept {
         const std::lock_guard lock(mutex_);
@@ -60,25 +74,6 @@ public:
     }
 
 private:
-    // If the plugin tells no maximum, there is no bound.
-    void take(size_t bytes) {
-        size_t free = 0, total = 0;
-        const bool is_told = EMM_BELOW(this, get_memory_info, &free, &total) >= EMM_OK;
-        const std::lock_guard lock(mutex_);
-        if (is_told && (bytes > total || reserved_ > total - bytes)) {
-            common::refuse(EMM_E_OUT_OF_MEMORY,
-                           "layer guard: a block takes %zu bytes, and %zu of %zu are taken", bytes,
-                           reserved_, total);
-        }
-        reserved_ += bytes;
-    }
-
-    // Only memory that was taken counts for the peak; failed requests do not.
-    void note_peak() {
-        const std::lock_guard lock(mutex_);
-        peak_ = std::max(peak_, reserved_);
-    }
-
     const emm_plugin *const below;
     emm_manager *const *const below_managers;
     std::mutex mutex_;

@@ -158,13 +158,13 @@ emm_status Manager::memalloc(size_t size, emm_stream, emm_deviceptr *ret_ptr) {
     made.front().layout = layout_of(size, at_end_);
     const RelaxedCapture relaxed(driver_);
     try {
-        Bound::Taken taken(bound_, made.front().layout.mapped);
+        bound_.take(made.front());
         made.front().make(driver_, device_);
         made.front().write_poison(driver_, stream_);
-        taken.keep();
+        bound_.note_peak();
     } catch (...) {
         allocations_.failed();
-        if (made.front().undo(driver_, stream_) != CUDA_SUCCESS) {
+        if (!bound_.undo(made.front(), driver_, stream_)) {
             const std::lock_guard lock(mutex_);
             broken_.splice(broken_.end(), made);
             has_more_ = true;
@@ -366,8 +366,7 @@ void Manager::give_back_what_can_go() noexcept {
         while (!put_off.empty()) {
             give_back(put_off.extract(put_off.begin()));
         }
-        broken.remove_if(
-            [&](Mapping &each) { return each.undo(driver_, stream_) == CUDA_SUCCESS; });
+        broken.remove_if([&](Mapping &each) { return bound_.undo(each, driver_, stream_); });
         if (!broken.empty()) {
             const std::lock_guard lock(mutex_);
             broken_.splice(broken_.end(), broken);

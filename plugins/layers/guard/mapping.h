@@ -45,6 +45,7 @@ struct Mapping {
     CUdeviceptr range = 0, mapping = 0; // 0: does not exist
     CUmemGenericAllocationHandle handle = 0;
     Layout layout = {};
+    size_t taken = 0;     // bytes of the bound
     bool written = false; // the guard's own stream may still be writing to it
 
     void make(const GuardDriver &driver, int32_t device); // throws
