@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <time.h>
@@ -320,16 +321,25 @@ void Outside::let_go_if_awake() {
 bool Outside::ask(monitor::Outside &outside) {
     const std::lock_guard lock(mutex_);
     const Own own(*hold_);
-    std::string problem = "no host memory";
+    bool is_done = false;
+    const auto tell = [&](const char *problem) {
+        std::snprintf(outside.problem, sizeof outside.problem, "%s", problem);
+    };
     try {
-        problem = !own ? problem : outside.flags == 0 ? resume(outside) : pause(outside);
+        const std::string problem = !own                 ? "no host memory"
+                                    : outside.flags == 0 ? resume(outside)
+                                                         : pause(outside);
+        is_done = problem.empty();
+        tell(problem.c_str());
+        // After an exception, the parts that have been paused sleep until they are resumed.
     } catch (const std::bad_alloc &) {
-        // The parts that have been paused by then sleep until they are resumed.
+        tell("no host memory");
+    } catch (const std::exception &error) {
+        tell(error.what());
     }
     let_go_if_awake();
     outside.is_held = is_held_;
-    std::snprintf(outside.problem, sizeof outside.problem, "%s", problem.c_str());
-    return problem.empty();
+    return is_done;
 }
 
 } // namespace emm::run

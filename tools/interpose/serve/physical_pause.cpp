@@ -186,10 +186,11 @@ std::string PhysicalMemory::put_to_sleep(const PiecePtr &piece) {
         return shown;
     }
     for (const CUdeviceptr address : piece->mapped_at) {
-        Mapping &mapping = mappings_.at(address);
-        if (!mapping.is_there) {
+        const auto found = mappings_.find(address);
+        if (found == mappings_.end() || !found->second.is_there) {
             continue;
         }
+        Mapping &mapping = found->second;
         if (!find_access(mapping, address)) {
             return "the driver does not tell who may use the memory (cuMemGetAccess)";
         }
@@ -240,10 +241,11 @@ std::string PhysicalMemory::wake(const PiecePtr &piece, CopyContexts &contexts) 
     }
     piece->copy.reset();
     for (const CUdeviceptr address : piece->mapped_at) {
-        Mapping &mapping = mappings_.at(address);
-        if (mapping.is_there) {
+        const auto found = mappings_.find(address);
+        if (found == mappings_.end() || found->second.is_there) {
             continue;
         }
+        Mapping &mapping = found->second;
         CUresult result = ask_driver<&cuMemMap>(served_cuMemMap, address, mapping.size,
                                                 mapping.offset, piece->drivers, 0ull);
         if (result != CUDA_SUCCESS) {
