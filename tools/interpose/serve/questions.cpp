@@ -103,12 +103,6 @@ Allocation asked_about(CUdeviceptr ptr, bool concerns_allocation) {
     return concerns_allocation || there.freed ? server().around(ptr) : there;
 }
 
-int device_of(const Allocation &allocation) {
-    auto info = sized<emm_context_info>();
-    emm_context_get_info(allocation.context, &info);
-    return info.device;
-}
-
 bool is_host_memory(const void *data) {
     unsigned type = 0;
     std::memcpy(&type, data, sizeof type);
@@ -132,7 +126,7 @@ void correct_answer(void *ret_data, CUpointer_attribute attribute, CUdeviceptr p
     if (asks_sharing) {
         tell(ret_data, uint8_t(server().sharing.can_export(found)));
     } else if (attribute == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL) {
-        tell(ret_data, device_of(found));
+        tell(ret_data, device_of_context(found.context));
     } else {
         tell(ret_data, unsigned(CU_MEMORYTYPE_DEVICE));
     }
@@ -158,7 +152,7 @@ Answer pointer_get_attribute(void *ret_data, CUpointer_attribute attribute, CUde
         if (own.address == 0) {
             return {};
         }
-        tell(ret_data, device_of(own));
+        tell(ret_data, device_of_context(own.context));
         return CUDA_SUCCESS;
     }
     if (found.address == 0 || !concerns) {
