@@ -25,7 +25,6 @@ public:
     // Records an event behind the copies so far, so that they can be waited for alone. False: there
     // is no event.
     bool mark();
-    size_t marks() const { return marks_.size(); }
     bool await_mark(size_t number); // false: unknown
     bool has_failed() const { return result_ != CUDA_SUCCESS; }
     // Waits until all copies are done. Returns the first failure, or the wait's. If the wait fails,
