@@ -1,0 +1,90 @@
+// Calls of the program that find a pool asleep by emm pause.
+#include "core/record/asleep.h"
+
+#include "../recorder.h"
+#include "catch.h"
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+namespace {
+
+using namespace emm::core;
+
+// Puts the process to sleep for a while.
+class Operator {
+public:
+    ~Operator() {
+        if (thread_.joinable()) {
+            thread_.join();
+        }
+    }
+    void pause() {
+        fall_asleep();
+        thread_ = std::thread([] {
+            std::this_thread::sleep_for(std::chrono::milliseconds(50));
+            wake_up();
+        });
+        has_paused_ = true;
+    }
+    bool has_paused() const { return has_paused_; }
+
+private:
+    std::thread thread_;
+    std::atomic<bool> has_paused_{false};
+};
+
+emm_status allocate(emm_context *context) {
+    emm_deviceptr ptr = 0;
+    return emm_memalloc(context, 64, EMM_STREAM_LEGACY, &ptr);
+}
+
+} // namespace
+
+TEST_CASE("an allocation that finds its pool asleep waits, also where memory has run out before") {
+    emm_context *const context = recorded_context();
+    Operator its_operator;
+    REQUIRE(emm_set_pressure_callback(
+                [](emm_context *, size_t, void *user_data) -> size_t {
+                    static_cast<Operator *>(user_data)->pause();
+                    return 1;
+                },
+                &its_operator) == EMM_OK);
+    Recorder::the().on_memalloc = [&](size_t) -> emm_status {
+        return !its_operator.has_paused() ? EMM_E_OUT_OF_MEMORY
+               : must_wait_asleep()       ? EMM_E_PAUSED
+                                          : EMM_OK;
+    };
+    CHECK(allocate(context) == EMM_OK);
+    CHECK(its_operator.has_paused());
+    REQUIRE(emm_set_pressure_callback(nullptr, nullptr) == EMM_OK);
+}
+
+TEST_CASE("a pool that wakes behind its answer is asked once more, and no more than once") {
+    emm_context *const context = recorded_context();
+    Recorder::the().clear();
+    Recorder::the().on_memalloc = [](size_t) {
+        return Recorder::the().count("memalloc") == 1 ? EMM_E_PAUSED : EMM_OK;
+    };
+    CHECK(allocate(context) == EMM_OK);
+    Recorder::the().clear();
+    Recorder::the().on_memalloc = [](size_t) { return EMM_E_PAUSED; };
+    CHECK(allocate(context) == EMM_E_PAUSED);
+    CHECK(Recorder::the().count("memalloc") == 2);
+}
+
+TEST_CASE("an export that finds its pool asleep waits") {
+    Recorder::the().table.get_ipc_handle = [](emm_manager *, emm_deviceptr, size_t,
+                                              emm_ipc_handle *) -> emm_status {
+        return must_wait_asleep() ? EMM_E_PAUSED : EMM_E_NOT_SUPPORTED;
+    };
+    Recorder::the().table.release_ipc_handle =
+        [](emm_manager *, const emm_ipc_handle *) -> emm_status { return EMM_OK; };
+    emm_context *const context = recorded_context();
+    Operator its_operator;
+    its_operator.pause();
+    emm_ipc_handle handle = {};
+    CHECK(emm_get_ipc_handle(context, 0x1000, 64, &handle) == EMM_E_NOT_SUPPORTED);
+    CHECK_FALSE(must_wait_asleep());
+}
