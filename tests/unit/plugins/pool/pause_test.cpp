@@ -63,6 +63,27 @@ TEST_CASE("pause: what was kept can be read meanwhile, and nothing else") {
     resume(sim);
 }
 
+TEST_CASE("pause: where it went through in part, what was not copied cannot be read") {
+    Simulation sim("growth=vmm");
+    std::vector<CUdeviceptr> blocks; // whose copy has three whole parts and a rest
+    for (int i = 0; i < 3; i++) {
+        blocks.push_back(sim.alloc(20 * MiB, legacy));
+        write(sim, blocks.back(), 20 * MiB, (unsigned char)(1 + 20 * i));
+    }
+    std::sort(blocks.begin(), blocks.end());
+    REQUIRE(blocks[2] - blocks[0] == 40 * MiB);
+    std::vector<unsigned char> host(60 * MiB);
+    cuda().fail("cuStreamSynchronize@1+"); // at the end of all copies
+    pause(sim);
+    cuda().fail("");
+    CHECK(pool().read_paused(sim.manager, blocks[0], 40 * MiB, host.data()) == EMM_OK);
+    CHECK(pool().read_paused(sim.manager, blocks[0], 60 * MiB, host.data()) == EMM_E_NOT_OWNED);
+    resume(sim);
+    for (const CUdeviceptr block : blocks) {
+        CHECK(sim.free(block, legacy) == EMM_OK);
+    }
+}
+
 TEST_CASE("pause: a peer has its access again, also one that was let in meanwhile") {
     for (const bool meanwhile : {false, true}) {
         Simulation sim("growth=vmm");
