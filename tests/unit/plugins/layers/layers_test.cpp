@@ -194,6 +194,25 @@ TEST_CASE("a maximum of the plugin holds for guarded blocks, and is what the pro
     CHECK(free(context, more, 8 << 20) == EMM_OK);
 }
 
+TEST_CASE("memory that guard cannot give back counts until it can") {
+    emm_context *const context = on("guard+passthrough");
+    const auto reserved = [&] {
+        emm_stats stats = {};
+        stats.struct_size = sizeof stats;
+        CHECK(emm_get_stats(context, &stats) == EMM_OK);
+        CHECK(stats.peak_reserved_bytes >= stats.reserved_bytes);
+        return stats.reserved_bytes;
+    };
+    emm_deviceptr ptr = 0;
+    fail_next("cuMemSetAccess@1:999");
+    fail_next("cuMemUnmap@1:999");
+    CHECK(emm_memalloc(context, 64, EMM_STREAM_LEGACY, &ptr) < EMM_OK);
+    fail_next(nullptr);
+    CHECK(reserved() == 2 << 20);
+    CHECK(emm_trim(context, 0, nullptr) == EMM_OK);
+    CHECK(reserved() == 0);
+}
+
 TEST_CASE("a write to the bytes behind a guarded block is told when it is freed") {
     emm_context *const context = on("guard+passthrough");
     const emm_deviceptr ptr = alloc(context, 1000);
