@@ -227,6 +227,14 @@ class Saver(unittest.TestCase):
         self.assertEqual(outside.bytes(), bytes([3]) * SIZE)
         self.saver.resume("off")
 
+    def test_an_error_in_disable_ends_no_pool_within_the_region(self):
+        with self.saver.region(tag="off"):
+            with self.assertRaises(KeyError), self.saver.disable():
+                raise KeyError
+            inside = torch_stand_in.Tensor(SIZE).fill(3)
+        self.assertEqual(torch_stand_in.ABORTED, [])
+        self.assertEqual(inside.bytes(), bytes([3]) * SIZE)
+
     def test_a_pause_that_fails_leaves_all_tags_awake(self):
         kept = self.make(1, tag="one", enable_cpu_backup=True)
         self.make(2, tag="two")

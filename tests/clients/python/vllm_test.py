@@ -230,6 +230,12 @@ class Sleep(unittest.TestCase):
         self.backend.discard("kv_cache")
         self.expect("runtime", 2)
 
+    def test_an_error_in_an_inner_tag_ends_no_pool_within_the_outer_one(self):
+        with self.allocator.use_memory_pool("runtime"):
+            with self.assertRaises(KeyError), self.allocator.use_memory_pool("kv_cache"):
+                raise KeyError
+        self.assertEqual(torch_stand_in.ABORTED, [])
+
     def test_usage_is_that_of_all_tags(self):
         self.assertEqual(self.allocator.get_current_usage(), 0)
         self.make("weights", "kv_cache")

@@ -42,10 +42,13 @@ class Regions:
         """With `ends` the pool is not used afterwards."""
         import torch
         with self.entered():
-            with torch.cuda.use_mem_pool(pool):
-                yield
-            if ends:
-                self._ending.append(pool)
+            try:
+                with torch.cuda.use_mem_pool(pool):
+                    yield
+            finally:  # also after an error: the end of this frame must not be the pool's
+                if ends:
+                    with self._lock:
+                        self._ending.append(pool)
 
     @contextmanager
     def entered(self):

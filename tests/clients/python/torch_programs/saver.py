@@ -54,6 +54,17 @@ for _ in range(3):
     assert is_full_of(lost, 8)
 assert reserved("weights.kept") + reserved(cache) == before
 
+# --- an error in an inner region
+with saver.region(tag="kv cache"):
+    try:
+        with saver.disable():
+            tensor(1)
+            raise KeyError
+    except KeyError as error:
+        kept_error = error  # and its frames
+    tensor(2)
+del kept_error
+
 # --- what a graph writes to
 source = tensor(4)
 graph = torch.cuda.CUDAGraph()
