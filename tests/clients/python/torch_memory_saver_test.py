@@ -65,6 +65,10 @@ def python(*words, **variables):
                           capture_output=True, timeout=60, check=False)
 
 
+class Graph:
+    """In the place of a torch.cuda.CUDAGraph."""
+
+
 class Interface(unittest.TestCase):
     def test_methods_have_the_arguments_of_the_package(self):
         for method, arguments in SIGNATURES.items():
@@ -209,15 +213,46 @@ class Saver(unittest.TestCase):
             self.assertEqual(there > 0, retains)
 
     def test_a_graphs_memory_sleeps_too(self):
-        with self.saver.cuda_graph("a graph", tag="graph", enable_cpu_backup=True):
+        first, second = Graph(), Graph()
+        with self.saver.cuda_graph(first, tag="graph", enable_cpu_backup=True):
             inside = torch_stand_in.Tensor(SIZE).fill(6)
-        with self.saver.cuda_graph("another", pool=(7, 7), tag="graph", enable_cpu_backup=True):
+        with self.saver.cuda_graph(second, pool=(7, 7), tag="graph", enable_cpu_backup=True):
             other = torch_stand_in.Tensor(SIZE).fill(7)
-        self.assertIsNot(inside.pool(), other.pool())
         self.saver.pause("graph")
         self.assertEqual(self.reserved("graph.kept"), 0)
         self.saver.resume("graph")
         self.assertEqual((inside.bytes(), other.bytes()), (bytes([6]) * SIZE, bytes([7]) * SIZE))
+
+    def pool_of(self, graph, pool=None):
+        """That of a capture, with no tensor that lives on."""
+        with self.saver.cuda_graph(graph, pool=pool, tag="captured"):
+            return torch_stand_in.Tensor(SIZE).pool()
+
+    def test_graphs_share_memory_by_the_same_pool_alone(self):
+        graphs = [Graph() for _ in range(5)]
+        first, second = self.pool_of(graphs[0]), self.pool_of(graphs[1])
+        self.assertIsNot(first, second)
+        self.assertIs(self.pool_of(graphs[2], pool=first.id), first)
+        given = self.pool_of(graphs[3], pool=(7, 7))
+        self.assertNotIn(given, (first, second))
+        self.assertIs(self.pool_of(graphs[4], pool=(7, 7)), given)
+
+    def test_the_memory_of_graphs_goes_back_when_the_last_one_is_gone(self):
+        def live():
+            return emm.stats(emm.context_named(CONTEXT, "captured")).live_bytes
+
+        self.saver.pause("nothing of that name")  # ends what waits
+        before, graphs = live(), [Graph(), Graph()]
+        for graph in graphs:
+            self.pool_of(graph, pool=(8, 8))
+        del graph, graphs[0]
+        self.saver.pause("nothing of that name")
+        held = live()
+        self.assertGreaterEqual(held, before + SIZE)
+        with self.saver.region(tag="off"):
+            graphs.clear()
+            self.assertEqual(live(), held)  # no pool ends within a region
+        self.assertEqual(live(), before)
 
     def test_what_is_made_in_disable_stays(self):
         with self.saver.region(tag="off"):

@@ -1,5 +1,6 @@
 """Pools with names that go to sleep together: what emm.vllm and emm.torch_memory_saver have in common."""
 import threading
+import weakref
 from contextlib import contextmanager
 
 from ._error import Error
@@ -53,6 +54,7 @@ class Regions:
     @contextmanager
     def entered(self):
         """For what uses a pool by itself, as the capture of a graph does."""
+        self.end_pools()
         with self._lock:
             self._entered += 1
         try:
@@ -61,6 +63,11 @@ class Regions:
             with self._lock:
                 self._entered -= 1
             self.end_pools()
+
+    def end_with(self, user, pool):
+        """The pool waits for its end once each `user` that it was passed with is gone. It ends in a later call."""
+        # Any line of Python may collect `user`, also one that has the lock: append() needs none.
+        weakref.finalize(user, self._ending.append, pool).atexit = False
 
     def end_pools(self):
         import torch

@@ -18,6 +18,7 @@ import os
 import pathlib
 import re
 import warnings
+import weakref
 from contextlib import contextmanager
 
 from ._process import read_paused, resume
@@ -38,6 +39,7 @@ class TorchMemorySaver:
         self._pools = {}  # name of a pool: its tag
         self._asleep = set()  # names
         self._torch_pools, self._regions = {}, Regions()
+        self._graph_pools = weakref.WeakValueDictionary()
         self.retain_cpu_backup = os.environ.get("TMS_RETAIN_CPU_BACKUP", "").lower() in ("1", "true", "yes")
 
     @contextmanager
@@ -50,10 +52,13 @@ class TorchMemorySaver:
     @contextmanager
     def cuda_graph(self, cuda_graph, pool=None, stream=None, capture_error_mode="global", tag=_DEFAULT,
                    enable_cpu_backup=False, cpu_backup_backend=None):
-        """torch.cuda.graph, whose memory pause(tag) returns. Graphs with the same `pool` and tag share memory."""
+        """torch.cuda.graph, whose memory pause(tag) returns. Graphs with the same `pool` and tag share memory; without
+        `pool` a graph has memory of its own. Memory of a graph that is gone goes back with the next call of this
+        object."""
         import torch
         _check_backup(enable_cpu_backup, False, cpu_backup_backend)
-        of_tag = self._torch_pool(tag, enable_cpu_backup, ("graph", _handle(pool)))
+        of_tag = self._graph_pool(tag, enable_cpu_backup, _handle(pool))
+        self._regions.end_with(cuda_graph, of_tag)
         with self._regions.entered(), \
                 torch.cuda.graph(cuda_graph, pool=of_tag.id, stream=stream, capture_error_mode=capture_error_mode):
             yield
@@ -67,12 +72,14 @@ class TorchMemorySaver:
 
     def pause(self, tag=None):
         """The memory of the tag, without one of all tags, goes back to the device."""
+        self._regions.end_pools()
         wanted = {name: name.endswith(_KEPT) for name in self._named(tag) if name not in self._asleep}
         pause_all(wanted)
         self._asleep.update(wanted)
 
     def resume(self, tag=None):
         """emm.OutOfMemoryError: the device lacks memory; what is still paused stays so, and it can be called again."""
+        self._regions.end_pools()
         for name in self._named(tag):
             resume(name, keep_copy=self.retain_cpu_backup)
             self._asleep.discard(name)
@@ -112,17 +119,30 @@ class TorchMemorySaver:
     def _named(self, tag):
         return [name for name, its in self._pools.items() if tag is None or its == tag]
 
-    def _torch_pool(self, tag, keeps, use=("region",)):
-        import torch
+    def _torch_pool(self, tag, keeps):
+        key = pool_name(tag, keeps), _device()
+        if key not in self._torch_pools:
+            self._torch_pools[key] = self._make_pool(tag, keeps)
+        return self._torch_pools[key]
 
+    def _graph_pool(self, tag, keeps, handle):
+        """For all graphs with the handle, while one of them lives; for None a new one."""
+        key = pool_name(tag, keeps), _device()
+        made = self._graph_pools.get((*key, handle))
+        if made is None:
+            made = self._make_pool(tag, keeps)
+            self._graph_pools[(*key, made.id)] = made  # as graph.pool() says
+            if handle is not None:
+                self._graph_pools[(*key, handle)] = made
+        return made
+
+    def _make_pool(self, tag, keeps):
         from . import torch as on_emm
         use_pool()
         name = pool_name(tag, keeps)
-        key = (name, torch.cuda.current_device(), *use)
-        if key not in self._torch_pools:
-            self._torch_pools[key] = on_emm.mem_pool(name)
-            self._pools[name] = tag
-        return self._torch_pools[key]
+        made = on_emm.mem_pool(name)
+        self._pools[name] = tag
+        return made
 
 
 _NO_DISK = "emm keeps what is paused in host memory, not on disk: enable_cpu_backup=True, or neither"
@@ -157,6 +177,11 @@ def _check_backup(enable_cpu_backup, enable_disk_backup, backend):
         raise ValueError("cpu_backup_backend requires enable_cpu_backup=True")
     if backend not in (None, "pinned", "mmap"):
         raise ValueError(f"cpu_backup_backend: expected 'pinned' or 'mmap', found {backend!r}")
+
+
+def _device():
+    import torch
+    return torch.cuda.current_device()
 
 
 def _handle(pool):

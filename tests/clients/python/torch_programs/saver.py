@@ -84,6 +84,20 @@ graph.replay()
 torch.cuda.synchronize()
 assert is_full_of(inside, 6)
 
+# --- graphs without a pool in common share no memory, and return it
+def intermediate(graph):
+    """The address of memory that the graph alone uses."""
+    with saver.cuda_graph(graph, tag="passing"):
+        return torch.empty_like(source).copy_(source).data_ptr()
+
+
+graphs = [torch.cuda.CUDAGraph() for _ in range(2)]
+assert len({intermediate(each) for each in graphs}) == 2
+del graphs
+saver.pause("passing")
+saver.resume("passing")
+assert emm.stats(emm.context_named(context, "passing")).live_bytes == 0
+
 # --- an allocation in a tag that is paused
 saver.pause("weights")
 try:
