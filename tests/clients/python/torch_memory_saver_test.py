@@ -10,7 +10,10 @@ import os
 import pathlib
 import subprocess
 import sys
+import threading
+import time
 import unittest
+import unittest.mock
 import warnings
 
 sys.path.insert(0, str(pathlib.Path(__file__).with_name("stand_ins")))
@@ -261,6 +264,27 @@ class Saver(unittest.TestCase):
         self.saver.pause("off")
         self.assertEqual(outside.bytes(), bytes([3]) * SIZE)
         self.saver.resume("off")
+
+    def test_threads_that_begin_a_tag_together_make_one_pool(self):
+        before, barrier, made = torch_stand_in.MemPool.made, threading.Barrier(2), []
+        make = emm.torch.mem_pool
+
+        def mem_pool(*arguments):
+            time.sleep(.1)  # so that the other thread comes meanwhile
+            return make(*arguments)
+
+        def begin():
+            barrier.wait()
+            made.append(self.saver._torch_pool("together", False))
+
+        threads = [threading.Thread(target=begin) for _ in range(2)]
+        with unittest.mock.patch.object(emm.torch, "mem_pool", mem_pool):
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        self.assertIs(*made)
+        self.assertEqual(torch_stand_in.MemPool.made, before + 1)
 
     def test_an_error_in_disable_ends_no_pool_within_the_region(self):
         with self.saver.region(tag="off"):

@@ -17,6 +17,7 @@ import hashlib
 import os
 import pathlib
 import re
+import threading
 import warnings
 import weakref
 from contextlib import contextmanager
@@ -30,7 +31,10 @@ _KEPT = ".kept"
 
 
 class TorchMemorySaver:
-    """Regions of tensors by tag. pause() and resume() come one at a time; regions may be entered by any thread."""
+    """Regions of tensors by tag. pause() and resume() come one at a time; any thread may enter a region.
+
+    PyTorch lets one thread at a time into a pool. So a region of a tag that is entered already, by this thread or
+    another one, is PyTorch's RuntimeError ("already recording to mempool_id")."""
 
     enabled = True
 
@@ -39,7 +43,7 @@ class TorchMemorySaver:
         self._pools = {}  # name of a pool: its tag
         self._asleep = set()  # names
         self._torch_pools, self._regions = {}, Regions()
-        self._graph_pools = weakref.WeakValueDictionary()
+        self._graph_pools, self._making = weakref.WeakValueDictionary(), threading.Lock()
         self.retain_cpu_backup = os.environ.get("TMS_RETAIN_CPU_BACKUP", "").lower() in ("1", "true", "yes")
 
     @contextmanager
@@ -117,24 +121,26 @@ class TorchMemorySaver:
         raise NotImplementedError(_NO_DISK)
 
     def _named(self, tag):
-        return [name for name, its in self._pools.items() if tag is None or its == tag]
+        return [name for name, its in list(self._pools.items()) if tag is None or its == tag]
 
     def _torch_pool(self, tag, keeps):
         key = pool_name(tag, keeps), _device()
-        if key not in self._torch_pools:
-            self._torch_pools[key] = self._make_pool(tag, keeps)
-        return self._torch_pools[key]
+        with self._making:
+            if key not in self._torch_pools:
+                self._torch_pools[key] = self._make_pool(tag, keeps)
+            return self._torch_pools[key]
 
     def _graph_pool(self, tag, keeps, handle):
         """For all graphs with the handle, while one of them lives; for None a new one."""
         key = pool_name(tag, keeps), _device()
-        made = self._graph_pools.get((*key, handle))
-        if made is None:
-            made = self._make_pool(tag, keeps)
-            self._graph_pools[(*key, made.id)] = made  # as graph.pool() says
-            if handle is not None:
-                self._graph_pools[(*key, handle)] = made
-        return made
+        with self._making:
+            made = self._graph_pools.get((*key, handle))
+            if made is None:
+                made = self._make_pool(tag, keeps)
+                self._graph_pools[(*key, made.id)] = made  # as graph.pool() says
+                if handle is not None:
+                    self._graph_pools[(*key, handle)] = made
+            return made
 
     def _make_pool(self, tag, keeps):
         from . import torch as on_emm
