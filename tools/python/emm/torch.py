@@ -20,6 +20,7 @@ With mem_pool() alone PyTorch's own caching allocator stays and asks emm for its
 import ctypes
 import os
 import warnings
+import weakref
 
 import torch
 
@@ -38,6 +39,7 @@ _HOOKS = {
 _used = None  # "emm" or "pluggable", as torch.cuda.get_allocator_backend() says
 _allocators = {}  # by the name of their pool
 _backend = None  # the library of the former
+_before_use = weakref.WeakKeyDictionary()  # named pools that were made before use(): name and options
 
 
 def allocator():
@@ -56,6 +58,10 @@ def use(pluggable=False):
         _used = "pluggable" if pluggable or not _install_backend() else "emm"
         if _used == "pluggable":
             _use_pluggable()
+        else:
+            for pool, name_and_options in list(_before_use.items()):
+                _name(pool, *name_and_options)
+        _before_use.clear()
 
 
 _pinned = None  # name and options of the pool of pinned memory
@@ -88,7 +94,10 @@ def mem_pool(name=None, plugin_options=None, **options):
     if _used == "emm":
         return _named_pool(name, plugin_options, options)
     if name is not None:
-        return torch.cuda.MemPool(_named_allocator(name, plugin_options), **options)
+        made = torch.cuda.MemPool(_named_allocator(name, plugin_options), **options)
+        if _used is None:
+            _before_use[made] = name, plugin_options
+        return made
     return torch.cuda.MemPool(allocator().allocator(), **options)
 
 
@@ -109,8 +118,12 @@ def _named_pool(name, plugin_options, options):
         _check_name(name, plugin_options)
     pool = torch.cuda.MemPool(**options)
     if name is not None:
-        _backend.emm_torch_backend_name_pool(*pool.id, os.fsencode(name), _encoded(plugin_options))
+        _name(pool, name, plugin_options)
     return pool
+
+
+def _name(pool, name, plugin_options):
+    _backend.emm_torch_backend_name_pool(*pool.id, os.fsencode(name), _encoded(plugin_options))
 
 
 def _check_name(name, plugin_options):
