@@ -73,6 +73,7 @@ def use_pinned_memory(name=None, plugin_options=None):
     With `name`, the memory comes from the pool of that name (emm.context_named), which has statistics and, by
     `plugin_options`, limits of its own."""
     global _pinned
+    _refuse_options_without(name, plugin_options, "use_pinned_memory")
     wanted = name, plugin_options
     if _pinned is None:
         if name is not None:
@@ -91,6 +92,7 @@ def mem_pool(name=None, plugin_options=None, **options):
 
     With `name`, it is the pool of that name (emm.context_named), which has statistics and, by
     `plugin_options`, limits of its own."""
+    _refuse_options_without(name, plugin_options, "mem_pool")
     if _used == "emm":
         return _named_pool(name, plugin_options, options)
     if name is not None:
@@ -111,6 +113,11 @@ def context_of(pool, device=None):
         raise RuntimeError(f"no pool of emm's is behind {pool} on device {device}: it was not used there, "
                            "or it has an allocator of its own")
     return found
+
+
+def _refuse_options_without(name, plugin_options, function):
+    if plugin_options is not None and name is None:
+        raise TypeError(f"emm.torch.{function}: plugin_options are those of a pool with a name: expected name=NAME")
 
 
 def _named_pool(name, plugin_options, options):

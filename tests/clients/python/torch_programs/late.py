@@ -18,7 +18,18 @@ pool = emm.torch.mem_pool("early", "max=64MiB")
 with torch.cuda.use_mem_pool(pool):
     early = torch.empty(4 * MIB, dtype=torch.uint8, device="cuda")
 
+def refuse_options_without_a_name():
+    for function in emm.torch.mem_pool, emm.torch.use_pinned_memory:
+        try:
+            function(plugin_options="max=64MiB")
+            raise AssertionError("options of no pool were dropped")
+        except TypeError as error:
+            assert f"emm.torch.{function.__name__}: " in str(error) and "expected name=NAME" in str(error), error
+
+
+refuse_options_without_a_name()
 emm.torch.use()
+refuse_options_without_a_name()
 assert torch.cuda.get_allocator_backend() == "emm"
 after = before.clone()
 side = torch.cuda.Stream()
