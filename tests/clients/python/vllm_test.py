@@ -191,6 +191,19 @@ class Sleep(unittest.TestCase):
         self.backend.suspend()
         self.assertEqual(held(), 0)
 
+    def test_a_sleep_that_fails_leaves_what_others_have_paused_asleep(self):
+        self.make("weights", "kv_cache")
+        emm.pause("weights")
+        cache = emm.context_named(CONTEXT, "kv_cache")
+        emm.check(emm.lib.emm_defer_cleanup_begin(cache))
+        try:
+            self.assertRaises(emm.Error, self.backend.suspend)
+        finally:
+            emm.check(emm.lib.emm_defer_cleanup_end(cache))
+        self.assertEqual(emm.stats(emm.context_named(CONTEXT, "weights")).reserved_bytes, 0)
+        emm.resume("weights")
+        self.expect("weights", 1)
+
     def test_a_wake_up_without_room_can_be_repeated(self):
         self.make("weights")
         self.backend.suspend()

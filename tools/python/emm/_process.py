@@ -56,16 +56,23 @@ def pause(name=None, *, discard=False, unshared=False):
     resume(name), and no work may use them before. The content is kept in host memory, or with
     `discard` is undefined afterwards. `unshared` refuses memory that other processes may have open.
     Tells how many bytes went back. If one context refuses, what this call has paused is resumed."""
-    flags = EMM_PAUSE_DISCARD if discard else EMM_PAUSE_KEEP
-    flags |= EMM_PAUSE_UNSHARED if unshared else 0
+    return pause_all([(name, discard)], unshared)
+
+
+def pause_all(wanted, unshared=False):
+    """pause() of several pools, in this order: names, each with `discard`. If one refuses, what this call has paused
+    is resumed, and what was paused before stays so."""
     paused, released = [], 0
     try:
-        for context in _contexts_with(name):
-            more = c_size_t()
-            if check(lib.emm_context_pause(context, flags, byref(more))) == EMM_OK:
-                paused.append(context)
-            released += more.value
-    except Error:
+        for name, discard in wanted:
+            flags = EMM_PAUSE_DISCARD if discard else EMM_PAUSE_KEEP
+            flags |= EMM_PAUSE_UNSHARED if unshared else 0
+            for context in _contexts_with(name):
+                more = c_size_t()
+                if check(lib.emm_context_pause(context, flags, byref(more))) == EMM_OK:
+                    paused.append(context)
+                released += more.value
+    except (Error, ValueError):  # refused, or there is no such pool
         for context in paused:
             lib.emm_context_resume(context, EMM_RESUME_UNDO)
         raise

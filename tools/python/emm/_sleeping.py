@@ -3,8 +3,8 @@ import threading
 import weakref
 from contextlib import contextmanager
 
-from ._error import Error
-from ._process import pause, plugin_info, resume, set_plugin
+from . import _process
+from ._process import plugin_info, set_plugin
 
 
 def use_pool():
@@ -15,17 +15,10 @@ def use_pool():
 
 
 def pause_all(wanted):
-    """Pauses the pools of `wanted`: by name, whether the content is kept. All of them or none."""
-    paused = []
-    try:
-        # A copy may lack host memory; a discard that is undone has lost its content.
-        for name in sorted(wanted, key=wanted.get, reverse=True):
-            pause(name, discard=not wanted[name])
-            paused.append(name)
-    except Error:
-        for name in paused:
-            resume(name)
-        raise
+    """Pauses the pools of `wanted`: by name, whether the content is kept. All of them or none; one that is paused
+    already stays so. Where one refuses, a pool whose content was to be discarded may have lost it."""
+    # A copy may lack host memory; so those that are discarded come last.
+    _process.pause_all([(name, not wanted[name]) for name in sorted(wanted, key=wanted.get, reverse=True)])
 
 
 class Regions:

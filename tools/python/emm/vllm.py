@@ -44,7 +44,8 @@ class Allocator:
             yield
 
     def sleep(self, offload_tags=None):
-        """All pools go to sleep, those of `offload_tags` with their content. Errors change nothing."""
+        """All pools go to sleep, those of `offload_tags` with their content. After an error all are awake,
+        and content that was to be kept is there; other content may be lost."""
         kept = _several(self.default_tag if offload_tags is None else offload_tags)
         self._pause({tag: tag in kept for tag in self.awake})
 
