@@ -124,6 +124,9 @@ class OnEmm(unittest.TestCase):
                 self.program("pinned_pool", EMM_SIM="devices=2,memory=1GiB,progress=timed,duration=300000,race=abort,"
                                                     f"peer={peer}")
 
+    def test_pinned_memory_leaves_a_pool_its_options(self):
+        self.program("pinned_options")
+
     def test_regions_and_tags_go_to_sleep(self):
         for progress in ("eager", "lazy"):
             with self.subTest(progress):

@@ -54,8 +54,11 @@ emm_torch_backend_install_pinned(const char *name, const char *options) noexcept
         if (!pinned_instance) {
             at::HostAllocator *previous = at::getHostAllocator(at::kCUDA);
             TORCH_CHECK(previous, "PyTorch has no allocator of pinned memory");
-            pinned_instance =
-                new PinnedAllocator(previous, name ? name : "", options ? options : "");
+            std::optional<PoolName> pool;
+            if (name) {
+                pool = pool_name(name, options);
+            }
+            pinned_instance = new PinnedAllocator(previous, std::move(pool));
             at::setHostAllocator(at::kCUDA, pinned_instance);
         }
         return nullptr;
@@ -96,8 +99,7 @@ extern "C" __attribute__((visibility("default"))) void
 emm_torch_backend_name_pool(uint64_t first, uint64_t second, const char *name,
                             const char *options) noexcept {
     using namespace emm::torch_backend;
-    instance->name_pool({first, second},
-                        {name, options ? std::optional<std::string>(options) : std::nullopt});
+    instance->name_pool({first, second}, pool_name(name, options));
 }
 
 // emm's pool behind PyTorch's pool, made if needed. NULL: PyTorch has no such pool on the device,

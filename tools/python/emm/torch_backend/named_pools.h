@@ -9,11 +9,21 @@
 
 namespace emm::torch_backend {
 
-// The name and options of emm's pool behind one of PyTorch's (emm.torch.mem_pool).
+// The name and options of a pool of emm's: behind one of PyTorch's (emm.torch.mem_pool), or behind
+// pinned memory.
 struct PoolName {
     std::string name;
-    std::optional<std::string> options; // as in a spec
+    std::optional<std::string> options; // as in a spec; without them, those that the pool has
+
+    emm_status open(emm_context *primary, emm_context **ret_pool) const {
+        return emm_context_named(primary, name.c_str(), options ? options->c_str() : nullptr,
+                                 ret_pool);
+    }
 };
+
+inline PoolName pool_name(const char *name, const char *options) {
+    return {name, options ? std::optional<std::string>(options) : std::nullopt};
+}
 
 // The names that the program has given, for every device.
 class PoolNames {
@@ -84,9 +94,8 @@ public:
 private:
     emm_context *made(emm_context *primary, const PoolName &wanted, size_t number) {
         emm_context *pool = nullptr;
-        const char *options = wanted.options ? wanted.options->c_str() : nullptr;
-        TORCH_CHECK(emm_context_named(primary, wanted.name.c_str(), options, &pool) >= EMM_OK,
-                    "emm cannot make the pool ", wanted.name, ": ", last_words());
+        TORCH_CHECK(wanted.open(primary, &pool) >= EMM_OK, "emm cannot make the pool ", wanted.name,
+                    ": ", last_words());
         if (pools_.emplace(pool, number).second) {
             for (DeviceIndex peer : peers_) {
                 emm_set_peer_access(pool, peer, EMM_ACCESS_READ_WRITE);

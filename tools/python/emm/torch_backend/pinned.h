@@ -1,5 +1,6 @@
 #pragma once
 
+#include "named_pools.h"
 #include "pinned_figures.h"
 #include "uses.h"
 
@@ -67,8 +68,8 @@ class PinnedAllocator final : public at::HostAllocator {
 public:
     // Serves each device by its primary context or, with a name, by the pool of that name in that
     // context.
-    PinnedAllocator(at::HostAllocator *previous, std::string name, std::string options)
-        : previous_(previous), name_(std::move(name)), options_(std::move(options)) {}
+    PinnedAllocator(at::HostAllocator *previous, std::optional<PoolName> pool)
+        : previous_(previous), pool_(std::move(pool)) {}
 
     at::DataPtr allocate(size_t size) override {
         void *ptr = size ? take(size) : nullptr;
@@ -246,8 +247,8 @@ private:
         }
         emm_context *context = nullptr;
         emm_status status = emm_context_for_device(device, &context);
-        if (status >= EMM_OK && !name_.empty()) {
-            status = emm_context_named(context, name_.c_str(), options_.c_str(), &context);
+        if (status >= EMM_OK && pool_) {
+            status = pool_->open(context, &context);
         }
         TORCH_CHECK(status >= EMM_OK, "emm cannot serve device ", int(device), ": ", last_words());
         if (!served->idle) {
@@ -395,7 +396,7 @@ private:
     }
 
     at::HostAllocator *const previous_;
-    const std::string name_, options_;
+    const std::optional<PoolName> pool_;
     std::mutex serving_lock_;
     std::array<Served, most_devices> served_;
     std::mutex lock_;
