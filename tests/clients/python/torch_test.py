@@ -129,8 +129,9 @@ class OnEmm(unittest.TestCase):
 
     def test_regions_and_tags_go_to_sleep(self):
         for progress in ("eager", "lazy"):
-            with self.subTest(progress):
-                self.program("saver", EMM_SIM=f"memory=1GiB,devices=1,progress={progress}")
+            for allocator in ("", "use"):
+                with self.subTest(progress, allocator=allocator):
+                    self.program("saver", allocator, EMM_SIM=f"memory=1GiB,devices=1,progress={progress}")
 
     def test_threads_share_pools_of_pytorch(self):
         self.program("pool_threads", EMM_LIMIT="128MiB", EMM_SIM="memory=1GiB,devices=1,progress=random,race=abort")

@@ -1,10 +1,16 @@
-"""saver.py: torch_memory_saver's interface and vLLM's allocator on PyTorch itself; its caching allocator stays."""
+"""saver.py [use]: torch_memory_saver's interface and vLLM's allocator on PyTorch itself; its caching allocator stays
+unless emm is PyTorch's allocator (use)."""
+import sys
+
 import emm
+import emm.torch
 import emm.torch_memory_saver
 import emm.vllm
 import torch
 
 MIB = 1 << 20
+if "use" in sys.argv:
+    emm.torch.use()
 saver = emm.torch_memory_saver.TorchMemorySaver()
 torch.cuda.init()
 context = emm.context_for_device(0)
