@@ -8,7 +8,8 @@
 
 A program that says `import torch_memory_saver` is served without a change, and its subprocesses too:
 
-    PYTHONPATH=$(python3 -m emm.torch_memory_saver) python3 program.py
+    export PYTHONPATH=$(python3 -m emm.torch_memory_saver)${PYTHONPATH:+:$PYTHONPATH}
+    python3 program.py
 
 Nothing is preloaded: both hook modes are the same, and cuda_graph() works in both. What differs from the
 package is in tools/python/SERVING.md. Memory of a tag that is paused cannot be added to until it is resumed.
