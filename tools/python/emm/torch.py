@@ -77,7 +77,7 @@ def use_pinned_memory(name=None, plugin_options=None):
     wanted = name, plugin_options
     if _pinned is None:
         if name is not None:
-            context_named(context_for_device(torch.cuda.current_device()), name, plugin_options)  # says what is wrong
+            _check_name(name, plugin_options)
         try:
             _torch_backend.install_pinned(name, plugin_options)
         except _torch_backend.Unavailable as reason:
