@@ -13,7 +13,7 @@ namespace emm::dl {
 // names `what`.
 void *load_library(const std::string &path, const std::string &what);
 
-// A function of the libraries that the program has loaded, by name; NULL: there is none.
+// A function of the libraries that the program has loaded, by name; NULL if none has the name.
 void *find_in_process(const char *name) noexcept;
 
 } // namespace emm::dl

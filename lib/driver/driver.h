@@ -95,8 +95,8 @@ std::string above_limit_text();
 // The driver if it has been loaded, else NULL.
 const Driver *loaded() noexcept;
 
-// Both return the entry point of that CUDA version, or NULL if there is none. emm and plugins use
-// metered_entry(): the account counts its calls, and they ask the driver about no EndedContext.
+// Both return the entry point of that CUDA version, or NULL if the driver has none. emm and plugins
+// use metered_entry(): the account counts its calls, and they ask the driver about no EndedContext.
 emm_function entry(const char *name, int32_t cuda_version) noexcept;
 emm_function metered_entry(const char *name, int32_t cuda_version) noexcept;
 

@@ -28,7 +28,7 @@ bool own(int descriptor) noexcept;
 // Closes a descriptor, noted or not.
 void forget_and_close(int descriptor) noexcept;
 
-// Notes the descriptor that `make` returns, if any. -1 with errno: there is none.
+// Notes the descriptor that `make` returns, if any. -1 with errno if `make` fails.
 int own_made(int made) noexcept;
 template <class Make> int make_own(Make make) noexcept {
     const NoFork held;

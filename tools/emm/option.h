@@ -6,8 +6,8 @@
 
 namespace emm::tool {
 
-// "--limit SECONDS": its name, and the placeholder of its value. A word by itself has no
-// placeholder.
+// "--limit SECONDS": the name of an option, and the word that stands for its value. A flag has no
+// such word.
 template <class Value>
 CLI::Option *option(CLI::App *command, const std::string &what, Value &value,
                     const std::string &help) {

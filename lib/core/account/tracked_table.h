@@ -51,8 +51,7 @@ public:
         insert(record.address, [&record](TrackedAllocation &slot) { slot = record; });
     }
 
-    // Removes and returns the address's record. Address 0: there is none, or another context has
-    // it.
+    // Removes and returns the address's record; address 0 if this context has no record of it.
     TrackedAllocation take(emm_deviceptr address, const emm_context *context) noexcept {
         const uint64_t hash = mixed(address);
         Shard &shard = shards_[hash % shard_count];

@@ -15,7 +15,7 @@ namespace emm::core {
 emm_status choose(const char *spec);
 emm_status choose_entry(emm_plugin_entry entry, const char *options);
 
-// The plugin in force. If there is none yet, loads the first of the selection that loads.
+// The plugin in force. Before the first use, loads the first of the selection that loads.
 emm_status current_selection(const loader::Selection *&ret_selection);
 
 // Loads one spec without choosing it.

@@ -28,10 +28,10 @@ struct PythonCode {
     bool is_own = false; // the program's own code: not is_installed_python
 };
 
-// Finds a function of the process by name; NULL: there is none.
+// Finds a function of the process by name; NULL if no function has the name.
 using FindPythonFunction = void *(*)(const char *name);
 
-// Looks for the interpreter, before any thread asks. False: there is none, or it is older than 3.9.
+// Looks for the interpreter, before any thread asks. False: no interpreter, or one before 3.9.
 bool find_python_frames(FindPythonFunction find) noexcept;
 
 // A line of Python as a number: the code's number, and the line.

@@ -34,7 +34,7 @@ struct LogWriter::Cursor {
     }
     uint64_t moment() const { return record().moment(); }
 
-    // Moves to the next record, which may be the present one; false if there is none.
+    // Moves to the next record, which may be the present one; false after the last record.
     bool settle() {
         for (; chunk < chunks->size(); ++chunk) {
             const Chunk &at = *(*chunks)[chunk];

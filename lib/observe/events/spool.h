@@ -59,9 +59,9 @@ public:
     ~Spool();
 
     // If they fail, both leave nothing behind, and say why. `create` begins anew; `open` opens the
-    // spool of an ended process. A null result without a reason means that there is none; `busy`
-    // means that the process has not ended. Only a user's own files are opened, and only an event
-    // log's files are overwritten.
+    // spool of an ended process. A null result without a reason means that `path` has no spool;
+    // `busy` means that the process has not ended. Only a user's own files are opened, and only an
+    // event log's files are overwritten.
     static std::unique_ptr<Spool> create(const std::string &path, std::string &ret_reason);
     static std::unique_ptr<Spool> open(const std::string &path, std::string &ret_reason,
                                        bool &ret_busy);

@@ -50,7 +50,7 @@ assert stats["active_bytes.peak"] == 5 * MIB + 1 and stats["active_bytes.allocat
 del large
 assert before.is_pinned() and live() == 0
 
-# --- a copy that is not waited for: its source is freed at once, and written over by whoever comes next
+# --- a non-blocking copy: the program frees its source at once, and the next tensor writes over the source
 sources, streams = [torch.full((MIB,), value, dtype=torch.uint8) for value in range(1, 9)], []
 for turn in range(20):
     copies = []
