@@ -24,14 +24,14 @@ import pathlib
 import statistics
 import subprocess
 import sys
-import threading
 import time
+
+from asked_process import LONGEST, AskedProcess, Ended
 
 HERE = pathlib.Path(__file__).resolve().parent
 EMM = pathlib.Path(os.environ.get("EMM_LIBRARY", HERE.parents[2] / "build-gpu/lib/libemm.so.1")).parents[1] / "tools/emm/emm"
 ENGINES = 2
 SHARE = 0.97
-LONGEST = 120  # seconds for an answer
 RELOADS = 5
 LARGE = {"hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 12, "num_attention_heads": 16,
          "num_key_value_heads": 8, "vocab_size": 32000, "tie_word_embeddings": False}
@@ -200,37 +200,15 @@ def write_weights(folder, rehearses):
 # --- the process that asks them in turn
 
 
-class Ended(Exception):
-    pass
-
-
-class Asked:
+class Asked(AskedProcess):
     """An engine, from outside."""
 
     def __init__(self, way, number, folder, rehearses):
-        self.way, self.log = way, folder / f"server-{way.name}-{number}.log"
-        self.outside = way.name == "outside" and not rehearses
-        command = [*(() if rehearses else way.prefix), sys.executable, "-B", str(pathlib.Path(__file__).resolve()), str(folder),
-                   "--engine", way.name, str(folder / f"weights-{number}"), *(["--rehearse"] if rehearses else [])]
-        with open(self.log, "w", encoding="utf-8") as log:
-            self.process = subprocess.Popen(command, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log)
+        super().__init__([*(() if rehearses else way.prefix), sys.executable, "-B", str(pathlib.Path(__file__).resolve()),
+                          str(folder), "--engine", way.name, str(folder / f"weights-{number}"),
+                          *(["--rehearse"] if rehearses else [])], folder / f"server-{way.name}-{number}.log")
+        self.way, self.outside = way, way.name == "outside" and not rehearses
         self.good, self.sleeps, self.times = True, 0, {"sleep": [], "wake": [], "first": []}
-
-    def answer(self):
-        watch = threading.Timer(LONGEST, self.process.kill)
-        watch.start()
-        line = self.process.stdout.readline()
-        watch.cancel()
-        if not line.startswith("{"):
-            self.process.communicate()
-            lines = self.log.read_text(errors="replace").strip().splitlines()
-            raise Ended(f"ended with status {self.process.returncode}: {lines[-1] if lines else 'it said nothing'}")
-        return json.loads(line)
-
-    def ask(self, word):
-        self.process.stdin.write(word + "\n")
-        self.process.stdin.flush()
-        return self.answer()
 
     def begin(self):
         """Awake for the first time: what it says before any sleep."""

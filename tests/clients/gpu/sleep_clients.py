@@ -18,13 +18,13 @@ import pathlib
 import statistics
 import subprocess
 import sys
-import threading
 import time
+
+from asked_process import AskedProcess, Ended
 
 GIB = 1 << 30
 PART = GIB // 4
 SHARE = 0.97
-LONGEST = 120  # seconds for an answer
 SPARE = 8 * GIB  # of the host's memory, for the processes themselves
 
 
@@ -155,37 +155,14 @@ def child(way, size):
 # --- the process that asks them in turn
 
 
-class Ended(Exception):
-    pass
-
-
-class Asked:
-    """One of them, from outside."""
+class Asked(AskedProcess):
+    """A way's process, from outside."""
 
     def __init__(self, way, size, folder):
-        self.way, self.found, self.errors = way, {"pause": [], "resume": [], "good": True}, folder / f"sleep-{way.name}.log"
-        environment = {**os.environ, "EMM_PLUGIN": "pool"}
-        with open(self.errors, "w", encoding="utf-8") as errors:
-            self.process = subprocess.Popen([sys.executable, "-B", __file__, str(folder), "--child", way.name, str(size)],
-                                            env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                            stderr=errors)
+        super().__init__([sys.executable, "-B", __file__, str(folder), "--child", way.name, str(size)],
+                         folder / f"sleep-{way.name}.log", {**os.environ, "EMM_PLUGIN": "pool"})
+        self.way, self.found = way, {"pause": [], "resume": [], "good": True}
         self.answer()
-
-    def answer(self):
-        watch = threading.Timer(LONGEST, self.process.kill)
-        watch.start()
-        line = self.process.stdout.readline()
-        watch.cancel()
-        if not line.startswith("{"):
-            self.process.communicate()
-            lines = self.errors.read_text(errors="replace").strip().splitlines()
-            raise Ended(f"ended with status {self.process.returncode}: {lines[-1] if lines else 'it said nothing'}")
-        return json.loads(line)
-
-    def ask(self, word):
-        self.process.stdin.write(word + "\n")
-        self.process.stdin.flush()
-        return self.answer()
 
     def pause(self):
         self.found["pause"].append(self.ask("pause"))
