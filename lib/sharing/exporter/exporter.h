@@ -18,7 +18,7 @@ emm_status get_handle(emm_context &context, emm_memory *memory, emm_deviceptr pt
                       emm_ipc_handle *ret_handle) noexcept;
 emm_status release_handle(emm_context &context, const emm_ipc_handle &handle) noexcept;
 
-// The handle of the export with this name, for an importer that asks. False if no export has the name.
+// The handle of the export with this name, for an importer that asks. False: no such export.
 bool find_export(const emm_ipc_name &name, emm_ipc_handle *ret_handle) noexcept;
 
 // Ends the context's exports, because its memory is dropped.
