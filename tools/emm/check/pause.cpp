@@ -82,7 +82,6 @@ void pause_returns(const CheckedPlugin &plugin) {
 
 // The kept content, while the pause lasts. Blocks of host memory may stay in their place.
 void expect_told(const BareManager &manager, const std::vector<emm_deviceptr> &blocks) {
-    size_t kept = 0;
     for (size_t i = 0; manager.slots().read_paused && i < blocks.size(); i++) {
         std::vector<uint8_t> told(paused_sizes[i]);
         const emm_status status =
@@ -91,7 +90,6 @@ void expect_told(const BareManager &manager, const std::vector<emm_deviceptr> &b
             continue;
         }
         expect(status == EMM_OK, "read_paused answers {}: {}", status, last_said().text);
-        kept++;
         const auto marked = uint8_t(first_mark + i + 1); // at both ends
         expect(told.front() == marked && told.back() == marked,
                "read_paused tells another content of a block of {} bytes", paused_sizes[i]);
