@@ -473,8 +473,8 @@ EMM_API emm_status emm_shutdown(void);
  *
  * Out of memory: emm runs pending frees and asks the plugin to trim. If the driver is short of
  * memory, emm does both in the device's other contexts too, and for pinned memory in all contexts.
- * Then emm asks the application to give back memory (emm_set_pressure_callback), and tries once
- * more before it answers
+ * Then emm asks the application to give back memory (emm_set_pressure_callback). emm asks the
+ * plugin again after such steps, and answers only then
  *   EMM_E_OUT_OF_MEMORY, EMM_E_OUT_OF_HOST_MEMORY
  * If a request is larger than the device's memory, emm answers at once and gives up no cache. For
  * the plugin's other answers, see the slot of the same name in emm/plugin.h.

@@ -401,7 +401,7 @@ typedef struct emm_plugin {
      * get_stats counts it. In every allocating slot, success with a null address counts as
      * EMM_E_PLUGIN_FAILED. Required.
      *   EMM_E_OUT_OF_MEMORY        no memory left; emm then flushes its queue, trims, asks the
-     *                              application to give back memory, and calls once more
+     *                              application to give back memory, and calls again
      *   EMM_E_INVALID_VALUE        the manager cannot meet this size in any state
      *   EMM_E_CAPTURING            the stream captures, and this plugin cannot serve a capture
      *   EMM_E_PAUSED               see pause
@@ -580,7 +580,7 @@ typedef struct emm_plugin {
      * Puts memory behind the same addresses, with the access of peers and, after EMM_PAUSE_KEEP,
      * the content of live allocations. The program may use the memory at once. If the manager is
      * not paused: EMM_S_IGNORED. A failure changes nothing, and emm may call resume again.
-     *   EMM_E_OUT_OF_MEMORY        emm looks for memory as for memalloc, and calls once more
+     *   EMM_E_OUT_OF_MEMORY        emm looks for memory as for memalloc, and calls again
      */
     emm_status (*resume)(emm_manager *self, uint32_t flags);
 

@@ -225,8 +225,7 @@ void Manager::complete(StreamPool &pool, uint64_t tag) {
     }
 }
 
-// --- after a call
-// ---------------------------------------------------------------------------------
+// --- after a call --------------------------------------------------------------------------------
 
 // Occasional work after a call; the lock may be let go of. The call itself is done, so a lack of
 // host memory only puts the work off.

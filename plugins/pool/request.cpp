@@ -85,11 +85,11 @@ bool Manager::Request::is_impossible() const {
 
 // While the thread's magazine is open, its free pool is that of the stream.
 inline emm_deviceptr Manager::Request::take_for_known_stream() {
-    const auto missed = [this] { return magazine_ && !magazine_->lock.closed_for_good(); };
-    if (missed() && manager_.caches_.hand_over_blocks(*magazine_)) {
+    const auto is_open = [this] { return magazine_ && !magazine_->lock.closed_for_good(); };
+    if (is_open() && manager_.caches_.hand_over_blocks(*magazine_)) {
         manager_.upkeep(lock_, manager_.order_.unordered(), nullptr); // may complete blocks
     }
-    Magazine *magazine = missed() ? magazine_ : nullptr;
+    Magazine *magazine = is_open() ? magazine_ : nullptr;
     pool_ = magazine ? &magazine->pool : manager_.order_.known(stream_);
     if (!pool_ || !manager_.served_.serves()) {
         return 0;
@@ -155,8 +155,8 @@ emm_deviceptr Manager::Request::take_free(Magazine *magazine) {
         if (is_small) {
             caches.refill(*magazine, class_of(size_));
         }
-        const bool missed = magazine == magazine_ && !is_small; // and has had no such block since
-        const emm_deviceptr address = missed ? 0 : magazine->take(size_);
+        const bool had_no_block = magazine == magazine_ && !is_small; // nor has one come since
+        const emm_deviceptr address = had_no_block ? 0 : magazine->take(size_);
         if (address) {
             return address;
         }
@@ -165,7 +165,7 @@ emm_deviceptr Manager::Request::take_free(Magazine *magazine) {
         } else if (caches.refill_blocks(*magazine, round_up(size_, granule))) {
             return magazine->take(size_);
         }
-        if (missed) {
+        if (had_no_block) {
             magazine->note_miss(round_up(size_, granule));
         }
     }
