@@ -1,8 +1,8 @@
 #include "core/record/context.h"
 
 #include "api/check.h"
-#include "core/account/tracking.h"
-#include "core/account/watch.h"
+#include "core/tracking/tracking.h"
+#include "core/tracking/watch.h"
 #include "core/lifecycle/lifecycle.h"
 #include "core/memory/call.h"
 #include "core/memory/recovery.h"

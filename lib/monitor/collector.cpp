@@ -1,6 +1,6 @@
 #include "monitor/collector.h"
 
-#include "core/account/tracking.h"
+#include "core/tracking/tracking.h"
 #include "core/lifecycle/lifecycle.h"
 #include "core/memory/memory.h"
 #include "core/memory/recovery.h"

@@ -1,4 +1,4 @@
-#include "core/account/watch.h"
+#include "core/tracking/watch.h"
 #include "core/lifecycle/lifecycle.h"
 #include "core/record/context.h"
 #include "core/reports/exit_statistics.h"

@@ -1,4 +1,4 @@
-#include "core/account/watch.h"
+#include "core/tracking/watch.h"
 #include "core/handles/handle.h"
 #include "core/lifecycle/lifecycle.h"
 #include "core/memory/default_memory.h"

@@ -1,6 +1,6 @@
 #include "core/memory/default_memory.h"
 
-#include "core/account/watch.h"
+#include "core/tracking/watch.h"
 #include "core/record/context.h"
 #include "core/record/this_thread.h"
 #include "observe/error.h"

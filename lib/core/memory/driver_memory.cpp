@@ -1,6 +1,6 @@
 #include "core/memory/driver_memory.h"
 
-#include "core/account/tracking.h"
+#include "core/tracking/tracking.h"
 #include "core/memory/memory.h"
 #include "core/memory/recovery.h"
 #include "core/record/context.h"

@@ -1,6 +1,6 @@
 #include "core/memory/memory.h"
 
-#include "core/account/watch.h"
+#include "core/tracking/watch.h"
 #include "core/memory/default_memory.h"
 #include "core/record/asleep.h"
 #include "core/record/context.h"

@@ -1,6 +1,6 @@
 #include "core/reports/exit_statistics.h"
 
-#include "core/account/tracking.h"
+#include "core/tracking/tracking.h"
 #include "core/memory/memory.h"
 #include "core/reports/holders.h"
 #include "loader/plugin.h"

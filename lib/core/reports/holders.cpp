@@ -1,6 +1,6 @@
 #include "core/reports/holders.h"
 
-#include "core/account/tracking.h"
+#include "core/tracking/tracking.h"
 #include "core/memory/memory.h"
 #include "core/memory/recovery.h"
 #include "core/record/this_thread.h"

@@ -1,6 +1,6 @@
 #include "core/reports/live_profile.h"
 
-#include "core/account/tracking.h"
+#include "core/tracking/tracking.h"
 #include "observe/callers/walk.h"
 #include "observe/events/module.h"
 

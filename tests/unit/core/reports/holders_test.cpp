@@ -2,7 +2,7 @@
 
 #include "../address_plugin.h"
 #include "catch.h"
-#include "core/account/tracking.h"
+#include "core/tracking/tracking.h"
 
 #include <cstdlib>
 #include <filesystem>

@@ -1,4 +1,4 @@
-#include "core/account/tracked_table.h"
+#include "core/tracking/tracked_table.h"
 
 #include <utility>
 

@@ -1,4 +1,4 @@
-#include "core/account/tracking.h"
+#include "core/tracking/tracking.h"
 
 #include "dl/load.h"
 #include "observe/callers/python_frames.h"

@@ -1,4 +1,4 @@
-#include "core/account/tracking.h"
+#include "core/tracking/tracking.h"
 
 #include "../address_plugin.h"
 #include "../driver_calls.h"

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "core/account/tracking.h"
+#include "core/tracking/tracking.h"
 #include "core/record/context.h"
 #include "core/record/this_thread.h"
 #include "observe/callers/walk.h"

@@ -1,4 +1,4 @@
-#include "core/account/watch.h"
+#include "core/tracking/watch.h"
 
 #include "driver/account.h"
 #include "observe/error.h"

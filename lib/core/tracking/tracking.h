@@ -1,6 +1,6 @@
 #pragma once
 
-#include "core/account/tracked_table.h"
+#include "core/tracking/tracked_table.h"
 #include "core/record/context.h"
 #include "observe/callers/track_options.h"
 #include "observe/events/record.h"
