@@ -85,241 +85,6 @@ typedef struct emm_error {
 /* The calling thread's last error. Never NULL. Does not count as a call: the texts stay valid. */
 EMM_API const emm_error *emm_last_error(void);
 
-/* --- the log ---------------------------------------------------------------------------------- */
-
-#define EMM_LOG_OFF 0 /* one more level beside EMM_LOG_ERROR to EMM_LOG_DEBUG of emm/plugin.h */
-
-/*
- * Takes a line of the log. `level` is EMM_LOG_ERROR to EMM_LOG_DEBUG. `text` is UTF-8 on one line,
- * without a line end, of at most 4 KiB. The text belongs to emm: copy it. Any thread that calls emm
- * may log a line, while it holds locks of emm. So the callback must not call emm, throw, or wait
- * for a thread that calls emm. One thread at a time is in the callback.
- */
-typedef void (*emm_log_callback)(int32_t level, const char *text, void *user_data);
-
-/*
- * Sets the process's callback, which gets the lines of `level` and more urgent ones. Meanwhile
- * standard error gets no lines, unless the user sets EMM_LOG. NULL removes the callback: no thread
- * calls the old one after this function has returned. May be called at any time, also before every
- * other function.
- *   EMM_E_INVALID_VALUE   `level` is not one of EMM_LOG_*
- *   EMM_E_REENTERED       called by the callback
- */
-EMM_API emm_status emm_set_log_callback(int32_t level, emm_log_callback callback, void *user_data);
-
-typedef struct emm_log_callback_info {
-    emm_log_callback callback; /* NULL: none */
-    void *user_data;
-    int32_t level; /* EMM_LOG_OFF without a callback */
-    uint32_t reserved;
-} emm_log_callback_info;
-
-/* Like emm_set_log_callback, and returns the previous callback. To restore the previous callback,
- * pass it in. `ret_previous` may be NULL. */
-EMM_API emm_status emm_exchange_log_callback(int32_t level, emm_log_callback callback,
-                                             void *user_data, emm_log_callback_info *ret_previous);
-
-/*
- * Sets the least urgent level that standard error gets: EMM_LOG_WARN before the first call.
- *   EMM_S_IGNORED         EMM_LOG is set, and decides
- *   EMM_E_INVALID_VALUE   `level` is not one of EMM_LOG_*
- */
-EMM_API emm_status emm_set_log_level(int32_t level);
-
-/* Like emm_set_log_level, and returns the level that the program had chosen before. `ret_previous`
- * may be NULL. */
-EMM_API emm_status emm_exchange_log_level(int32_t level, int32_t *ret_previous);
-
-/*
- * Writes a line to emm's log. `level` is EMM_LOG_ERROR to EMM_LOG_DEBUG; `text` is one line of
- * UTF-8, without a line end.
- *   EMM_E_INVALID_VALUE   `level` has another value, or `text` is NULL
- */
-EMM_API emm_status emm_log(int32_t level, const char *text);
-
-/* --- the plugin ------------------------------------------------------------------------------- */
-
-/*
- * Chooses the plugin from code. `spec` is written as in EMM_PLUGIN, for example "pool:max=8GiB".
- * emm loads the file at once, and makes managers later, context by context.
- *   EMM_S_IGNORED   EMM_PLUGIN is set and outranks this call, which only logged a warning
- *   EMM_E_BUSY      emm already serves a context
- *   EMM_E_PLUGIN_*  the plugin did not load; an earlier choice stays in force
- */
-EMM_API emm_status emm_set_plugin(const char *spec);
-
-/* Like emm_set_plugin, for a plugin that is linked into the program. `options` is the part of a
- * spec after the colon, "max=8GiB,initial=1GiB", or NULL. */
-EMM_API emm_status emm_set_plugin_entry(emm_plugin_entry entry, const char *options);
-
-/* The plugin that serves this process. All texts live as long as the process. emm cleans these
- * texts as those of emm_error, except the option texts: `create` gets them as they are. */
-typedef struct emm_plugin_info {
-    uint32_t struct_size; /* in: sizeof(emm_plugin_info) of the caller */
-    uint32_t abi_major;   /* as the plugin states them */
-    uint32_t abi_minor;
-    uint32_t reserved;
-    const char *name;
-    const char *version;     /* "" if the plugin does not say */
-    const char *description; /* "" if the plugin does not say */
-    const char *path;        /* the real path of its file; NULL for a linked-in plugin */
-    const char *build_id;    /* of that file, in hexadecimal; NULL if it has none */
-    const char *spec;        /* the spec that chose it */
-    const char *selected_by; /* "EMM_PLUGIN", "emm_set_plugin", "emm_set_plugin_entry", "default" */
-    uint64_t capabilities;   /* EMM_PLUGIN_* */
-    const emm_option *options;       /* never NULL; ends with a NULL name */
-    const char *const *option_texts; /* the values in force, in that order; NULL: no value */
-
-    /* --- since 1.2 --- */
-
-    /* The layers over the plugin, the outermost first, with NULL at the end. The members above
-     * describe the plugin, but `spec` and `capabilities` are those of plugin and layers together.
-     * For each layer `spec` and `capabilities` are its own part, and its own list is empty. */
-    const struct emm_plugin_info *const *layers;
-} emm_plugin_info;
-
-/*
- * Describes the plugin in force. If no plugin is in force yet, this call loads the selected one. In
- * a list of specs (a;b), a plugin whose `create` or `initialize` fails later still gives way to the
- * next.
- *   EMM_E_PLUGIN_*  no plugin of the selection loads
- */
-EMM_API emm_status emm_get_plugin(emm_plugin_info *ret_info);
-
-/* Loads, describes and checks one spec without choosing it; for tools. */
-EMM_API emm_status emm_probe_plugin(const char *spec, emm_plugin_info *ret_info);
-
-/*
- * The total that emm_get_memory_info will report in a context of device `device` (an ordinal).
- * Creates no context. Loads the driver and the plugin if need be, and calls cuInit. If the plugin
- * has no get_device_total, the answer is the device's own total. With a list of specs, the plugin
- * in force answers.
- *   EMM_E_INVALID_VALUE   no such device
- *   EMM_E_PLUGIN_*, EMM_E_NO_DRIVER, EMM_E_DRIVER
- */
-EMM_API emm_status emm_get_device_total(int32_t device, size_t *ret_total);
-
-/* Walks the folders that emm searches for a bare name, in the order of the search. Calls `visit`
- * with the name and path of each plugin file. A non-zero result of `visit` ends the walk. */
-typedef int (*emm_plugin_visitor)(const char *name, const char *path, void *user_data);
-EMM_API emm_status emm_foreach_plugin(emm_plugin_visitor visit, void *user_data);
-
-/* --- the driver ------------------------------------------------------------------------------- */
-
-typedef struct emm_driver_info {
-    uint32_t struct_size;  /* in: sizeof(emm_driver_info) of the caller */
-    int32_t cuda_version;  /* 13000 is 13.0 */
-    uint32_t simulated;    /* 1: emm's simulated driver */
-    uint32_t device_count; /* as cuDeviceGetCount says */
-    const char *path;      /* the file that emm loaded */
-} emm_driver_info;
-
-/* Loads the driver if need be, calls cuInit and describes the driver.
- *   EMM_E_NO_DRIVER, EMM_E_DRIVER */
-EMM_API emm_status emm_get_driver(emm_driver_info *ret_info);
-
-/* A driver entry point, as emm_host.driver gives it; NULL if the driver has none. */
-EMM_API emm_function emm_driver_entry(const char *name, int32_t cuda_version);
-
-/*
- * The memory that emm and its plugin took from the driver. emm counts it if EMM_DRIVER_METER=1 is
- * in the environment. Calls of the application itself do not count. Bytes are rounded up to the
- * driver's own granules.
- */
-typedef struct emm_driver_usage {
-    uint32_t struct_size; /* in: sizeof(emm_driver_usage) of the caller */
-    uint32_t metered;     /* 0: not counted, everything below is 0 */
-    uint64_t device_bytes;
-    uint64_t peak_device_bytes;
-    uint64_t host_bytes; /* pinned */
-    uint64_t peak_host_bytes;
-} emm_driver_usage;
-
-EMM_API emm_status emm_get_driver_usage(emm_driver_usage *ret_usage);
-
-/* Kinds of memory, each with a row in an account. The kinds before EMM_MEMORY_EXTERNAL are device
- * memory of the process, which the device's bound covers. */
-#define EMM_MEMORY_BLOCK 0           /* cuMemAlloc */
-#define EMM_MEMORY_PHYSICAL 1        /* cuMemCreate, until the last handle and mapping have gone */
-#define EMM_MEMORY_POOL 2            /* cuMemPoolCreate: the bytes that a pool has reserved */
-#define EMM_MEMORY_ARRAY 3           /* by the elements of its descriptor */
-#define EMM_MEMORY_MIPMAPPED_ARRAY 4 /* likewise */
-#define EMM_MEMORY_GRAPH_NODE 5      /* cuGraphAddMemAllocNode, as long as the node exists */
-#define EMM_MEMORY_EXTERNAL 6        /* cuImportExternalMemory: memory of another API */
-#define EMM_MEMORY_MANAGED 7
-#define EMM_MEMORY_PINNED 8
-#define EMM_MEMORY_KINDS 16 /* rows, with room for more kinds */
-
-typedef struct emm_memory_row {
-    uint64_t live; /* how many exist */
-    uint64_t bytes;
-    uint64_t peak_bytes;
-    uint64_t made; /* how many were ever made */
-} emm_memory_row;
-
-/* The memory of a device that this process holds. No row includes the driver's own memory for
- * contexts, modules and local memory. */
-typedef struct emm_device_account {
-    uint32_t struct_size; /* in: sizeof(emm_device_account) of the caller */
-    uint32_t is_counted;  /* 1: `managers` is filled, because EMM_LIMIT or EMM_DRIVER_METER=1 is in
-                             the environment; 0: `managers` is 0 */
-    uint64_t limit_bytes; /* the device's bound (EMM_LIMIT); 0: no bound */
-    uint64_t used_bytes;  /* bytes that count against the bound, with those of other processes
-                             (EMM_LIMIT_SHARED) and of other copies of libemm in this process.
-                             Such copies have rows of their own. If is_counted is 0:
-                             `managers_bytes` and the program's rows */
-    uint64_t managers_bytes; /* bytes that the plugins report as reserved, in all contexts */
-    emm_memory_row managers[EMM_MEMORY_KINDS]; /* taken by plugins through host->driver */
-    emm_memory_row program[EMM_MEMORY_KINDS];  /* taken past plugins: see emm_take_driver_memory */
-} emm_device_account;
-
-/*
- * The account of device `device` (an ordinal). Loads the driver if need be, and calls cuInit. While
- * another thread makes, resets or gives up a context's manager, `managers_bytes` leaves this
- * context out.
- *   EMM_E_INVALID_VALUE   no such device; or the value of EMM_LIMIT makes no sense
- *   EMM_E_NO_DRIVER, EMM_E_DRIVER
- */
-EMM_API emm_status emm_get_device_account(int32_t device, emm_device_account *ret_account);
-
-/* Device memory that the caller is about to take directly from the driver, past any plugin. */
-typedef struct emm_driver_memory {
-    uint32_t struct_size; /* sizeof(emm_driver_memory) of the caller */
-    int32_t device;       /* an ordinal */
-    uint32_t kind;        /* EMM_MEMORY_* */
-    uint32_t reserved;
-    uint64_t bytes;                  /* 0: the caller is about to make a pool */
-    struct CUmemPoolHandle_st *pool; /* of EMM_MEMORY_POOL: the pool that `bytes` will come from;
-                                        NULL: the caller is about to make the pool */
-} emm_driver_memory;
-
-/*
- * Charges the device's account; call emm_take_driver_memory before the driver. If the bound leaves
- * no room, emm first makes room as for an allocation of a plugin. It runs pending frees, trims all
- * contexts of the device, and asks the pressure callback. `emm run` charges the calls that it
- * passes on. With EMM_TRACK, reports name the caller.
- *   keep   The driver's call has succeeded. `pool` is the pool that the call made, else NULL. Each
- *          further keep adds a reference.
- *   give   The driver's call has failed, or one reference has gone. The last reference takes the
- *          charge with it. Always give back the charge of an allocation from a pool after the call:
- *          from then on the pool's own figure counts this memory. If no memory is counted
- *          (is_counted), such an allocation has id 0. Id 0 is accepted and does nothing.
- * EMM_E_OUT_OF_MEMORY   (take) the bound leaves no room; *ret_id stays as it was
- * EMM_E_NOT_OWNED       (keep, give) no such id
- */
-EMM_API emm_status emm_take_driver_memory(const emm_driver_memory *memory, uint64_t *ret_id);
-EMM_API emm_status emm_keep_driver_memory(uint64_t id, struct CUmemPoolHandle_st *pool);
-EMM_API emm_status emm_give_driver_memory(uint64_t id);
-
-/* Calls `visit` with each driver function that was called at least once, and its number of calls. A
- * non-zero result of `visit` ends the walk. */
-typedef int (*emm_driver_count_visitor)(const char *name, uint64_t calls, void *user_data);
-EMM_API emm_status emm_foreach_driver_count(emm_driver_count_visitor visit, void *user_data);
-
-/* The older form: `visit` cannot end the walk. */
-typedef void (*emm_driver_call_visitor)(const char *name, uint64_t calls, void *user_data);
-EMM_API emm_status emm_foreach_driver_call(emm_driver_call_visitor visit, void *user_data);
-
 /* --- contexts --------------------------------------------------------------------------------- */
 
 /*
@@ -473,8 +238,8 @@ EMM_API emm_status emm_shutdown(void);
  *
  * Out of memory: emm runs pending frees and asks the plugin to trim. If the driver is short of
  * memory, emm does both in the device's other contexts too, and for pinned memory in all contexts.
- * Then emm asks the application to give back memory (emm_set_pressure_callback), and tries once
- * more before it answers
+ * Then emm asks the application to give back memory (emm_set_pressure_callback). emm asks the
+ * plugin again after such steps, and answers only then
  *   EMM_E_OUT_OF_MEMORY, EMM_E_OUT_OF_HOST_MEMORY
  * If a request is larger than the device's memory, emm answers at once and gives up no cache. For
  * the plugin's other answers, see the slot of the same name in emm/plugin.h.
@@ -733,10 +498,6 @@ EMM_API emm_status emm_ipc_handle_to_name(const emm_ipc_handle *handle, emm_ipc_
  *   EMM_E_NOT_SUPPORTED   the exporter is in another network namespace */
 EMM_API emm_status emm_ipc_name_to_handle(const emm_ipc_name *name, emm_ipc_handle *ret_handle);
 
-/* Older names of these two functions. */
-EMM_API emm_status emm_ipc_name_of(const emm_ipc_handle *handle, emm_ipc_name *ret_name);
-EMM_API emm_status emm_ipc_handle_from(const emm_ipc_name *name, emm_ipc_handle *ret_handle);
-
 /* --- streams ----------------------------------------------------------------------------------
  *
  * A registered stream costs less: the plugin need not ask at each call whether the stream is still
@@ -768,6 +529,73 @@ EMM_API emm_status emm_stream_retire(emm_context *context, emm_stream stream);
 EMM_API emm_status emm_capture_begin(emm_context *context, emm_stream stream);
 EMM_API emm_status emm_capture_end(emm_context *context, emm_stream stream);
 
+/* --- the plugin ------------------------------------------------------------------------------- */
+
+/*
+ * Chooses the plugin from code. `spec` is written as in EMM_PLUGIN, for example "pool:max=8GiB".
+ * emm loads the file at once, and makes managers later, context by context.
+ *   EMM_S_IGNORED   EMM_PLUGIN is set and outranks this call, which only logged a warning
+ *   EMM_E_BUSY      emm already serves a context
+ *   EMM_E_PLUGIN_*  the plugin did not load; an earlier choice stays in force
+ */
+EMM_API emm_status emm_set_plugin(const char *spec);
+
+/* Like emm_set_plugin, for a plugin that is linked into the program. `options` is the part of a
+ * spec after the colon, "max=8GiB,initial=1GiB", or NULL. */
+EMM_API emm_status emm_set_plugin_entry(emm_plugin_entry entry, const char *options);
+
+/* The plugin that serves this process. All texts live as long as the process. emm cleans these
+ * texts as those of emm_error, except the option texts: `create` gets them as they are. */
+typedef struct emm_plugin_info {
+    uint32_t struct_size; /* in: sizeof(emm_plugin_info) of the caller */
+    uint32_t abi_major;   /* as the plugin states them */
+    uint32_t abi_minor;
+    uint32_t reserved;
+    const char *name;
+    const char *version;     /* "" if the plugin does not say */
+    const char *description; /* "" if the plugin does not say */
+    const char *path;        /* the real path of its file; NULL for a linked-in plugin */
+    const char *build_id;    /* of that file, in hexadecimal; NULL if it has none */
+    const char *spec;        /* the spec that chose it */
+    const char *selected_by; /* "EMM_PLUGIN", "emm_set_plugin", "emm_set_plugin_entry", "default" */
+    uint64_t capabilities;   /* EMM_PLUGIN_* */
+    const emm_option *options;       /* never NULL; ends with a NULL name */
+    const char *const *option_texts; /* the values in force, in that order; NULL: no value */
+
+    /* --- since 1.2 --- */
+
+    /* The layers over the plugin, the outermost first, with NULL at the end. The members above
+     * describe the plugin, but `spec` and `capabilities` are those of plugin and layers together.
+     * For each layer `spec` and `capabilities` are its own part, and its own list is empty. */
+    const struct emm_plugin_info *const *layers;
+} emm_plugin_info;
+
+/*
+ * Describes the plugin in force. If no plugin is in force yet, this call loads the selected one. In
+ * a list of specs (a;b), a plugin whose `create` or `initialize` fails later still gives way to the
+ * next.
+ *   EMM_E_PLUGIN_*  no plugin of the selection loads
+ */
+EMM_API emm_status emm_get_plugin(emm_plugin_info *ret_info);
+
+/* Loads, describes and checks one spec without choosing it; for tools. */
+EMM_API emm_status emm_probe_plugin(const char *spec, emm_plugin_info *ret_info);
+
+/*
+ * The total that emm_get_memory_info will report in a context of device `device` (an ordinal).
+ * Creates no context. Loads the driver and the plugin if need be, and calls cuInit. If the plugin
+ * has no get_device_total, the answer is the device's own total. With a list of specs, the plugin
+ * in force answers.
+ *   EMM_E_INVALID_VALUE   no such device
+ *   EMM_E_PLUGIN_*, EMM_E_NO_DRIVER, EMM_E_DRIVER
+ */
+EMM_API emm_status emm_get_device_total(int32_t device, size_t *ret_total);
+
+/* Walks the folders that emm searches for a bare name, in the order of the search. Calls `visit`
+ * with the name and path of each plugin file. A non-zero result of `visit` ends the walk. */
+typedef int (*emm_plugin_visitor)(const char *name, const char *path, void *user_data);
+EMM_API emm_status emm_foreach_plugin(emm_plugin_visitor visit, void *user_data);
+
 /* --- clean-up and pressure -------------------------------------------------------------------- */
 
 /* A section in which emm returns no memory to the driver, not even on out of memory. Sections nest,
@@ -793,6 +621,58 @@ typedef struct emm_pressure_callback_info {
  * in use, pass it in again or call it from the new callback. `ret_previous` may be NULL. */
 EMM_API emm_status emm_exchange_pressure_callback(emm_pressure_callback callback, void *user_data,
                                                   emm_pressure_callback_info *ret_previous);
+
+/* --- the log ---------------------------------------------------------------------------------- */
+
+#define EMM_LOG_OFF 0 /* one more level beside EMM_LOG_ERROR to EMM_LOG_DEBUG of emm/plugin.h */
+
+/*
+ * Takes a line of the log. `level` is EMM_LOG_ERROR to EMM_LOG_DEBUG. `text` is UTF-8 on one line,
+ * without a line end, of at most 4 KiB. The text belongs to emm: copy it. Any thread that calls emm
+ * may log a line, while it holds locks of emm. So the callback must not call emm, throw, or wait
+ * for a thread that calls emm. One thread at a time is in the callback.
+ */
+typedef void (*emm_log_callback)(int32_t level, const char *text, void *user_data);
+
+/*
+ * Sets the process's callback, which gets the lines of `level` and more urgent ones. Meanwhile
+ * standard error gets no lines, unless the user sets EMM_LOG. NULL removes the callback: no thread
+ * calls the old one after this function has returned. May be called at any time, also before every
+ * other function.
+ *   EMM_E_INVALID_VALUE   `level` is not one of EMM_LOG_*
+ *   EMM_E_REENTERED       called by the callback
+ */
+EMM_API emm_status emm_set_log_callback(int32_t level, emm_log_callback callback, void *user_data);
+
+typedef struct emm_log_callback_info {
+    emm_log_callback callback; /* NULL: none */
+    void *user_data;
+    int32_t level; /* EMM_LOG_OFF without a callback */
+    uint32_t reserved;
+} emm_log_callback_info;
+
+/* Like emm_set_log_callback, and returns the previous callback. To restore the previous callback,
+ * pass it in. `ret_previous` may be NULL. */
+EMM_API emm_status emm_exchange_log_callback(int32_t level, emm_log_callback callback,
+                                             void *user_data, emm_log_callback_info *ret_previous);
+
+/*
+ * Sets the least urgent level that standard error gets: EMM_LOG_WARN before the first call.
+ *   EMM_S_IGNORED         EMM_LOG is set, and decides
+ *   EMM_E_INVALID_VALUE   `level` is not one of EMM_LOG_*
+ */
+EMM_API emm_status emm_set_log_level(int32_t level);
+
+/* Like emm_set_log_level, and returns the level that the program had chosen before. `ret_previous`
+ * may be NULL. */
+EMM_API emm_status emm_exchange_log_level(int32_t level, int32_t *ret_previous);
+
+/*
+ * Writes a line to emm's log. `level` is EMM_LOG_ERROR to EMM_LOG_DEBUG; `text` is one line of
+ * UTF-8, without a line end.
+ *   EMM_E_INVALID_VALUE   `level` has another value, or `text` is NULL
+ */
+EMM_API emm_status emm_log(int32_t level, const char *text);
 
 /* --- events ----------------------------------------------------------------------------------- */
 
@@ -928,6 +808,118 @@ EMM_API emm_status emm_foreach_allocation(emm_context *context, emm_allocation_v
 EMM_API emm_status emm_track_driver_memory(int32_t device, uint64_t size, uint64_t *ret_id);
 EMM_API emm_status emm_untrack_driver_memory(uint64_t id);
 
+/* --- the driver ------------------------------------------------------------------------------- */
+
+typedef struct emm_driver_info {
+    uint32_t struct_size;  /* in: sizeof(emm_driver_info) of the caller */
+    int32_t cuda_version;  /* 13000 is 13.0 */
+    uint32_t simulated;    /* 1: emm's simulated driver */
+    uint32_t device_count; /* as cuDeviceGetCount says */
+    const char *path;      /* the file that emm loaded */
+} emm_driver_info;
+
+/* Loads the driver if need be, calls cuInit and describes the driver.
+ *   EMM_E_NO_DRIVER, EMM_E_DRIVER */
+EMM_API emm_status emm_get_driver(emm_driver_info *ret_info);
+
+/* A driver entry point, as emm_host.driver gives it; NULL if the driver has none. */
+EMM_API emm_function emm_driver_entry(const char *name, int32_t cuda_version);
+
+/*
+ * The memory that emm and its plugin took from the driver. emm counts it if EMM_DRIVER_METER=1 is
+ * in the environment. Calls of the application itself do not count. Bytes are rounded up to the
+ * driver's own granules.
+ */
+typedef struct emm_driver_usage {
+    uint32_t struct_size; /* in: sizeof(emm_driver_usage) of the caller */
+    uint32_t metered;     /* 0: not counted, everything below is 0 */
+    uint64_t device_bytes;
+    uint64_t peak_device_bytes;
+    uint64_t host_bytes; /* pinned */
+    uint64_t peak_host_bytes;
+} emm_driver_usage;
+
+EMM_API emm_status emm_get_driver_usage(emm_driver_usage *ret_usage);
+
+/* Kinds of memory, each with a row in an account. The kinds before EMM_MEMORY_EXTERNAL are device
+ * memory of the process, which the device's bound covers. */
+#define EMM_MEMORY_BLOCK 0           /* cuMemAlloc */
+#define EMM_MEMORY_PHYSICAL 1        /* cuMemCreate, until the last handle and mapping have gone */
+#define EMM_MEMORY_POOL 2            /* cuMemPoolCreate: the bytes that a pool has reserved */
+#define EMM_MEMORY_ARRAY 3           /* by the elements of its descriptor */
+#define EMM_MEMORY_MIPMAPPED_ARRAY 4 /* likewise */
+#define EMM_MEMORY_GRAPH_NODE 5      /* cuGraphAddMemAllocNode, as long as the node exists */
+#define EMM_MEMORY_EXTERNAL 6        /* cuImportExternalMemory: memory of another API */
+#define EMM_MEMORY_MANAGED 7
+#define EMM_MEMORY_PINNED 8
+#define EMM_MEMORY_KINDS 16 /* rows, with room for more kinds */
+
+typedef struct emm_memory_row {
+    uint64_t live; /* how many exist */
+    uint64_t bytes;
+    uint64_t peak_bytes;
+    uint64_t made; /* how many were ever made */
+} emm_memory_row;
+
+/* The memory of a device that this process holds. No row includes the driver's own memory for
+ * contexts, modules and local memory. */
+typedef struct emm_device_account {
+    uint32_t struct_size; /* in: sizeof(emm_device_account) of the caller */
+    uint32_t is_counted;  /* 1: `managers` is filled, because EMM_LIMIT or EMM_DRIVER_METER=1 is in
+                             the environment; 0: `managers` is 0 */
+    uint64_t limit_bytes; /* the device's bound (EMM_LIMIT); 0: no bound */
+    uint64_t used_bytes;  /* bytes that count against the bound, with those of other processes
+                             (EMM_LIMIT_SHARED) and of other copies of libemm in this process.
+                             Such copies have rows of their own. If is_counted is 0:
+                             `managers_bytes` and the program's rows */
+    uint64_t managers_bytes; /* bytes that the plugins report as reserved, in all contexts */
+    emm_memory_row managers[EMM_MEMORY_KINDS]; /* taken by plugins through host->driver */
+    emm_memory_row program[EMM_MEMORY_KINDS];  /* taken past plugins: see emm_take_driver_memory */
+} emm_device_account;
+
+/*
+ * The account of device `device` (an ordinal). Loads the driver if need be, and calls cuInit. While
+ * another thread makes, resets or gives up a context's manager, `managers_bytes` leaves this
+ * context out.
+ *   EMM_E_INVALID_VALUE   no such device; or the value of EMM_LIMIT makes no sense
+ *   EMM_E_NO_DRIVER, EMM_E_DRIVER
+ */
+EMM_API emm_status emm_get_device_account(int32_t device, emm_device_account *ret_account);
+
+/* Device memory that the caller is about to take directly from the driver, past any plugin. */
+typedef struct emm_driver_memory {
+    uint32_t struct_size; /* sizeof(emm_driver_memory) of the caller */
+    int32_t device;       /* an ordinal */
+    uint32_t kind;        /* EMM_MEMORY_* */
+    uint32_t reserved;
+    uint64_t bytes;                  /* 0: the caller is about to make a pool */
+    struct CUmemPoolHandle_st *pool; /* of EMM_MEMORY_POOL: the pool that `bytes` will come from;
+                                        NULL: the caller is about to make the pool */
+} emm_driver_memory;
+
+/*
+ * Charges the device's account; call emm_take_driver_memory before the driver. If the bound leaves
+ * no room, emm first makes room as for an allocation of a plugin. It runs pending frees, trims all
+ * contexts of the device, and asks the pressure callback. `emm run` charges the calls that it
+ * passes on. With EMM_TRACK, reports name the caller.
+ *   keep   The driver's call has succeeded. `pool` is the pool that the call made, else NULL. Each
+ *          further keep adds a reference.
+ *   give   The driver's call has failed, or one reference has gone. The last reference takes the
+ *          charge with it. Always give back the charge of an allocation from a pool after the call:
+ *          from then on the pool's own figure counts this memory. If no memory is counted
+ *          (is_counted), such an allocation has id 0. Id 0 is accepted and does nothing.
+ * EMM_E_OUT_OF_MEMORY   (take) the bound leaves no room; *ret_id stays as it was
+ * EMM_E_NOT_OWNED       (keep, give) no such id
+ */
+EMM_API emm_status emm_take_driver_memory(const emm_driver_memory *memory, uint64_t *ret_id);
+EMM_API emm_status emm_keep_driver_memory(uint64_t id, struct CUmemPoolHandle_st *pool);
+EMM_API emm_status emm_give_driver_memory(uint64_t id);
+
+/* Calls `visit` with each driver function that was called at least once, and its number of calls. A
+ * non-zero result of `visit` ends the walk. */
+typedef int (*emm_driver_count_visitor)(const char *name, uint64_t calls, void *user_data);
+EMM_API emm_status emm_foreach_driver_count(emm_driver_count_visitor visit, void *user_data);
+
 /* --- counters --------------------------------------------------------------------------------- */
 
 /* The host's own counts since the process began. */
@@ -944,6 +936,16 @@ typedef struct emm_counters {
 } emm_counters;
 
 EMM_API emm_status emm_get_counters(emm_counters *ret_counters);
+
+/* --- older names ------------------------------------------------------------------------------ */
+
+/* emm_foreach_driver_count; `visit` cannot end the walk. */
+typedef void (*emm_driver_call_visitor)(const char *name, uint64_t calls, void *user_data);
+EMM_API emm_status emm_foreach_driver_call(emm_driver_call_visitor visit, void *user_data);
+
+/* emm_ipc_handle_to_name and emm_ipc_name_to_handle. */
+EMM_API emm_status emm_ipc_name_of(const emm_ipc_handle *handle, emm_ipc_name *ret_name);
+EMM_API emm_status emm_ipc_handle_from(const emm_ipc_name *name, emm_ipc_handle *ret_handle);
 
 #ifdef __cplusplus
 }

@@ -3,6 +3,7 @@
  * and needs no cuda.h. It extends NBEP 7, "CUDA External Memory Management Plugins". Rules that
  * concern more than one slot are summed up here; plugins/README.md ("Rules") has them in full.
  * Beside it: emm/plugin_helpers.h, inline helpers in C; emm/plugin.hpp, a table from a C++ class.
+ * To begin, copy plugins/template-c or plugins/template-cpp, as `emm new` does.
  *
  * A plugin is a shared library that exports one C symbol and nothing else,
  *
@@ -58,7 +59,11 @@ typedef unsigned long long emm_deviceptr; /* CUdeviceptr's own type */
 typedef struct CUstream_st *emm_stream;   /* CUstream */
 typedef struct emm_manager emm_manager;   /* the plugin's; opaque to emm */
 typedef struct emm_context emm_context;   /* emm's; opaque to plugins */
-typedef void (*emm_function)(void);       /* cast to the entry's own type before calling it */
+/* Memory for other processes: at the end of this header. */
+typedef struct emm_ipc_handle emm_ipc_handle;
+typedef struct emm_ipc_part emm_ipc_part;
+typedef struct emm_ipc_source emm_ipc_source;
+typedef void (*emm_function)(void); /* cast to the entry's own type before calling it */
 
 #ifdef __cplusplus
 #define EMM_STREAM_LEGACY (static_cast<emm_stream>(nullptr))
@@ -136,53 +141,6 @@ typedef void (*emm_function)(void);       /* cast to the entry's own type before
 #define EMM_ACCESS_READ_WRITE 3u
 
 /* --- what emm offers to plugins -------------------------------------------------------------- */
-
-/* emm_ipc_handle.kind */
-#define EMM_IPC_LEGACY 1u          /* CUipcMemHandle */
-#define EMM_IPC_FILE_DESCRIPTOR 2u /* memory of cuMemCreate, served over a socket */
-#define EMM_IPC_FABRIC 3u          /* CUmemFabricHandle */
-#define EMM_IPC_POOL 4u            /* CUmemPoolPtrExportData */
-
-/*
- * The key to an allocation for another process, as plain bytes. A plugin fills kind, handle,
- * offset, size and exported_size; the host fills the rest.
- */
-typedef struct emm_ipc_handle {
-    uint32_t magic;
-    uint32_t version;
-    uint32_t kind;  /* EMM_IPC_* */
-    uint32_t flags; /* the exporter's network namespace; 0: unknown */
-    uint8_t handle[64];
-    uint64_t offset;        /* of the allocation in the exported memory */
-    uint64_t size;          /* of the allocation */
-    uint64_t exported_size; /* of the exported memory */
-    uint64_t generation;    /* a random number of the export's own */
-    uint8_t nonce[16]; /* 8 random bytes of the exporting process, since process ids collide across
-                          containers; then which of the process's allocations this is */
-    uint8_t device_uuid[16];
-    uint32_t pci_domain;
-    uint32_t pci_bus;
-    uint32_t pci_device;
-    uint32_t checksum; /* of all members before it */
-} emm_ipc_handle;
-
-/* A piece of physical memory. The layout is fixed for this major version. */
-typedef struct emm_ipc_part {
-    uint64_t handle; /* CUmemGenericAllocationHandle; of EMM_IPC_POOL, the CUmemoryPool */
-    uint64_t size;   /* bytes, from the piece's beginning; of EMM_IPC_POOL, 0 */
-} emm_ipc_part;
-
-/* The memory of an export, for serve_ipc. The plugin sets struct_size. The host copies all. */
-typedef struct emm_ipc_source {
-    uint32_t struct_size;
-    uint32_t kind;             /* EMM_IPC_FILE_DESCRIPTOR or EMM_IPC_POOL */
-    const emm_ipc_part *parts; /* in the order of their addresses, without a gap */
-    uint64_t part_count;       /* of EMM_IPC_POOL: 1 */
-    uint64_t offset;           /* of the shared bytes, from the beginning of the first part or, of
-                                  EMM_IPC_POOL, of the allocation */
-    uint64_t size;             /* of the shared bytes */
-    const void *pointer;       /* of EMM_IPC_POOL: the CUmemPoolPtrExportData; else NULL */
-} emm_ipc_source;
 
 /*
  * Orders to a pending free. RUN: free the memory. DROP: the context has died, and its addresses may
@@ -401,7 +359,7 @@ typedef struct emm_plugin {
      * get_stats counts it. In every allocating slot, success with a null address counts as
      * EMM_E_PLUGIN_FAILED. Required.
      *   EMM_E_OUT_OF_MEMORY        no memory left; emm then flushes its queue, trims, asks the
-     *                              application to give back memory, and calls once more
+     *                              application to give back memory, and calls again
      *   EMM_E_INVALID_VALUE        the manager cannot meet this size in any state
      *   EMM_E_CAPTURING            the stream captures, and this plugin cannot serve a capture
      *   EMM_E_PAUSED               see pause
@@ -580,7 +538,7 @@ typedef struct emm_plugin {
      * Puts memory behind the same addresses, with the access of peers and, after EMM_PAUSE_KEEP,
      * the content of live allocations. The program may use the memory at once. If the manager is
      * not paused: EMM_S_IGNORED. A failure changes nothing, and emm may call resume again.
-     *   EMM_E_OUT_OF_MEMORY        emm looks for memory as for memalloc, and calls once more
+     *   EMM_E_OUT_OF_MEMORY        emm looks for memory as for memalloc, and calls again
      */
     emm_status (*resume)(emm_manager *self, uint32_t flags);
 
@@ -630,6 +588,55 @@ EMM_API const emm_plugin *emm_layer_entry_v1(const emm_host *host);
 #define EMM_PLUGIN_ENTRY EMM_API const emm_plugin *emm_plugin_entry_v1
 #define EMM_LAYER_ENTRY EMM_API const emm_plugin *emm_layer_entry_v1
 #endif
+
+/* --- memory for other processes -------------------------------------------------------------- */
+
+/* emm_ipc_handle.kind */
+#define EMM_IPC_LEGACY 1u          /* CUipcMemHandle */
+#define EMM_IPC_FILE_DESCRIPTOR 2u /* memory of cuMemCreate, served over a socket */
+#define EMM_IPC_FABRIC 3u          /* CUmemFabricHandle */
+#define EMM_IPC_POOL 4u            /* CUmemPoolPtrExportData */
+
+/*
+ * The key to an allocation for another process, as plain bytes. A plugin fills kind, handle,
+ * offset, size and exported_size; the host fills the rest.
+ */
+struct emm_ipc_handle {
+    uint32_t magic;
+    uint32_t version;
+    uint32_t kind;  /* EMM_IPC_* */
+    uint32_t flags; /* the exporter's network namespace; 0: unknown */
+    uint8_t handle[64];
+    uint64_t offset;        /* of the allocation in the exported memory */
+    uint64_t size;          /* of the allocation */
+    uint64_t exported_size; /* of the exported memory */
+    uint64_t generation;    /* a random number of the export's own */
+    uint8_t nonce[16]; /* 8 random bytes of the exporting process, since process ids collide across
+                          containers; then which of the process's allocations this is */
+    uint8_t device_uuid[16];
+    uint32_t pci_domain;
+    uint32_t pci_bus;
+    uint32_t pci_device;
+    uint32_t checksum; /* of all members before it */
+};
+
+/* A piece of physical memory. The layout is fixed for this major version. */
+struct emm_ipc_part {
+    uint64_t handle; /* CUmemGenericAllocationHandle; of EMM_IPC_POOL, the CUmemoryPool */
+    uint64_t size;   /* bytes, from the piece's beginning; of EMM_IPC_POOL, 0 */
+};
+
+/* The memory of an export, for serve_ipc. The plugin sets struct_size. The host copies all. */
+struct emm_ipc_source {
+    uint32_t struct_size;
+    uint32_t kind;             /* EMM_IPC_FILE_DESCRIPTOR or EMM_IPC_POOL */
+    const emm_ipc_part *parts; /* in the order of their addresses, without a gap */
+    uint64_t part_count;       /* of EMM_IPC_POOL: 1 */
+    uint64_t offset;           /* of the shared bytes, from the beginning of the first part or, of
+                                  EMM_IPC_POOL, of the allocation */
+    uint64_t size;             /* of the shared bytes */
+    const void *pointer;       /* of EMM_IPC_POOL: the CUmemPoolPtrExportData; else NULL */
+};
 
 #ifdef __cplusplus
 }
