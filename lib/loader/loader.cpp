@@ -99,6 +99,11 @@ emm_status load_part(const Search &search, const Spec &spec, bool is_layer, cons
     return choose_values(*ret.plugin, spec.settings, host, ret.texts);
 }
 
+// `height`: 1 is the layer directly above the plugin. A spec names the outermost layer first.
+const Spec &layer_at(const Spec &spec, size_t height) {
+    return spec.layers[spec.layers.size() - height];
+}
+
 Selection selection_of(const Spec &spec, std::vector<Part> parts, std::string selected_by) {
     Selection selection;
     selection.spec = spec.text;
@@ -106,8 +111,7 @@ Selection selection_of(const Spec &spec, std::vector<Part> parts, std::string se
     selection.option_texts = std::move(parts.front().texts);
     std::vector<const Plugin *> members = {parts.front().plugin};
     for (size_t i = 1; i < parts.size(); ++i) {
-        const Spec &layer = spec.layers[spec.layers.size() - i];
-        selection.layers.push_back({layer.text, std::move(parts[i].texts)});
+        selection.layers.push_back({layer_at(spec, i).text, std::move(parts[i].texts)});
         members.push_back(parts[i].plugin);
     }
     selection.plugin = parts.size() == 1 ? parts.front().plugin : stack(std::move(members));
@@ -119,7 +123,7 @@ std::string spec_text(const Selection &selection, const std::vector<Setting> &se
     for (const SelectedLayer &layer : selection.layers) {
         text.insert(0, layer.spec + "+");
     }
-    text += encode(selection.plugin->plugin().name);
+    text += encode(selection.plugin->bottom().name);
     const char *separator = ":";
     for (const Setting &setting : settings) {
         text += separator + setting.key + "=" + encode(setting.value);
@@ -147,28 +151,28 @@ std::vector<Setting> chosen_settings(const Selection &selection) {
 
 } // namespace
 
-emm_status load(const Search &search, const Spec &spec, const emm_host &host,
-                const emm_plugin &defaults, Selection &ret_selection) {
+emm_status load(const Search &search, const Spec &spec, std::string selected_by,
+                const emm_host &host, const emm_plugin &defaults, Selection &ret_selection) {
     std::vector<Part> parts(spec.layers.size() + 1); // from the plugin upwards
     for (size_t i = spec.layers.size(); i > 0; --i) {
-        const Spec &layer = spec.layers[spec.layers.size() - i];
-        EMM_TRY(load_part(search, layer, true, host, defaults, parts[i]));
+        EMM_TRY(load_part(search, layer_at(spec, i), true, host, defaults, parts[i]));
     }
     EMM_TRY(load_part(search, spec, false, host, defaults, parts.front()));
     for (size_t i = parts.size(); i-- > 0;) {
-        announce(*parts[i].plugin, parts[i].place, spec.text, ret_selection.selected_by);
+        announce(*parts[i].plugin, parts[i].place, spec.text, selected_by);
     }
-    ret_selection = selection_of(spec, std::move(parts), std::move(ret_selection.selected_by));
+    ret_selection = selection_of(spec, std::move(parts), std::move(selected_by));
     return EMM_OK;
 }
 
-emm_status load(const Spec &spec, const emm_host &host, const emm_plugin &defaults,
-                Selection &ret_selection) {
-    return load(process_search(), spec, host, defaults, ret_selection);
+emm_status load(const Spec &spec, std::string selected_by, const emm_host &host,
+                const emm_plugin &defaults, Selection &ret_selection) {
+    return load(process_search(), spec, std::move(selected_by), host, defaults, ret_selection);
 }
 
 emm_status load_entry(emm_plugin_entry entry, const std::vector<Setting> &settings,
-                      const emm_host &host, const emm_plugin &defaults, Selection &ret_selection) {
+                      std::string selected_by, const emm_host &host, const emm_plugin &defaults,
+                      Selection &ret_selection) {
     const Plugin *plugin = nullptr;
     EMM_TRY(obtain(
         {{}, reinterpret_cast<uintptr_t>(entry)},
@@ -178,6 +182,7 @@ emm_status load_entry(emm_plugin_entry entry, const std::vector<Setting> &settin
     ret_selection.plugin = plugin;
     ret_selection.option_texts = std::move(texts);
     ret_selection.spec = spec_text(ret_selection, settings);
+    ret_selection.selected_by = std::move(selected_by);
     announce(*plugin, "", ret_selection.spec, ret_selection.selected_by);
     return EMM_OK;
 }
@@ -185,7 +190,7 @@ emm_status load_entry(emm_plugin_entry entry, const std::vector<Setting> &settin
 emm_status derive(const Selection &base, const std::vector<Setting> &settings,
                   Selection &ret_selection) {
     std::vector<const char *> texts = base.option_texts;
-    EMM_TRY(apply_settings(base.plugin->plugin(), settings, texts));
+    EMM_TRY(apply_settings(base.plugin->bottom(), settings, texts));
     ret_selection.plugin = base.plugin;
     ret_selection.option_texts = std::move(texts);
     ret_selection.layers = base.layers;
@@ -194,7 +199,7 @@ emm_status derive(const Selection &base, const std::vector<Setting> &settings,
 }
 
 emm_status check_selection(const emm_host &host, const Selection &selection) {
-    return check_values(selection.plugin->plugin(), host, selection.option_texts);
+    return check_values(selection.plugin->bottom(), host, selection.option_texts);
 }
 
 const emm_option *find_difference(const Selection &one, const Selection &other) noexcept {

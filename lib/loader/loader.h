@@ -9,16 +9,18 @@ namespace emm::loader {
 // Loads the plugin that `spec` names, or finds it loaded already, and checks the options. A refusal
 // is one sentence in the thread's last error, with its stage: resolve, permission, elf, dlopen,
 // symbol, negotiate or validate. `host` and `defaults` live as long as the process; the plugin's
-// NULL slots are filled from `defaults`. One thread at a time loads. The caller's lock makes other
+// NULL slots are filled from `defaults`. `selected_by` is for the log:
+// "EMM_PLUGIN", ... One thread at a time loads. The caller's lock makes other
 // threads wait, and refuses a plugin whose entry function calls back.
-emm_status load(const Search &search, const Spec &spec, const emm_host &host,
+emm_status load(const Search &search, const Spec &spec, std::string selected_by,
+                const emm_host &host, const emm_plugin &defaults, Selection &ret_selection);
+emm_status load(const Spec &spec, std::string selected_by, const emm_host &host,
                 const emm_plugin &defaults, Selection &ret_selection);
-emm_status load(const Spec &spec, const emm_host &host, const emm_plugin &defaults,
-                Selection &ret_selection);
 
 // The same for a plugin that is linked into the program.
 emm_status load_entry(emm_plugin_entry entry, const std::vector<Setting> &settings,
-                      const emm_host &host, const emm_plugin &defaults, Selection &ret_selection);
+                      std::string selected_by, const emm_host &host, const emm_plugin &defaults,
+                      Selection &ret_selection);
 
 // The plugin of `base`, with the option values of `base` except those in `settings`. Calls no
 // plugin.

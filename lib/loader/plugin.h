@@ -69,7 +69,7 @@ struct Plugin {
     const Plugin &filler(Slot slot) const {
         return members.empty() ? *this : *members[filled_by[static_cast<unsigned>(slot)]];
     }
-    const Plugin &plugin() const { return members.empty() ? *this : *members.front(); }
+    const Plugin &bottom() const { return members.empty() ? *this : *members.front(); }
     const char *kind() const { return is_layer ? "layer" : "plugin"; }
     const std::string &file_or_name() const { return path.empty() ? name : path; }
     const observe::RunningText &running_text(Slot slot) const {
@@ -101,7 +101,7 @@ struct SelectedLayer {
 struct Selection {
     const Plugin *plugin = nullptr; // with layers, their stack
     std::string spec;
-    std::string selected_by; // set by the caller beforehand, for the log: "EMM_PLUGIN", ...
+    std::string selected_by;                // for the log: "EMM_PLUGIN", ...
     std::vector<const char *> option_texts; // in the order of plugin->options; NULL: no value
     std::vector<SelectedLayer> layers;      // upwards: layers[i] is of plugin->members[i + 1]
 };

@@ -12,6 +12,10 @@ bool fits_a_slot(const StreamPool &pool, uint64_t size) {
 
 } // namespace
 
+// From cheap to dear: take_from_magazine (without a lock; plugin.cpp calls memalloc after it),
+// memalloc, and under the pool's lock Request::serve: take_for_known_stream (no driver call),
+// identify, take_for_identified_stream, search > find_place > find_block (grow asks the driver).
+//
 // Slots that other threads freed on the stream lie in its depot. An unregistered stream is
 // identified first, by the driver.
 emm_status Manager::memalloc(size_t size, emm_stream stream, emm_deviceptr *ret_ptr) {

@@ -2,7 +2,7 @@
 """layers.py ROOT: the layers of lib/ and of plugins/pool use those below them only, and CUDA has its places.
 
     lib           api > sharing, monitor > core > loader > driver > dl > sockets > observe > fence
-    lib/core      lifecycle > handles, arrays, reports > memory > account > record
+    lib/core      lifecycle > handles, arrays, reports > memory > tracking > record
     lib/sharing   the files beside its folders > exporter, importer > handle
     plugins/pool  manager > backing > cache > order > cuda > policy > heap
 
@@ -21,7 +21,7 @@ import sys
 # The lowest first. A layer of lib/ is a folder, and so is a room of a layer.
 LAYERS = [["fence"], ["observe"], ["sockets"], ["dl"], ["driver"], ["loader"], ["core"], ["sharing", "monitor"], ["api"]]
 BESIDE = "the files beside its folders"
-ROOMS = {"core": [["record"], ["account"], ["memory"], ["handles", "arrays", "reports"], ["lifecycle"]],
+ROOMS = {"core": [["record"], ["tracking"], ["memory"], ["handles", "arrays", "reports"], ["lifecycle"]],
          "sharing": [["handle"], ["exporter", "importer"], [BESIDE]]}
 POOL = "plugins/pool"
 WORK_CALL = re.compile(r"\b(cu(?:Event|Stream|UserObject|Graph)\w*)\s*\(")

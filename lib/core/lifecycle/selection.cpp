@@ -103,8 +103,8 @@ emm_status advance(Choice &choice) {
     }
     while (choice.next < choice.specs.size()) {
         auto selection = std::make_unique<loader::Selection>();
-        selection->selected_by = choice.selected_by;
-        status = loader::load(choice.specs[choice.next++], host(), default_slots(), *selection);
+        status = loader::load(choice.specs[choice.next++], choice.selected_by, host(),
+                              default_slots(), *selection);
         if (status == EMM_OK) {
             choice.reached = selection.release();
             warn_of_refusals(choice);
@@ -206,8 +206,8 @@ emm_status choose_entry(emm_plugin_entry entry, const char *options) {
         return busy();
     }
     auto selection = std::make_unique<loader::Selection>();
-    selection->selected_by = "emm_set_plugin_entry";
-    EMM_TRY(loader::load_entry(entry, settings, host(), default_slots(), *selection));
+    EMM_TRY(loader::load_entry(entry, settings, "emm_set_plugin_entry", host(), default_slots(),
+                               *selection));
     auto choice = std::make_unique<Choice>();
     choice->selected_by = selection->selected_by;
     choice->reached = selection.release();
@@ -236,8 +236,7 @@ emm_status probe(const char *spec, const loader::Selection *&ret_selection) {
     EMM_TRY(guard.expect_owned(reentered));
     auto selection = std::make_unique<loader::Selection>();
     specs.front().is_described = true;
-    selection->selected_by = "emm_probe_plugin";
-    EMM_TRY(loader::load(specs.front(), host(), default_slots(), *selection));
+    EMM_TRY(loader::load(specs.front(), "emm_probe_plugin", host(), default_slots(), *selection));
     // The caller keeps pointers into each selection, so all of them live as long as the process.
     static auto *const told = new std::vector<std::unique_ptr<loader::Selection>>;
     told->push_back(std::move(selection));
@@ -301,7 +300,7 @@ const emm_plugin_info *const *layers_of(const loader::Selection &selection) {
 } // namespace
 
 void describe_selection(const loader::Selection &selection, emm_plugin_info *ret_info) {
-    emm_plugin_info info = describe(selection.plugin->plugin(), selection.option_texts);
+    emm_plugin_info info = describe(selection.plugin->bottom(), selection.option_texts);
     info.capabilities = selection.plugin->table.capabilities;
     info.spec = selection.spec.c_str();
     info.selected_by = selection.selected_by.c_str();
@@ -318,8 +317,8 @@ emm_status select_options(const loader::Selection &base, const char *options,
     const OwnerGuard guard(choice_lock());
     EMM_TRY(guard.expect_owned(reentered));
     auto selection = std::make_unique<loader::Selection>();
-    selection->selected_by = "emm_context_named";
     EMM_TRY(loader::derive(base, settings, *selection));
+    selection->selected_by = "emm_context_named";
     const auto is_same = [&](const loader::Selection &other) {
         return loader::find_difference(*selection, other) == nullptr;
     };
@@ -387,7 +386,7 @@ emm_status ask(const loader::Plugin &plugin, const std::vector<const char *> &op
 emm_status ask_all(const loader::Selection &selection, int32_t device, size_t device_bytes,
                    size_t &ret_total) noexcept {
     EMM_TRY(
-        ask(selection.plugin->plugin(), selection.option_texts, device, device_bytes, ret_total));
+        ask(selection.plugin->bottom(), selection.option_texts, device, device_bytes, ret_total));
     for (size_t i = 0; i < selection.layers.size(); ++i) {
         const loader::Plugin &layer = *selection.plugin->members[i + 1];
         if (!layer.defaults(loader::Slot::get_device_total)) {

@@ -1,9 +1,9 @@
 #include "core/memory/memory.h"
 
-#include "core/tracking/watch.h"
 #include "core/memory/default_memory.h"
 #include "core/record/asleep.h"
 #include "core/record/context.h"
+#include "core/tracking/watch.h"
 #include "observe/error.h"
 #include "observe/process.h"
 
@@ -254,7 +254,7 @@ emm_status get_stats(emm_context &context, emm_stats *ret_stats) noexcept {
     emm_status status = EMM_CALL(context, get_stats, &stats);
     status = filled.conclude(context, status, "get_stats");
     EMM_TRY(status);
-    if (context.selection->plugin->plugin().defaults(loader::Slot::memhostalloc)) {
+    if (context.selection->plugin->bottom().defaults(loader::Slot::memhostalloc)) {
         // layers have their own, in addition
         const uint64_t pinned = defaults_of(context).pinned_bytes();
         stats.host_live_bytes += pinned;

@@ -22,7 +22,7 @@ TEST_CASE("each slot of a stack is that of the outermost which fills it") {
     CHECK(stack.table.create == stack.members[0]->table.create);
     CHECK_FALSE(stack.defaults(Slot::trim));
     CHECK(stack.defaults(Slot::set_access));
-    CHECK(stack.plugin().name == "good");
+    CHECK(stack.bottom().name == "good");
 }
 
 TEST_CASE("a layer adds no capability but NEEDS_CURRENT, and what is opaque below it stays so") {
@@ -55,8 +55,8 @@ TEST_CASE("the same files are the same stack, whatever their options") {
 
 TEST_CASE("a table of create and destroy is a layer that changes nothing") {
     const Selection selection = loaded("layer-of-nothing+good", fixtures_alone());
-    CHECK(selection.plugin->table.memalloc == selection.plugin->plugin().table.memalloc);
-    CHECK(selection.plugin->defaulted == selection.plugin->plugin().defaulted);
+    CHECK(selection.plugin->table.memalloc == selection.plugin->bottom().table.memalloc);
+    CHECK(selection.plugin->defaulted == selection.plugin->bottom().defaulted);
 }
 
 TEST_CASE("a file that is no layer is refused as one, in a sentence that says layer") {

@@ -85,7 +85,8 @@ TEST_CASE("no plugin, good or broken, costs a file descriptor") {
     const size_t before = open_descriptors();
     for (const std::string &file : files) {
         Selection selection;
-        load(search_in("/nonexistent"), spec_of(file), test_host(), test_defaults(), selection);
+        load(search_in("/nonexistent"), spec_of(file), "a test", test_host(), test_defaults(),
+             selection);
     }
     CHECK(open_descriptors() == before);
 }

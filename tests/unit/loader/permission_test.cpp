@@ -198,7 +198,7 @@ TEST_CASE("a folder that can be swapped between check and load is refused in eve
     int refusals = 0;
     for (int i = 0; i < 200; ++i) {
         Selection selection;
-        refusals += load(search_in("/nonexistent"), spec_of(tree.file), test_host(),
+        refusals += load(search_in("/nonexistent"), spec_of(tree.file), "a test", test_host(),
                          test_defaults(), selection) == EMM_E_PLUGIN_UNTRUSTED;
     }
     done = true;

@@ -34,7 +34,6 @@ template <class Load> observe::ErrorDetail refusal(Load load) {
 
 template <class Load> Selection selection(Load load) {
     Selection selected;
-    selected.selected_by = "a test";
     const emm_status status = load(selected);
     INFO(observe::last_error()->text);
     REQUIRE(status == EMM_OK);
@@ -122,25 +121,27 @@ Spec spec_of(const std::string &text) {
 
 Selection loaded(const std::string &spec, const Search &search) {
     return selection([&](Selection &ret) {
-        return load(search, spec_of(spec), test_host(), test_defaults(), ret);
+        return load(search, spec_of(spec), "a test", test_host(), test_defaults(), ret);
     });
 }
 
 Selection linked_in(emm_plugin_entry entry, const std::string &settings) {
     return selection([&](Selection &ret) {
-        return load_entry(entry, settings_of(settings), test_host(), test_defaults(), ret);
+        return load_entry(entry, settings_of(settings), "a test", test_host(), test_defaults(),
+                          ret);
     });
 }
 
 observe::ErrorDetail refused(const std::string &spec, const Search &search) {
     return refusal([&](Selection &ret) {
-        return load(search, spec_of(spec), test_host(), test_defaults(), ret);
+        return load(search, spec_of(spec), "a test", test_host(), test_defaults(), ret);
     });
 }
 
 observe::ErrorDetail refused_entry(emm_plugin_entry entry, const std::string &settings) {
     return refusal([&](Selection &ret) {
-        return load_entry(entry, settings_of(settings), test_host(), test_defaults(), ret);
+        return load_entry(entry, settings_of(settings), "a test", test_host(), test_defaults(),
+                          ret);
     });
 }
 

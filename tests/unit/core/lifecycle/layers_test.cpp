@@ -78,7 +78,7 @@ TEST_CASE("a slot that a layer leaves out is that of the next one below which ha
 
 TEST_CASE("a slot that no layer has is called with the plugin's function and manager") {
     emm_context *const context = context_on("inner+passthrough");
-    const emm::loader::Plugin &plugin = context->selection->plugin->plugin();
+    const emm::loader::Plugin &plugin = context->selection->plugin->bottom();
     CHECK(context->memalloc == plugin.table.memalloc);
     CHECK(context->memfree == plugin.table.memfree);
     CHECK(context->manager == context->managers.made.front());
