@@ -1,5 +1,5 @@
 // Blocks in segments: best fit, splitting, and immediate coalescing. Each free byte knows which
-// work it waits for. Calls no driver; the pool's lock protects it. README.md explains the
+// work it waits for. Calls no driver; the pool's lock protects it. ALGORITHM.md explains the
 // structure.
 #pragma once
 
