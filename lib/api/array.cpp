@@ -139,9 +139,9 @@ emm_status emm_dlpack_export_unversioned(emm_memory *memory, uint64_t offset,
         auto shared = std::make_unique<Shared<DLManagedTensor>>();
         EMM_TRY(describe(memory, offset, *array, type, *shared));
         if (shared->described.read_only) {
-            return observe::fail(EMM_E_INVALID_VALUE, 0,
-                                 "DLPack: expected an array that may be written to, found a "
-                                 "read-only one, which only the versioned struct can say");
+            return observe::fail(
+                EMM_E_INVALID_VALUE, 0,
+                "DLPack: the array is read-only, which only the versioned struct can express");
         }
         return share(memory, std::move(shared), ret_tensor);
     });

@@ -38,8 +38,7 @@ emm_status emm_memory_wrap(emm_context *context, emm_deviceptr ptr, void *host, 
     EMM_ENTER(context, ret_memory);
     if (size != 0 && ptr == 0 && !host) {
         return observe::fail(EMM_E_INVALID_VALUE, 0,
-                             "emm_memory_wrap: expected an address in ptr, in host or in both, "
-                             "found none");
+                             "emm_memory_wrap: ptr and host are both 0; give one or both");
     }
     return core::make_external(*context, ptr, host, size, owner, finalizer, ret_memory);
 }

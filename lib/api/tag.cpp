@@ -21,7 +21,6 @@ emm_status emm_tag_begin(const char *name) {
 
 emm_status emm_tag_end(void) {
     EMM_REFUSE_CHILD();
-    return observe::end_tag()
-               ? EMM_OK
-               : observe::refuse("emm_tag_end: expected a tag that has begun on this thread");
+    return observe::end_tag() ? EMM_OK
+                              : observe::refuse("emm_tag_end: no tag has begun on this thread");
 }

@@ -41,7 +41,7 @@ void *load_library(const std::string &path, const std::string &what) {
     } catch (const std::exception &exception) {
         end_process(what, fmt::format("threw an exception: {}", observe::what_of(exception)));
     } catch (...) {
-        end_process(what, "threw an exception that is no std::exception");
+        end_process(what, "threw an exception that is not a std::exception");
     }
 }
 

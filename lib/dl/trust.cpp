@@ -191,12 +191,11 @@ Distrust distrust(const std::string &path, uid_t user) {
 std::string refusal_of(const std::string &path, uid_t user, bool allows_untrusted,
                        std::string &ret_lifted) {
     if (path.find('$') != std::string::npos) {
-        return "the dynamic linker would not take its path as it is written: expected a path "
-               "without '$'";
+        return "its path has a '$', which the dynamic linker would replace";
     }
     struct stat status = {};
     if (stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
-        return "it is no regular file: expected a shared library";
+        return "it is not a regular file";
     }
     const Distrust found = distrust(path, user);
     if (found.problem.empty() || found.error != 0) {

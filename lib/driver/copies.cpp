@@ -197,9 +197,8 @@ bool is_first_copy() noexcept {
     }
     number = found->version == calls_version ? found->join(&own_calls) : 0;
     if (number == 0) {
-        observe::log(EMM_LOG_WARN,
-                     "EMM_LIMIT: the process has another copy of libemm, which cannot "
-                     "count for this one: each has a bound of its own");
+        observe::log(EMM_LOG_WARN, "EMM_LIMIT: the process has another copy of libemm; the copies "
+                                   "cannot count together, so each has the whole limit");
         return true;
     }
     first = found;

@@ -58,8 +58,8 @@ namespace {
 emm_status wait(const Driver &driver, CUstream stream, CUstreamCaptureStatus capture) {
     if (capture != CU_STREAM_CAPTURE_STATUS_NONE) {
         return observe::fail(EMM_E_CAPTURING, 0,
-                             "the stream where the data is ready captures, and cannot be waited "
-                             "for; name the stream where the data will be used");
+                             "emm cannot wait for the stream that makes the data, because it is "
+                             "capturing; name the stream that will use the data");
     }
     return EMM_DRIVER_CALL(driver, cuStreamSynchronize, stream);
 }

@@ -50,7 +50,7 @@ emm_function metered(const char *name, int32_t cuda_version) noexcept {
 emm_status check_version(Driver &driver) {
     const CUresult result = driver.cuDriverGetVersion(&driver.cuda_version);
     if (result != CUDA_SUCCESS) {
-        return observe::fail(EMM_E_NO_DRIVER, result, "{}: cuDriverGetVersion answers error {}",
+        return observe::fail(EMM_E_NO_DRIVER, result, "{}: cuDriverGetVersion failed: error {}",
                              driver.path, static_cast<int>(result));
     }
     if (driver.cuda_version < oldest_version) {
@@ -134,7 +134,7 @@ emm_status join(std::string_view name, const Devices &devices) {
     for (size_t i = 0; i < shares.size(); i++) {
         if (const uint64_t bound = shares[i]->bound(); bound != shared[i].bound) {
             observe::log(EMM_LOG_WARN,
-                         "EMM_LIMIT: device {}: the group {} has the bound of {} of the process "
+                         "EMM_LIMIT: device {}: the group {} keeps the limit {} of the process "
                          "that joined first, not {}",
                          ordinals[i], name, size_text(bound), size_text(shared[i].bound));
         }
@@ -165,7 +165,7 @@ emm_status read_limits(const Driver &driver) {
     const std::string_view text = observe::environment("EMM_LIMIT");
     const std::string_view name = observe::environment("EMM_LIMIT_SHARED");
     if (text.empty() && !name.empty()) {
-        return observe::refuse("EMM_LIMIT_SHARED: expected EMM_LIMIT beside it, found none");
+        return observe::refuse("EMM_LIMIT_SHARED needs EMM_LIMIT, which is not set");
     }
     if (!is_counted()) {
         return EMM_OK;
@@ -205,7 +205,7 @@ emm_status load(const Driver *&ret_driver) {
     }
     const observe::ProcessCall call;
     if (!observe::register_fork_handlers()) {
-        return observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no memory for a fork handler");
+        return observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no host memory for a fork handler");
     }
     std::lock_guard lock(load_mutex);
     if (!loaded()) {
@@ -238,13 +238,12 @@ emm_status change_limits(std::string_view text) {
     EMM_TRY(initialize(driver));
     if (!observe::environment("EMM_LIMIT_SHARED").empty()) {
         return observe::refuse(
-            "it shares the bound of a group: expected the group's name (emm limit {} SIZE), "
-            "found a process id",
+            "it shares the limit of a group; change that by the group's name: emm limit {} SIZE",
             observe::environment("EMM_LIMIT_SHARED"));
     }
     if (!is_counted()) {
-        return observe::refuse("it has no bound: expected a program that was started with "
-                               "EMM_LIMIT, found one without, whose memory is not counted");
+        return observe::refuse(
+            "it has no limit: it was started without EMM_LIMIT, so its memory is not counted");
     }
     Devices devices;
     EMM_TRY(apply_text(*driver, text, "", devices));

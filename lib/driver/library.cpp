@@ -99,9 +99,7 @@ bool take_loaded(Library &library, const std::string &wanted) {
     }
     const std::string path = real_path(library.handle);
     if (wanted != soname && !same_file(path, wanted)) {
-        observe::log(EMM_LOG_WARN,
-                     "EMM_DRIVER is ignored: the process has loaded {} already, found '{}' in "
-                     "EMM_DRIVER",
+        observe::log(EMM_LOG_WARN, "EMM_DRIVER={1} is ignored: the process has loaded {0} already",
                      path, observe::environment("EMM_DRIVER"));
     }
     return true;

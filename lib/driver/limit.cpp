@@ -51,7 +51,7 @@ std::string size_text(uint64_t bytes) {
 }
 
 std::string above_limit_text(uint64_t used, std::string_view device) {
-    return fmt::format("{} of {} are in use, which stay; no more is given until there is room",
+    return fmt::format("{} of {} are in use and stay; requests fail until there is room",
                        observe::bytes_text(used), device);
 }
 

@@ -38,14 +38,14 @@ template <class Function> bool find_nvml(void *library, const char *name, Functi
 std::string open_nvml(Nvml &ret_nvml) {
     void *const library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
     if (!library) {
-        return "NVML (libnvidia-ml.so.1) is not there";
+        return "NVML (libnvidia-ml.so.1) is not installed";
     }
     if (!find_nvml(library, "nvmlInit_v2", ret_nvml.init) ||
         !find_nvml(library, "nvmlDeviceGetHandleByUUID", ret_nvml.device_by_uuid) ||
         !find_nvml(library, "nvmlErrorString", ret_nvml.error_text) ||
         (!find_nvml(library, "nvmlDeviceGetComputeRunningProcesses_v3", ret_nvml.processes) &&
          !find_nvml(library, "nvmlDeviceGetComputeRunningProcesses_v2", ret_nvml.processes))) {
-        return "NVML is too old: expected nvmlDeviceGetComputeRunningProcesses_v2, found none";
+        return "NVML is too old: it has no nvmlDeviceGetComputeRunningProcesses_v2";
     }
     const int result = ret_nvml.init();
     return result == nvml_success

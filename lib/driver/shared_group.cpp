@@ -25,12 +25,10 @@ constexpr size_t longest_name = 64;
 
 std::string is_not_private(const std::string &path, const struct stat &status) {
     if (!sockets::is_this_user(status.st_uid)) {
-        return fmt::format("{}: expected one of user {}, found one of user {}", path, geteuid(),
-                           status.st_uid);
+        return fmt::format("{} belongs to user {}, not to user {}", path, status.st_uid, geteuid());
     }
     if ((status.st_mode & 077) != 0) {
-        return fmt::format("{}: expected one for its user alone, found mode {:04o}", path,
-                           status.st_mode & 07777);
+        return fmt::format("{} is open to other users (mode {:04o})", path, status.st_mode & 07777);
     }
     return "";
 }
@@ -45,8 +43,7 @@ std::string make_private_folder(const std::string &path) {
     if ((mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) || lstat(path.c_str(), &status) != 0) {
         return failed(path, errno);
     }
-    return S_ISDIR(status.st_mode) ? is_not_private(path, status)
-                                   : path + ": expected a folder, found something else";
+    return S_ISDIR(status.st_mode) ? is_not_private(path, status) : path + " is not a folder";
 }
 
 bool is_private_folder(const std::string &path) {
@@ -149,20 +146,20 @@ Mapped map_file(const std::string &path, bool joins) noexcept {
 std::string complaint_about(const std::string &path, const Mapped &mapped) {
     const struct stat &status = mapped.status;
     if (mapped.error == EUSERS) {
-        return fmt::format("{}: expected at most {} processes, found one more", path, most_members);
+        return fmt::format("{}: all {} places for processes are taken", path, most_members);
     }
     if (mapped.error != 0) {
         return failed(path, mapped.error);
     }
     if (!S_ISREG(status.st_mode)) {
-        return path + ": expected a regular file, found another";
+        return path + " is not a regular file";
     }
     const std::string problem = is_not_private(path, status);
     return !problem.empty() || mapped.state
                ? problem
-               : fmt::format("{}: expected a file of {} bytes, found {}; a file of another version "
-                             "of emm is to be removed",
-                             path, sizeof(SharedState), status.st_size);
+               : fmt::format(
+                     "{}: expected {} bytes, found {}; remove a file of another version of emm",
+                     path, sizeof(SharedState), status.st_size);
 }
 
 void become_member(SharedState &state, unsigned member) {
@@ -276,9 +273,9 @@ std::string GroupFile::open(const std::string &path, bool joins) {
     uint64_t version = 0;
     if (problem.empty() && !state_->version.compare_exchange_strong(version, file_version) &&
         version != file_version) {
-        problem = fmt::format("{}: expected version {:x}, found {:x}; a file of another version of "
-                              "emm is to be removed",
-                              path, file_version, version);
+        problem = fmt::format(
+            "{}: expected version {:x}, found {:x}; remove a file of another version of emm", path,
+            file_version, version);
     }
     if (!problem.empty()) {
         close();
@@ -322,7 +319,7 @@ std::string join_group(GroupFile &file, const std::string &path,
         SharedDevice *const row = row_of(state, device.uuid, device.bytes);
         if (!row) {
             file.close();
-            return fmt::format("{}: expected at most {} devices, found one more", path,
+            return fmt::format("{}: all {} places for devices are taken", path,
                                most_shared_devices);
         }
         row->slots[file.member()].bound = device.bound;

@@ -92,7 +92,7 @@ emm_status ElfFile::check() {
     struct stat status = {};
     size_ = fstat(descriptor_, &status) == 0 ? static_cast<uint64_t>(status.st_size) : 0;
     if (size_ == 0) {
-        return bad("the file is empty", "a shared library", "0 bytes");
+        return bad("the file is empty", "", "");
     }
     EMM_TRY(check_header());
     EMM_TRY(read_segments());
@@ -105,7 +105,7 @@ emm_status ElfFile::check_header() {
     const size_t available = std::min<uint64_t>(size_, sizeof header_);
     if (!read(0, &header_, available) || available < SELFMAG ||
         std::memcmp(header_.e_ident, ELFMAG, SELFMAG) != 0) {
-        return bad("it is no ELF file", "a shared library", "other contents");
+        return bad("it is not an ELF file", "", "");
     }
     if (available < sizeof header_) {
         return truncated(0, sizeof header_);
@@ -123,7 +123,7 @@ emm_status ElfFile::check_header() {
                    machine_name(header_.e_machine));
     }
     if (header_.e_type != ET_DYN) {
-        return bad("it is no shared library", "a shared library", type_name(header_.e_type),
+        return bad("it is of the wrong kind", "a shared library", type_name(header_.e_type),
                    "link it with -shared");
     }
     return EMM_OK;
@@ -158,13 +158,13 @@ emm_status ElfFile::check_segments() const {
         // Otherwise the dynamic linker would map segments over each other, or over other memory.
         if (segment.p_filesz > segment.p_memsz || segment.p_vaddr < end ||
             !fits(segment.p_vaddr, segment.p_memsz, INT64_MAX)) {
-            return bad("its segments are damaged", "them in ascending order",
+            return bad("its segments are damaged", "ascending addresses",
                        fmt::format("one at {}", segment.p_vaddr));
         }
         end = segment.p_vaddr + segment.p_memsz;
         found = true;
     }
-    return found ? EMM_OK : bad("it has nothing to load", "a PT_LOAD segment", "none");
+    return found ? EMM_OK : bad("it has no segment to load (PT_LOAD)", "", "");
 }
 
 emm_status ElfFile::check_dynamic() const {
@@ -172,7 +172,7 @@ emm_status ElfFile::check_dynamic() const {
         std::find_if(segments_.begin(), segments_.end(),
                      [](const Elf64_Phdr &segment) { return segment.p_type == PT_DYNAMIC; });
     if (dynamic == segments_.end()) {
-        return bad("it is no shared library", "a dynamic section", "none", "link it with -shared");
+        return bad("it has no dynamic section", "", "", "link it with -shared");
     }
     for (const Elf64_Phdr &load : segments_) {
         if (load.p_type == PT_LOAD && dynamic->p_vaddr >= load.p_vaddr &&
@@ -228,14 +228,14 @@ std::string ElfFile::soname() const {
 emm_status ElfFile::check_names() const {
     for (const Elf64_Dyn &entry : dynamic_entries()) {
         if (entry.d_tag == DT_FLAGS_1 && (entry.d_un.d_val & DF_1_PIE) != 0) {
-            return bad("it is no shared library", "a shared library",
+            return bad("it is of the wrong kind", "a shared library",
                        "an executable (position-independent)", "link it with -shared");
         }
     }
     const std::string name = soname();
     for (const char *taken : {"libcuda.so.1", "libcuda.so", "libemm.so.1"}) {
         if (name == taken) {
-            return bad("its SONAME is another library's", "one of its own, or none", name,
+            return bad("it has the SONAME of another library, " + name, "", "",
                        "link it without -Wl,-soname," + name);
         }
     }

@@ -20,7 +20,7 @@ std::string reason(const Found &found, int error) {
     char target[256];
     const ssize_t length = readlink(found.path.c_str(), target, sizeof target);
     if (error == ENOENT && length > 0) {
-        return fmt::format("a symbolic link to {}, which is not there",
+        return fmt::format("a symbolic link to {}, which does not exist",
                            std::string_view(target, static_cast<size_t>(length)));
     }
     return std::strerror(error);
@@ -31,8 +31,7 @@ emm_status refuse_open(const Found &found, int error) {
     return refuse({.code = denied ? EMM_E_PLUGIN_UNLOADABLE : EMM_E_PLUGIN_NOT_FOUND,
                    .stage = denied ? "permission" : "resolve",
                    .path = found.path,
-                   .problem = "it cannot be opened",
-                   .expected = "a readable file",
+                   .problem = "cannot open it",
                    .got = reason(found, error),
                    .tried = found.tried});
 }
@@ -41,7 +40,7 @@ emm_status refuse_kind(const Found &found, mode_t mode) {
     return refuse({.code = EMM_E_PLUGIN_NOT_FOUND,
                    .stage = "resolve",
                    .path = found.path,
-                   .problem = "it is no regular file",
+                   .problem = "it is of the wrong kind",
                    .expected = "a shared library",
                    .got = S_ISDIR(mode) ? "a directory" : "a device, pipe or socket",
                    .hint = S_ISDIR(mode) ? "add the folder to EMM_PLUGIN_PATH and name the plugin, "
@@ -102,8 +101,6 @@ emm_status PluginFile::check_unchanged() const {
                    .stage = "permission",
                    .path = path_,
                    .problem = "the file was replaced while it was being loaded",
-                   .expected = "the file that was checked",
-                   .got = "another one",
                    .hint = "try again",
                    .tried = {path_}});
 }

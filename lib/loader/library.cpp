@@ -40,8 +40,8 @@ emm_status map(const std::string &path, void *&ret_handle) {
     // dlopen would replace $LIB or $ORIGIN, and map another file than the checked one.
     if (path.find('$') != std::string::npos) {
         return refuse_file("dlopen", path,
-                           "the dynamic linker would not take its path as it is written",
-                           "a path without '$'", "one with it", "move the plugin");
+                           "its path has a '$', which the dynamic linker would replace", "", "",
+                           "move the plugin");
     }
     const observe::RunningText text = observe::running_text("its constructors", path);
     const observe::Running running(text);
@@ -94,18 +94,18 @@ Symbol look_up(void *handle, const std::string &name) {
 }
 
 emm_status refuse_symbol(const Entry &wanted, const std::string &path, std::string got) {
-    return refuse_file("symbol", path, fmt::format("its {} is no function", wanted.symbol),
+    return refuse_file("symbol", path, fmt::format("its {} is of the wrong kind", wanted.symbol),
                        "a function", std::move(got),
                        fmt::format("define it with {} of emm/plugin.h", wanted.macro));
 }
 
 emm_status refuse_plugin_as_layer(const std::string &path) {
-    return refuse_file("symbol", path, "it is a plugin", "a layer before the '+'", "a plugin",
+    return refuse_file("symbol", path, "it is a plugin", "a layer before the '+'", "",
                        "only the last name of a stack is a plugin's, as in count+pool");
 }
 
 emm_status refuse_layer_as_plugin(const std::string &path) {
-    return refuse_file("symbol", path, "it is a layer", "a plugin", "a layer",
+    return refuse_file("symbol", path, "it is a layer", "", "",
                        "a layer is named before a plugin, as in count+pool");
 }
 
@@ -129,11 +129,13 @@ emm_status refuse_without_entry(const Entry &wanted, void *handle, const std::st
                  .tried = {path}});
         }
     }
-    return refuse_file("symbol", path, fmt::format("it is no emm {}", loaded_kind()),
-                       fmt::format("it to export {}", wanted.symbol), "no such symbol",
-                       fmt::format("define it with {} of emm/plugin.h; in C++ it must be "
-                                   "extern \"C\" and visible{}",
-                                   wanted.macro, is_layer ? "" : hint_at_pair(path)));
+    return refuse_file(
+        "symbol", path,
+        fmt::format("it is not an emm {}: it does not export {}", loaded_kind(), wanted.symbol), "",
+        "",
+        fmt::format("define it with {} of emm/plugin.h; in C++ it must be "
+                    "extern \"C\" and visible{}",
+                    wanted.macro, is_layer ? "" : hint_at_pair(path)));
 }
 
 } // namespace
@@ -153,10 +155,10 @@ emm_status open_library(const std::string &path, bool is_layer, emm_plugin_entry
         return refuse_symbol(wanted, path, "data");
     }
     if (!entry.own) {
-        return refuse_file("symbol", path, fmt::format("it is no emm {} itself", loaded_kind()),
-                           fmt::format("it to export {}", wanted.symbol),
-                           "the symbol only in its dependency " + entry.library,
-                           "name " + entry.library + " instead");
+        return refuse_file("symbol", path,
+                           fmt::format("it is not an emm {}: its dependency {} exports {}",
+                                       loaded_kind(), entry.library, wanted.symbol),
+                           "", "", "name " + entry.library + " instead");
     }
     ret_entry = reinterpret_cast<emm_plugin_entry>(entry.address);
     return EMM_OK;

@@ -118,7 +118,7 @@ emm_status check_choices(const Plugin &plugin, const emm_option &option) {
 
 emm_status check_option(const Plugin &plugin, const emm_option &option) {
     if (!is_name(option.name)) {
-        return refuse_table(plugin.path, "an option has a name that cannot be written",
+        return refuse_table(plugin.path, "an option has an invalid name",
                             "lower-case letters, digits and '_'", fmt::format("'{}'", option.name));
     }
     const std::string what = fmt::format("option '{}'", option.name);
@@ -150,7 +150,6 @@ emm_status refuse_unknown(const Plugin &plugin, const std::string &key) {
          .path = plugin.path,
          .problem = fmt::format("{} '{}' has no option '{}'", plugin.kind(), plugin.name, key),
          .expected = known.empty() ? "no options" : "one of " + observe::listed(known),
-         .got = "'" + key + "'",
          .hint = observe::suggestion(key, known)});
 }
 
@@ -171,8 +170,7 @@ emm_status refuse_fixed(const Plugin &plugin, const emm_option &fixed) {
          .path = plugin.path,
          .problem = fmt::format("option '{}' of plugin '{}' cannot change while it serves",
                                 fixed.name, plugin.name),
-         .expected = changing.empty() ? "no change" : "one of " + observe::listed(changing),
-         .got = fmt::format("'{}'", fixed.name)});
+         .expected = changing.empty() ? "no change" : "one of " + observe::listed(changing)});
 }
 
 emm_status find_option(const Plugin &plugin, const std::string &key, size_t &ret_index) {
@@ -270,18 +268,18 @@ const char *shown(const char *text) {
 
 emm_status refuse_stray(const Plugin &plugin, std::string what) {
     return refuse_table(plugin.path, std::move(what),
-                        "static data of the plugin's, texts with a NUL at the end",
+                        "the plugin's static data, texts with a NUL at the end",
                         "an address elsewhere");
 }
 
 // The option's memory is checked before it is read, and so are its texts.
 emm_status check_memory(const Mapped &memory, const Plugin &plugin, const emm_option *option) {
     if (!memory.holds(option, sizeof *option)) {
-        return refuse_stray(plugin, "its list of options does not lie in it, or has no end");
+        return refuse_stray(plugin, "its list of options is outside its own data, or has no end");
     }
     for (const char *const text : {option->name, option->default_value, option->help}) {
         if (text && option->name && !memory.text(text)) {
-            return refuse_stray(plugin, fmt::format("a text of option {} does not lie in it",
+            return refuse_stray(plugin, fmt::format("a text of option {} is outside its own data",
                                                     plugin.options.size() + 1));
         }
     }
@@ -303,8 +301,11 @@ emm_status refuse_by_plugin(const Plugin &plugin, emm_status code) {
 emm_status check_options(const Mapped &memory, const emm_option *options, Plugin &ret_plugin) {
     for (const emm_option *option = options; option; ++option) {
         if (ret_plugin.options.size() == most_options) {
-            return refuse_table(ret_plugin.path, "its list of options has no end",
-                                fmt::format("a NULL name within {} options", most_options), "none");
+            return refuse_table(
+                ret_plugin.path,
+                fmt::format("its list of options has no end: none of {} names is NULL",
+                            most_options),
+                "", "");
         }
         EMM_TRY(check_memory(memory, ret_plugin, option));
         if (!option->name) {
@@ -375,7 +376,7 @@ emm_status check_values(const Plugin &plugin, const emm_host &host,
                        .problem = "check_options failed",
                        .expected = "a status",
                        .got = fmt::format("a C++ exception: {}", observe::what_is_thrown()),
-                       .hint = "no exception may leave a plugin's function"});
+                       .hint = "a plugin's function must not throw"});
     }
 }
 

@@ -147,8 +147,6 @@ emm_status refuse_unknown(const Search &search, const std::string &name,
         {.code = EMM_E_PLUGIN_NOT_FOUND,
          .stage = "resolve",
          .problem = fmt::format("no {} is called '{}'{}", loaded_kind(), name, tried_places(tried)),
-         .expected = "a file libemm-" + name + ".so",
-         .got = "none",
          .hint = std::move(hint),
          .tried = std::move(tried)});
 }

@@ -69,7 +69,7 @@ emm_status entry_failed(const Plugin &plugin, emm_status code, std::string got, 
 // The text that the plugin passed to host->fail is this thread's last error by now.
 emm_status entry_returned_null(const Plugin &plugin, bool described) {
     if (!described) {
-        return entry_failed(plugin, EMM_E_PLUGIN_FAILED, "NULL and no reason",
+        return entry_failed(plugin, EMM_E_PLUGIN_FAILED, "NULL without a reason",
                             "the plugin should call host->fail before it returns NULL");
     }
     const emm_error &error = *observe::last_error();
@@ -88,17 +88,16 @@ emm_status call_entry(emm_plugin_entry entry, const emm_host &host, Plugin &ret)
     } catch (...) {
         return entry_failed(ret, EMM_E_PLUGIN_EXCEPTION,
                             fmt::format("a C++ exception: {}", observe::what_is_thrown()),
-                            "no exception may leave a plugin's function");
+                            "a plugin's function must not throw");
     }
     return ret.own ? EMM_OK : entry_returned_null(ret, observe::take_plugin_word());
 }
 
 emm_status refuse_stray(const Plugin &plugin, const std::string &what, const void *address) {
-    return refuse_table(
-        plugin.path, what + " does not lie in it", "static data of the plugin's",
-        fmt::format("address {}", address),
-        "what a plugin's table points to lies in the plugin's own file, or in a library "
-        "that it links, and texts end with a NUL");
+    return refuse_table(plugin.path, what + " is outside its own data", "the plugin's static data",
+                        fmt::format("address {}", address),
+                        "a plugin's table points only into its own file or into a library that it "
+                        "links, and its texts end with a NUL");
 }
 
 // Called before anything in the table is read.
@@ -185,7 +184,7 @@ emm_status check_name(const Plugin &plugin, const char *text) {
     if (!name.empty() && name.size() <= longest && std::all_of(name.begin(), name.end(), allowed)) {
         return EMM_OK;
     }
-    return refuse_table(plugin.path, "its name is not usable",
+    return refuse_table(plugin.path, "its name is not valid",
                         "1 to 64 of a-z, 0-9, '-', '_' and '.'",
                         text ? fmt::format("'{}'", name.substr(0, longest)) : "NULL");
 }
@@ -208,7 +207,7 @@ emm_status check_pairs(const Plugin &plugin, const Slots &slots) {
     for (const auto &[take, give] : pairs) {
         const bool has_take = slots[index(take)] != nullptr;
         if (has_take != (slots[index(give)] != nullptr)) {
-            return refuse_table(plugin.path, "its table has half a pair",
+            return refuse_table(plugin.path, "its table lacks one slot of a pair",
                                 fmt::format("{} and {}, or neither", name(take), name(give)),
                                 fmt::format("{} alone", name(has_take ? take : give)));
         }

@@ -147,7 +147,7 @@ std::string answer(Wish wish, const Program &program, const loader::Plugin *plug
 
 std::string answer_to_set(const Collected &collected) {
     const std::string problem = collected.set_problem.value_or(
-        "its plugin has not answered yet, and may change the option later");
+        "its plugin has not answered yet, and may still change the option");
     return message(fmt::format(
         R"({{"emm":{},"pid":{},"set_problem":{},"set_pools":{},"set_above":{}}})",
         in_quotes(EMM_VERSION), getpid(), in_quotes(shortened(problem, longest_refusal)),

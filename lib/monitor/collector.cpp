@@ -89,7 +89,7 @@ ContextFigures identify(const emm_context &context) {
 void ask(emm_context &context, ContextFigures &ret_figures) {
     const core::OwnerGuard guard(context.manager_lock, std::try_to_lock);
     if (!guard.owns()) {
-        ret_figures.problem = "its manager is being made, reset or given up";
+        ret_figures.problem = "its manager is being created, reset or destroyed";
         return;
     }
     ret_figures.problem = why_not_serving(context);
@@ -176,8 +176,7 @@ std::string live_above(emm_context &context) {
     }
     const uint64_t live = stats.live_bytes - std::min(stats.live_bytes, stats.spilled_bytes);
     return live > total
-               ? fmt::format("{} of {} are live, {} above its limit, which holds for new "
-                             "requests",
+               ? fmt::format("{} of {} are live, {} above its limit, which applies to new requests",
                              observe::bytes_text(live), context, observe::bytes_text(live - total))
                : "";
 }
@@ -208,7 +207,7 @@ void change_option(std::string_view setting, Collected &ret_collected) {
     }
     if (problem.empty() && ret_collected.set_pools == 0) {
         names.erase("");
-        problem = fmt::format("expected the name of a pool, found '{}': {}", pool,
+        problem = fmt::format("no pool has the name '{}': {}", pool,
                               names.empty() ? std::string("it has no named pools")
                                             : fmt::format("it has {}", fmt::join(names, ", ")));
         problem = pool.empty() ? "no context is served" : problem;
@@ -248,12 +247,12 @@ Collected Collector::collect(Wish wish, int64_t timeout, std::string_view rest) 
     }
     const bool is_late = is_busy_; // an earlier wish goes on
     if (!is_busy_ && !begin(wish, rest)) {
-        return unasked("there is no thread to be had that could ask the plugin");
+        return unasked("cannot start a thread to ask the plugin");
     }
     wait(lock, since_ + timeout);
     Collected found = found_;
     if (is_late) {
-        found.set_problem = "its plugin still works on an earlier wish; nothing has changed";
+        found.set_problem = "its plugin is still busy with an earlier request; nothing has changed";
         found.set_pools = 0;
     }
     found.stuck = is_busy_ ? sockets::now() - since_ : 0;
@@ -279,7 +278,7 @@ void Collector::run() noexcept {
         try {
             work(wish, rest);
         } catch (const std::exception &error) {
-            observe::log(EMM_LOG_WARN, "emm top is answered in part: {}", error.what());
+            observe::log(EMM_LOG_WARN, "emm top gets only a part of the figures: {}", error.what());
         }
         const std::lock_guard lock(mutex_);
         is_busy_ = false;

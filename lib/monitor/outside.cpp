@@ -55,8 +55,7 @@ OutsideDone ask(const Wanted &wanted) {
     OutsideDone done;
     const auto ask_it = reinterpret_cast<AskOutside>(dl::find_in_process(outside_name));
     if (!ask_it) {
-        done.problem = "its calls cannot be held: expected a program that was started by emm run "
-                       "--pausable, found one that was started without emm run";
+        done.problem = "its calls cannot be held: it was started without emm run --pausable";
         return done;
     }
     Outside outside = {wanted.flags, wanted.timeout,     wanted.pool.c_str(), &add_pool,
@@ -84,7 +83,7 @@ void work(int socket, const Wanted &wanted) noexcept {
     try {
         text = answer_to_outside(ask(wanted));
     } catch (const std::exception &error) {
-        observe::log(EMM_LOG_WARN, "emm pause is not answered: {}", error.what());
+        observe::log(EMM_LOG_WARN, "emm pause gets no answer: {}", error.what());
     }
     is_busy = false;
     send_answer(socket, text);
@@ -105,7 +104,7 @@ void answer_outside(int socket, bool is_pause, std::string_view rest) {
     }
     OutsideDone refused;
     if (is_busy.exchange(true)) {
-        refused.problem = "it still works on an earlier pause or resume; nothing has changed";
+        refused.problem = "it is still busy with an earlier pause or resume; nothing has changed";
         return send_answer(socket, answer_to_outside(refused));
     }
     const Wanted wanted = parse(is_pause, rest);
@@ -113,7 +112,7 @@ void answer_outside(int socket, bool is_pause, std::string_view rest) {
     if (copy < 0 || !sockets::start_thread("emm-pause", [=] { work(copy, wanted); })) {
         observe::forget_and_close(copy);
         is_busy = false;
-        refused.problem = "there is no thread to be had that could pause it";
+        refused.problem = "cannot start a thread to pause it";
         send_answer(socket, answer_to_outside(refused));
     }
 }

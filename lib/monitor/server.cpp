@@ -65,7 +65,9 @@ int64_t fit_limit() noexcept {
             collector().collect(Wish::trim, plugin_timeout(Wish::trim));
         }
     } catch (const std::exception &error) {
-        observe::log(EMM_LOG_DEBUG, "the limit is tried again: {}", error.what());
+        observe::log(EMM_LOG_DEBUG,
+                     "freeing memory down to the limit failed and is tried again: {}",
+                     error.what());
     }
     return may_be_above ? fit_interval : -1;
 }
@@ -123,7 +125,7 @@ void answer_request(int socket, const void *message, long size) noexcept {
         setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &room, sizeof room);
         sockets::send_message(socket, text.data(), text.size(), nullptr, 0);
     } catch (const std::exception &error) {
-        observe::log(EMM_LOG_WARN, "emm top is not answered: {}", error.what());
+        observe::log(EMM_LOG_WARN, "emm top gets no answer: {}", error.what());
     }
 }
 

@@ -52,7 +52,7 @@ struct OfThread {
 [[gnu::tls_model("initial-exec")]] constinit thread_local OfThread of_thread;
 
 constexpr emm_error no_record =
-    error_of(EMM_E_SHUT_DOWN, "the thread is ending, and its errors are no longer recorded");
+    error_of(EMM_E_SHUT_DOWN, "the thread is ending, and emm no longer records its errors");
 
 void end_thread(void *record) {
     of_thread = {nullptr, no_record, true};

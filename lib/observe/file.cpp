@@ -28,7 +28,7 @@ std::string kind_of(mode_t mode) {
     case S_IFBLK:
         return "a device";
     default:
-        return "no regular file";
+        return "not a regular file";
     }
 }
 
@@ -129,7 +129,7 @@ File open_own(const std::string &path, Make make, std::string &ret_reason) {
             return file;
         }
     }
-    ret_reason = path + " comes and goes";
+    ret_reason = path + " is created and deleted again and again";
     return File();
 }
 

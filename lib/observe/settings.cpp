@@ -81,7 +81,7 @@ constexpr std::array rows = {
     VariableRow{"EMM_EVENT_LOG"},
     VariableRow{"EMM_TRACK", track_options_expected, "nothing is tracked", is_tracked},
     VariableRow{"EMM_OOM_REPORT", "on, off or page:FOLDER", "the default is used", is_report},
-    VariableRow{"EMM_STATS", "exit", "no statistics are told", is_exit},
+    VariableRow{"EMM_STATS", "exit", "no statistics are written", is_exit},
     VariableRow{"EMM_RUN"},
     VariableRow{"EMM_TOP", "on or off", "it is on", is_switch},
     VariableRow{"EMM_DRIVER_METER", "0 or 1", "nothing is counted", is_flag},
@@ -89,7 +89,7 @@ constexpr std::array rows = {
                 "the default is used", is_count},
     VariableRow{"EMM_MAX_PENDING_DEALLOCS_RATIO", "a number from 0 to 1", "the default is used",
                 is_share},
-    VariableRow{"EMM_IPC_STAGED", "0 or 1", "memory is mapped where it can be", is_flag},
+    VariableRow{"EMM_IPC_STAGED", "0 or 1", "memory is mapped where possible", is_flag},
     VariableRow{"EMM_ALLOW_UNTRUSTED", "0 or 1",
                 "files that other users could have written are refused", is_flag},
 };
@@ -130,7 +130,7 @@ std::string complaint_about_name(std::string_view variable) {
     const std::string *const meant = closest(given, names);
     return !meant || *meant == given
                ? ""
-               : "is no variable of emm; did you mean '" + std::string(prefix) + *meant + "'?";
+               : "is not a variable of emm; did you mean '" + std::string(prefix) + *meant + "'?";
 }
 
 const std::vector<std::string> &variables() {

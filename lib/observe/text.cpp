@@ -106,7 +106,7 @@ std::string_view what_is_thrown() noexcept {
     } catch (const std::exception &exception) {
         return what_of(exception);
     } catch (...) {
-        return "an exception that is no std::exception";
+        return "an exception that is not a std::exception";
     }
 }
 

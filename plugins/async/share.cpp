@@ -9,8 +9,8 @@ void check_size(const emm_block_info &info, emm_deviceptr ptr, size_t size) {
     const uint64_t left = info.base + info.size - ptr;
     if (size > left) {
         common::refuse(EMM_E_INVALID_VALUE,
-                       "async: an export's size: expected at most the %llu bytes that are left, "
-                       "found %zu",
+                       "async: an export's size: expected at most the %llu bytes that its "
+                       "allocation has left, found %zu",
                        static_cast<unsigned long long>(left), size);
     }
 }
@@ -21,9 +21,8 @@ void check_importable(const emm_block_info &info) {
     constexpr uint64_t largest = uint64_t(4) << 30;
     if (info.size > largest) {
         common::refuse(EMM_E_NOT_SUPPORTED,
-                       "async: an export: expected an allocation of at most %llu bytes, which CUDA "
-                       "can import from a memory pool, found %llu; pool:growth=vmm shares larger "
-                       "ones",
+                       "async: an export: CUDA imports allocations of at most %llu bytes from a "
+                       "memory pool, and this one has %llu; pool:growth=vmm shares larger ones",
                        static_cast<unsigned long long>(largest),
                        static_cast<unsigned long long>(info.size));
     }
@@ -34,8 +33,8 @@ void check_importable(const emm_block_info &info) {
 emm_status Manager::get_ipc_handle(emm_deviceptr ptr, size_t size, emm_ipc_handle *ret_handle) {
     if (!options_.ipc) {
         throw PluginError(EMM_E_NOT_SUPPORTED, 0,
-                          "async: the pool is one that other processes cannot open; async:ipc=1 "
-                          "makes one that they can");
+                          "async: other processes cannot open this pool; async:ipc=1 makes a pool "
+                          "that they can open");
     }
     const emm_block_info info = allocation_at(ptr);
     check_size(info, ptr, size);

@@ -40,7 +40,7 @@ void LiveAllocations::refuse_free(const char *plugin, emm_deviceptr ptr, size_t 
     emm_block_info info = {};
     if (!find(ptr, info) || info.base != ptr) {
         refuse(EMM_E_NOT_OWNED,
-               "%s: memfree of 0x%llx, where no live allocation of this manager begins", plugin,
+               "%s: memfree of 0x%llx: no live allocation of this manager begins there", plugin,
                ptr);
     }
     refuse(EMM_E_INVALID_VALUE,
@@ -106,8 +106,8 @@ bool LiveAllocations::find(emm_deviceptr ptr, emm_block_info &ret_info) const no
 emm_block_info LiveAllocations::at(emm_deviceptr ptr, const char *plugin, int32_t device) const {
     emm_block_info info = {};
     if (!find(ptr, info)) {
-        refuse(EMM_E_NOT_OWNED, "0x%llx is no live allocation of %s on device %d", ptr, plugin,
-               static_cast<int>(device));
+        refuse(EMM_E_NOT_OWNED, "0x%llx is not in a live allocation of %s on device %d", ptr,
+               plugin, static_cast<int>(device));
     }
     info.struct_size = sizeof info;
     info.device = device;

@@ -34,9 +34,8 @@ void Driver::expect_own(CUcontext context, emm_stream stream) const {
         check(result, "cuStreamGetCtx");
     }
     if (foreign) {
-        refuse(EMM_E_INVALID_VALUE,
-               "the stream belongs to another context, whose work no wait here covers; "
-               "nothing was freed");
+        refuse(EMM_E_INVALID_VALUE, "the stream belongs to another context, whose work this one "
+                                    "cannot wait for; nothing was freed");
     }
 }
 

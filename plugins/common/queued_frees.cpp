@@ -44,9 +44,9 @@ void QueuedFrees::fail(CUresult result, const char *entry, size_t size) const {
     state_->driver.fail(result, what);
 }
 
-void QueuedFrees::fail_beyond_max(size_t size) const {
+void QueuedFrees::fail_beyond_max() const {
     state_->allocations.failed();
-    refuse(EMM_E_OUT_OF_MEMORY, "%s: %zu bytes asked for, %llu taken, and max is %llu", name_, size,
+    refuse(EMM_E_OUT_OF_MEMORY, "%s: %llu bytes taken, max %llu", name_,
            static_cast<unsigned long long>(state_->taken_bytes),
            static_cast<unsigned long long>(state_->most_bytes));
 }

@@ -71,7 +71,7 @@ protected:
         LiveAllocations::Entry record = LiveAllocations::make_entry(size);
         CUdeviceptr ptr = 0;
         if (!state_->take_room(size)) {
-            fail_beyond_max(size);
+            fail_beyond_max();
         }
         CUresult result = CUDA_SUCCESS;
         {
@@ -99,7 +99,7 @@ protected:
 
 private:
     [[noreturn]] void fail(CUresult result, const char *entry, size_t size) const;
-    [[noreturn]] void fail_beyond_max(size_t size) const;
+    [[noreturn]] void fail_beyond_max() const;
     void hold(CUgraph graph, LiveAllocations::Entry &entry);
     void queue_what_can_go();
     void queue_or_free(LiveAllocations::Entry entry);

@@ -187,8 +187,7 @@ private:
     void refuse_what_never_fits(size_t size) const {
         const uint64_t live = std::min<uint64_t>(most_bytes_, allocations_.live_bytes());
         if (size > most_bytes_ - live) {
-            refuse(EMM_E_OUT_OF_MEMORY,
-                   "%s: %zu bytes asked for, %llu live, and the device has %llu", this->name_, size,
+            refuse(EMM_E_OUT_OF_MEMORY, "%s: %llu bytes live, and the device has %llu", this->name_,
                    static_cast<unsigned long long>(live),
                    static_cast<unsigned long long>(most_bytes_));
         }

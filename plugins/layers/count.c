@@ -20,7 +20,7 @@ struct emm_manager {
 };
 
 static const emm_option options[] = {
-    {"every", "0", "a line in the log for each so many requests of a thread; 0: at the end alone",
+    {"every", "0", "log one line for each so many requests of a thread; 0: only at the end",
      EMM_OPTION_COUNT, 0},
     {NULL, NULL, NULL, 0, 0}};
 
@@ -75,7 +75,7 @@ static emm_status create(const emm_host *host, const emm_context_info *info,
                          const char *const *option_texts, emm_manager **ret_manager) {
     emm_manager *self = calloc(1, sizeof *self);
     if (!self) {
-        return host->fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no memory for a layer");
+        return host->fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no host memory for the layer");
     }
     *self = (emm_manager){host, info->below, info->below_managers};
     __atomic_store_n(&every, strtoull(emm_option_text(options, option_texts, "every"), NULL, 10),

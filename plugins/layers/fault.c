@@ -13,11 +13,11 @@ struct emm_manager {
 
 static const emm_option options[] = {
     {"nth", "0", "the request that fails, counted from 1; 0: none", EMM_OPTION_COUNT, 0},
-    {"every", "0", "each so many requests one fails; 0: none", EMM_OPTION_COUNT, 0},
-    {"share", "0", "how many of all requests fail, from 0 to 1", EMM_OPTION_NUMBER, 0},
-    {"seed", "1", "which ones those are", EMM_OPTION_COUNT, 0},
-    {"times", "4", "how often a request fails in all that emm repeats after a trim",
-     EMM_OPTION_COUNT, 0},
+    {"every", "0", "one request in so many fails; 0: none", EMM_OPTION_COUNT, 0},
+    {"share", "0", "the share of all requests that fails, from 0 to 1", EMM_OPTION_NUMBER, 0},
+    {"seed", "1", "the seed that selects these requests", EMM_OPTION_COUNT, 0},
+    {"times", "4", "how many tries of a request fail; emm trims and tries again", EMM_OPTION_COUNT,
+     0},
     {NULL, NULL, NULL, 0, 0}};
 
 /* The request that has failed last on this thread, and how often it still fails. emm trims before
@@ -75,8 +75,9 @@ static emm_status create(const emm_host *host, const emm_context_info *info,
     const emm_status valid = check_options(host, option_texts);
     emm_manager *self = valid == EMM_OK ? calloc(1, sizeof *self) : NULL;
     if (!self) {
-        return valid != EMM_OK ? valid
-                               : host->fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no memory for a layer");
+        return valid != EMM_OK
+                   ? valid
+                   : host->fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no host memory for the layer");
     }
     self->host = host;
     self->below = info->below;

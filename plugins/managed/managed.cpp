@@ -78,12 +78,11 @@ private:
                           // or unknown
 };
 
-const emm_option Manager::options[] = {
-    {"max", nullptr,
-     "The most memory to take, on the device and the host together; twice the device's memory "
-     "without it.",
-     EMM_OPTION_SIZE, 0},
-    {}};
+const emm_option Manager::options[] = {{"max", nullptr,
+                                        "The most memory to take, on the device and the host "
+                                        "together; unless given, twice the device's memory.",
+                                        EMM_OPTION_SIZE, 0},
+                                       {}};
 
 std::pair<size_t, size_t> Manager::device_memory(const Driver &driver) {
     const RelaxedCapture relaxed(driver);
@@ -111,8 +110,8 @@ CUdevice Manager::find_device(const Driver &driver) {
                  "cuDeviceGetAttribute");
     if (!concurrent) {
         refuse(EMM_E_NOT_SUPPORTED,
-               "managed: on this device managed memory cannot exceed the device's "
-               "(CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS is 0)");
+               "managed: this device cannot have more managed memory than device memory ("
+               "CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS is 0)");
     }
     return device;
 }
@@ -208,12 +207,12 @@ emm_status Manager::get_device_total(const emm_host &, int32_t, size_t device_by
 // CUDA has no handle for managed memory.
 emm_status Manager::get_ipc_handle(emm_deviceptr ptr, size_t, emm_ipc_handle *) {
     QueuedFrees::record_use(ptr, 0, nullptr); // throws
-    refuse(EMM_E_NOT_SUPPORTED, "managed: CUDA shares no managed memory with other processes; "
-                                "pool, async:ipc=1 and passthrough have memory that it shares");
+    refuse(EMM_E_NOT_SUPPORTED, "managed: CUDA cannot share managed memory with other processes; "
+                                "pool, async:ipc=1 and passthrough can export");
 }
 
 emm_status Manager::release_ipc_handle(const emm_ipc_handle *) {
-    refuse(EMM_E_NOT_OWNED, "managed: no memory is exported");
+    refuse(EMM_E_NOT_OWNED, "managed: the IPC handle is not an export of this manager");
 }
 
 emm_status Manager::reset() {

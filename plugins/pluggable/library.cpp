@@ -13,7 +13,7 @@ namespace {
 void expect_given(const char *option, const char *text, const char *what) {
     if (!text || !*text) {
         common::refuse(EMM_E_PLUGIN_SPEC,
-                       "pluggable: option %s: expected %s, found none; "
+                       "pluggable: option %s is missing: %s, as in "
                        "pluggable:lib=/the/path.so,alloc=NAME,free=NAME",
                        option, what);
     }
@@ -37,7 +37,7 @@ std::string reason(const char *path) {
 const char *hint_at(const std::string &why) {
     return why.find("libcuda.so.1") == std::string::npos
                ? ""
-               : "; it needs the CUDA driver: without one, EMM_DRIVER=sim takes its place";
+               : "; it needs the CUDA driver; without a GPU, EMM_DRIVER=sim simulates one";
 }
 
 void *open(const char *path) {
@@ -56,8 +56,8 @@ Function find(void *handle, const char *path, const char *option, const char *na
     void *const symbol = name ? dlsym(handle, name) : nullptr;
     if (name && !symbol) {
         common::refuse(EMM_E_PLUGIN_UNLOADABLE,
-                       "pluggable: library %s: expected it to export %s, which option %s names, "
-                       "found no such symbol; in C++ it must be extern \"C\" and visible",
+                       "pluggable: library %s: it does not export %s, which option %s names; in "
+                       "C++ it must be extern \"C\" and visible",
                        path, name, option);
     }
     return reinterpret_cast<Function>(symbol);
@@ -97,7 +97,7 @@ void check(const Names &names) {
 template <class Call> auto Library::call(const char *function, Call call) const {
     const auto fail = [&](const char *what) {
         common::refuse(EMM_E_PLUGIN_EXCEPTION,
-                       "pluggable: library %s: an exception left its %s: %s", names_.library,
+                       "pluggable: library %s: its %s threw an exception: %s", names_.library,
                        function, what);
     };
     try {
@@ -107,7 +107,7 @@ template <class Call> auto Library::call(const char *function, Call call) const 
     } catch (const std::exception &error) {
         fail(error.what());
     } catch (...) {
-        fail("no std::exception");
+        fail("not a std::exception");
     }
     __builtin_unreachable();
 }

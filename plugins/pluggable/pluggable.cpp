@@ -119,8 +119,7 @@ const char *Source::problem_of(CUdeviceptr ptr, const Origin &origin) const {
     if (origin.device != device_) {
         return "returned memory of another device";
     }
-    return ptr % 256 == 0 ? nullptr
-                          : "returned an address that is no multiple of 256, as emm's are";
+    return ptr % 256 == 0 ? nullptr : "returned an address that is not a multiple of 256";
 }
 
 void Source::fail(CUresult result, size_t size) const {
@@ -211,7 +210,7 @@ const emm_option Manager::options[] = {
      EMM_OPTION_TEXT, 0},
     {"free", nullptr, "Its function void (void *, ssize_t size, int device, cudaStream_t).",
      EMM_OPTION_TEXT, 0},
-    {"empty", nullptr, "Its function void (void) that gives its cache back to the driver, if any.",
+    {"empty", nullptr, "Its function void (void) that returns its cache to the driver, if any.",
      EMM_OPTION_TEXT, 0},
     {"init", nullptr, "Its function void (int device_count), which is called once, if any.",
      EMM_OPTION_TEXT, 0},
@@ -248,13 +247,12 @@ emm_status Manager::defer_cleanup(uint32_t enter) {
 }
 
 emm_status Manager::get_ipc_handle(emm_deviceptr, size_t, emm_ipc_handle *) {
-    refuse(EMM_E_NOT_SUPPORTED,
-           "pluggable: the library may cut its blocks from larger ones, and an export would share "
-           "their neighbours; pool, async:ipc=1 and passthrough have memory that emm shares");
+    refuse(EMM_E_NOT_SUPPORTED, "pluggable: no export: it could share a block's neighbours too; "
+                                "pool, async:ipc=1 and passthrough can export");
 }
 
 emm_status Manager::release_ipc_handle(const emm_ipc_handle *) {
-    refuse(EMM_E_NOT_OWNED, "pluggable: no memory is exported");
+    refuse(EMM_E_NOT_OWNED, "pluggable: the IPC handle is not an export of this manager");
 }
 
 emm_status Manager::get_stats(emm_stats *ret_stats) {

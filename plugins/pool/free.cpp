@@ -20,11 +20,10 @@ Place Manager::lent_at(emm_deviceptr ptr) const {
 }
 
 emm_status Manager::refuse_free(emm_deviceptr ptr, bool pinned) {
-    return emm_failf(&host_, EMM_E_NOT_OWNED, 0,
-                     "pool: mem%sfree of 0x%llx, which is no live %sallocation of this manager%s: "
-                     "freed already, or not where an allocation begins",
-                     pinned ? "host" : "", ptr, pinned ? "pinned " : "",
-                     pinned ? " with these flags" : "");
+    return emm_failf(
+        &host_, EMM_E_NOT_OWNED, 0,
+        "pool: mem%sfree of 0x%llx: no live %sallocation of this manager%s begins there",
+        pinned ? "host" : "", ptr, pinned ? "pinned " : "", pinned ? " with these flags" : "");
 }
 
 emm_status Manager::memfree(emm_deviceptr ptr, size_t size, emm_stream stream) {

@@ -9,7 +9,7 @@ emm_status Manager::memhostalloc(size_t size, uint32_t flags, void **ret_host,
                                  emm_deviceptr *ret_device) {
     if (!pinned_.serves(flags)) {
         return emm_failf(&host_, EMM_E_NOT_SUPPORTED, 0,
-                         "pool: pinned memory with flags 0x%x cannot be had here", flags);
+                         "pool: this driver has no pinned memory with flags 0x%x", flags);
     }
     Block *block = pinned_.take_from_magazine(flags, size);
     if (!block) {
@@ -23,7 +23,7 @@ emm_status Manager::memhostalloc(size_t size, uint32_t flags, void **ret_host,
         check();
         if (!block) {
             lock.unlock();
-            return refuse_host(size, result);
+            return refuse_host(result);
         }
     }
     *ret_host = reinterpret_cast<void *>(block->begin);
@@ -31,7 +31,7 @@ emm_status Manager::memhostalloc(size_t size, uint32_t flags, void **ret_host,
     return EMM_OK;
 }
 
-emm_status Manager::refuse_host(size_t size, CUresult result) {
+emm_status Manager::refuse_host(CUresult result) {
     if (!served_.serves()) {
         return served_.failed(served_.lost(), "a driver call");
     }
@@ -50,9 +50,9 @@ emm_status Manager::refuse_host(size_t size, CUresult result) {
                  static_cast<unsigned long long>(options_.host_max));
     }
     return emm_failf(&host_, EMM_E_OUT_OF_HOST_MEMORY, answer_of_driver(result),
-                     "pool: out of pinned host memory: %zu bytes asked for, %llu live, %llu "
-                     "reserved, of those %llu for the copy of a pause (%s)",
-                     size, live, reserved, copy, limit);
+                     "pool: %llu bytes of pinned memory live, %llu reserved, of those %llu for the "
+                     "copy of a pause (%s)",
+                     live, reserved, copy, limit);
 }
 
 emm_status Manager::memhostfree(void *host, size_t size, uint32_t flags, emm_stream stream) {

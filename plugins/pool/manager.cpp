@@ -34,7 +34,8 @@ void Manager::take_initial() {
     const CUresult result = backing_->take_initial(lock, bytes);
     if (result != CUDA_SUCCESS) {
         throw PluginError(is_exhausted(result) ? EMM_E_OUT_OF_MEMORY : EMM_E_DRIVER,
-                          answer_of_driver(result), "pool: the initial memory cannot be had");
+                          answer_of_driver(result),
+                          "pool: option initial: the driver refuses the memory");
     }
 }
 

@@ -96,7 +96,7 @@ private:
     void look_after(Lock &lock, StreamPool &pool, const Caller *caller);
 
     // --- host.cpp
-    emm_status refuse_host(size_t size, CUresult result);
+    emm_status refuse_host(CUresult result);
 
     // --- notices.cpp
     emm_status identify(emm_stream stream, Caller &ret_caller);

@@ -53,8 +53,9 @@ emm_status Manager::record_use(emm_deviceptr ptr, size_t, emm_stream stream) {
                                                   // sides
     if (!place) {
         lock.unlock();
-        return emm_failf(&host_, EMM_E_NOT_OWNED, 0,
-                         "pool: record_use of 0x%llx, where no live allocation begins", ptr);
+        return emm_failf(
+            &host_, EMM_E_NOT_OWNED, 0,
+            "pool: record_use of 0x%llx: no live allocation of this manager begins there", ptr);
     }
     const bool on_a_stream = caller.kind != StreamKind::none;
     order_.record_use(lock, place, caller, on_a_stream ? &pool_of(caller) : nullptr);

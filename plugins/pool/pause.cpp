@@ -62,8 +62,7 @@ CUresult Manager::pause_backing(Lock &lock, uint32_t flags, size_t *ret_released
     caches_.give_up_waiting_blocks();
     drop_spares();
     if ((flags & EMM_PAUSE_UNSHARED) && exports_.any()) {
-        throw PluginError(EMM_E_BUSY, 0,
-                          "pool: no pause while other processes may have its memory open");
+        throw PluginError(EMM_E_BUSY, 0, "pool: no pause while its memory is exported");
     }
     if (moves_.returns_are_deferred()) {
         return CUDA_ERROR_NOT_PERMITTED;
@@ -128,7 +127,7 @@ emm_status Manager::resume(uint32_t flags) {
     }
     if (result == CUDA_ERROR_OUT_OF_MEMORY) {
         return emm_failf(&host_, EMM_E_OUT_OF_MEMORY, result,
-                         "pool: no device memory for the %llu bytes that are paused; they stay so",
+                         "pool: no device memory for the %llu paused bytes, which stay paused",
                          static_cast<unsigned long long>(bytes));
     }
     return served_.failed(result, "a driver call of a resume");
@@ -148,7 +147,7 @@ emm_status Manager::read_paused(emm_deviceptr ptr, size_t size, void *host) {
         return EMM_OK;
     }
     return emm_failf(&host_, EMM_E_NOT_OWNED, 0,
-                     "pool: of the %zu bytes at %#llx the pause has not kept the content", size,
+                     "pool: the pause has not kept the content of the %zu bytes at %#llx", size,
                      ptr);
 }
 

@@ -104,7 +104,7 @@ emm_status Manager::query(emm_deviceptr ptr, emm_block_info *ret_info) {
         if (!place) {
             lock.unlock();
             return emm_failf(&host_, EMM_E_NOT_OWNED, 0,
-                             "pool: 0x%llx lies in no live allocation of this manager", ptr);
+                             "pool: 0x%llx is not in a live allocation of this manager", ptr);
         }
         info.base = place.begin();
         info.size = place.requested();

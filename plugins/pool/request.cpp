@@ -456,15 +456,13 @@ emm_status Manager::Request::refuse() {
                               : holdings.is_limited_by_max() ? "max"
                                                              : "the device";
     lock_.unlock();
-    return emm_failf(&manager_.host_, EMM_E_OUT_OF_MEMORY, 0,
-                     "pool: out of device memory: %zu bytes asked for, more than %s ever allows, "
-                     "which is %llu bytes",
-                     size_, limit, most);
+    return emm_failf(&manager_.host_, EMM_E_OUT_OF_MEMORY, 0, "pool: %s allows at most %llu bytes",
+                     limit, most);
 }
 
 emm_status Manager::Request::fail() {
     manager_.memory_.counts.count_failure();
-    const unsigned long long bytes = bytes_, live = manager_.caches_.live_bytes(),
+    const unsigned long long live = manager_.caches_.live_bytes(),
                              reserved = manager_.holdings_.reserved(),
                              largest = manager_.memory_.heap.largest_free(),
                              max = manager_.options_.max, spilled = manager_.holdings_.spilled(),
@@ -472,7 +470,8 @@ emm_status Manager::Request::fail() {
     lock_.unlock();
     ServedContext &served = manager_.served_;
     if (lacks_host_memory_) {
-        return manager_.host_.fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "pool: out of host memory");
+        return manager_.host_.fail(EMM_E_OUT_OF_HOST_MEMORY, 0,
+                                   "pool: no host memory for its own records");
     }
     if (current_ && current_->result() != CUDA_SUCCESS) {
         return served.failed(current_->result(), "cuCtxPushCurrent");
@@ -491,9 +490,8 @@ emm_status Manager::Request::fail() {
         snprintf(of_host, sizeof of_host, ", %llu of spill %llu", spilled, spill);
     }
     return emm_failf(&manager_.host_, EMM_E_OUT_OF_MEMORY, answer_of_driver(result_),
-                     "pool: out of device memory: %llu bytes asked for, %llu live, %llu reserved "
-                     "(%s%s), largest free block %llu",
-                     bytes, live, reserved, limit, of_host, largest);
+                     "pool: %llu bytes live, %llu reserved (%s%s), largest free block %llu", live,
+                     reserved, limit, of_host, largest);
 }
 
 } // namespace emm::pool

@@ -64,7 +64,7 @@ emm_status Manager::memalloc(size_t size, emm_stream stream, emm_deviceptr *ret_
 // RMM rounds sizes up, and sizes near 2^64 to 0.
 void *Manager::allocate(size_t size, emm_stream stream) {
     if (size > device_bytes_) {
-        common::refuse(EMM_E_OUT_OF_MEMORY, "%zu bytes are more than the device has", size);
+        common::refuse(EMM_E_OUT_OF_MEMORY, "rmm: the device has %zu bytes", device_bytes_);
     }
     const bool for_any = stream == EMM_STREAM_UNORDERED;
     const ::cuda::stream_ref used(for_any ? static_cast<CUstream>(supply_) : stream);
@@ -162,7 +162,7 @@ void Manager::release_postponed() noexcept {
 void Manager::refuse_capture(emm_stream stream) const {
     if (stream != EMM_STREAM_UNORDERED && capture_of(driver_, stream).active) {
         throw PluginError(EMM_E_CAPTURING, 0,
-                          "the stream captures, which RMM's resources cannot serve");
+                          "the stream is capturing, which RMM's resources cannot serve");
     }
 }
 

@@ -15,7 +15,7 @@ using common::RelaxedCapture;
 const emm_option Manager::options[] = {
     {"resource", "pool|arena|binning|async", "Which of RMM's resources serves.", EMM_OPTION_CHOICE,
      0},
-    {"initial", "0", "What a pool takes from the driver at its beginning; not for arena and async.",
+    {"initial", "0", "What a pool takes from the driver at its start; not for arena and async.",
      EMM_OPTION_SIZE, 0},
     {"max", nullptr,
      "The most device memory to take; an arena takes all of it at once; not for async.",
@@ -199,11 +199,11 @@ emm_status Manager::check_options(const emm_host &, const char *const *option_te
 
 emm_status Manager::get_ipc_handle(emm_deviceptr, size_t, emm_ipc_handle *) {
     throw PluginError(EMM_E_NOT_SUPPORTED, 0,
-                      "RMM's resources export nothing: a block would share its neighbours");
+                      "rmm: no export: it would share the block's neighbours too");
 }
 
 emm_status Manager::release_ipc_handle(const emm_ipc_handle *) {
-    throw PluginError(EMM_E_NOT_OWNED, 0, "RMM's resources export nothing");
+    throw PluginError(EMM_E_NOT_OWNED, 0, "rmm: the IPC handle is not an export of this manager");
 }
 
 emm_status Manager::get_stats(emm_stats *ret_stats) {

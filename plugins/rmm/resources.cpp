@@ -34,7 +34,7 @@ void *DriverMemory::allocate_sync(size_t bytes, size_t) {
     CUdeviceptr ptr = 0;
     const CUresult result = taken_->driver.cuMemAlloc(&ptr, bytes);
     if (result == CUDA_ERROR_OUT_OF_MEMORY) {
-        throw ::rmm::out_of_memory("the driver has no memory left");
+        throw ::rmm::out_of_memory("the driver ran out of memory");
     }
     taken_->driver.check(result, "cuMemAlloc");
     const uint64_t now = taken_->bytes += bytes;

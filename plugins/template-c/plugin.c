@@ -44,7 +44,7 @@ static emm_status create(const emm_host *host, const emm_context_info *info,
                          const char *const *option_texts, emm_manager **ret_manager) {
     emm_manager *self = calloc(1, sizeof *self);
     if (!self) {
-        return host->fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no memory for a manager");
+        return host->fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no host memory for a manager");
     }
     self->host = host;
     self->context = info->context;
@@ -59,7 +59,8 @@ static emm_status create(const emm_host *host, const emm_context_info *info,
     if (!self->cuMemAlloc || !self->cuMemFree || !self->exchange || !self->cuStreamIsCapturing ||
         !self->cuCtxGetId) {
         free(self);
-        return host->fail(EMM_E_NO_DRIVER, 0, "this driver lacks what the manager calls");
+        return host->fail(EMM_E_NO_DRIVER, 0,
+                          "this driver lacks a function that the manager calls");
     }
     pthread_mutex_init(&self->mutex, NULL);
     *ret_manager = self;
@@ -88,7 +89,7 @@ static emm_status refuse_capture(const emm_manager *self, emm_stream stream) {
         stream == EMM_STREAM_UNORDERED ? success : self->cuStreamIsCapturing(stream, &status);
     if (result == capture_implicit || (result == success && status != 0)) {
         return self->host->fail(EMM_E_CAPTURING, 0,
-                                "the stream captures, which template-c cannot serve");
+                                "the stream is capturing, which template-c cannot serve");
     }
     if (result != success && result != deinitialized) { /* not knowing is no answer */
         return self->host->fail(EMM_E_DRIVER, result, "cuStreamIsCapturing failed");
@@ -112,7 +113,7 @@ static emm_status memalloc(emm_manager *self, size_t size, emm_stream stream,
     }
     struct block *block = malloc(sizeof *block);
     if (!block) {
-        return self->host->fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no memory for a block's record");
+        return self->host->fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no host memory for a block's record");
     }
     int mode = relaxed; /* otherwise cuMemAlloc would invalidate captures of other streams */
     const int changed = exchange(self->exchange, &mode) == success;
@@ -173,7 +174,8 @@ static emm_status memfree(emm_manager *self, emm_deviceptr ptr, size_t size, emm
     if (!fits) {
         return block ? emm_failf(self->host, EMM_E_INVALID_VALUE, 0,
                                  "0x%llx was not allocated with %zu bytes", ptr, size)
-                     : emm_failf(self->host, EMM_E_NOT_OWNED, 0, "0x%llx is not live here", ptr);
+                     : emm_failf(self->host, EMM_E_NOT_OWNED, 0,
+                                 "no live allocation of this manager is at 0x%llx", ptr);
     }
     return give_back(self, block);
 }

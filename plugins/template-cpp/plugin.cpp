@@ -82,7 +82,8 @@ public:
               host.driver("cuThreadExchangeStreamCaptureMode", 12000))),
           is_capturing_(reinterpret_cast<IsCapturing>(host.driver("cuStreamIsCapturing", 12000))) {
         if (!get_id_ || !mem_alloc_ || !mem_free_ || !exchange_ || !is_capturing_) {
-            throw emm::PluginError(EMM_E_NO_DRIVER, 0, "this driver lacks what the manager calls");
+            throw emm::PluginError(EMM_E_NO_DRIVER, 0,
+                                   "this driver lacks a function that the manager calls");
         }
         emm_parse_size(emm_option_text(options, option_texts, "granule"), &granule_);
     }
@@ -121,7 +122,8 @@ public:
         const std::lock_guard<std::mutex> lock(mutex_);
         auto block = live_.upper_bound(ptr);
         if (block == live_.begin() || ptr - (--block)->first >= block->second) {
-            return emm_failf(&host_, EMM_E_NOT_OWNED, 0, "0x%llx is not live here", ptr);
+            return emm_failf(&host_, EMM_E_NOT_OWNED, 0,
+                             "no live allocation of this manager is at 0x%llx", ptr);
         }
         const emm_block_info info = {sizeof info,   EMM_KIND_DEVICE, block->first,
                                      block->second, device_,         0};
@@ -138,7 +140,7 @@ private:
         const std::lock_guard<std::mutex> lock(mutex_);
         const auto found = live_.find(ptr);
         if (found == live_.end()) {
-            snprintf(text, sizeof text, "0x%llx is not live here", ptr);
+            snprintf(text, sizeof text, "no live allocation of this manager is at 0x%llx", ptr);
             throw emm::PluginError(EMM_E_NOT_OWNED, 0, text);
         }
         if (size != 0 && round_up(size) != found->second) {
@@ -157,7 +159,7 @@ private:
             stream == EMM_STREAM_UNORDERED ? success : is_capturing_(stream, &status);
         if (result == capture_implicit || (result == success && status != 0)) {
             throw emm::PluginError(EMM_E_CAPTURING, 0,
-                                   "the stream captures, which template-cpp cannot serve");
+                                   "the stream is capturing, which template-cpp cannot serve");
         }
         // An error must not count as "no capture".
         if (result != success && result != deinitialized) {

@@ -71,12 +71,12 @@ def keeps_what_has_the_name(tool, workshop):
     (workshop.folder / "a-link").symlink_to("nowhere")
     for name in ("taken", "a-file", "a-link"):
         refused(lambda: run([tool, "new", name], cwd=workshop.folder),
-                f"expected a name that nothing here has, found '{name}'", "exit status 1")
+                f"new: '{name}' exists already", "exit status 1")
     expect([path.name for path in folder.iterdir()] == ["mine.c"] and file.read_text() == "mine",
            "emm new changed what was there")
     refused(lambda: run([tool, "new", "../up"], cwd=workshop.folder), "found '../up'", "exit status 2")
     sealed = subprocess.run([tool, "new", "mine"], cwd="/proc", capture_output=True, text=True, check=False)
-    expect(sealed.returncode == 1 and "the folder mine cannot be made" in sealed.stderr, sealed.stderr)
+    expect(sealed.returncode == 1 and "cannot make the folder mine" in sealed.stderr, sealed.stderr)
 
 
 def test(source, build, prefix, libdir, workshop):

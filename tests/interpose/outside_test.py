@@ -185,7 +185,7 @@ class Outside(unittest.TestCase):
         self.assertEqual(sleeper.tell("ipc"), "ipc")
         paused = self.ask("pause", sleeper.pid)["pools"][0]
         self.assertGreaterEqual(paused["bytes"], 4 * MIB)
-        self.assertRegex(paused["stays"], r"^\d+ bytes stay: exported, or not to be given back$")
+        self.assertRegex(paused["stays"], r"^\d+ bytes stay: exported, or cannot be returned$")
         self.assertGreaterEqual(sleeper.reserved(), 4 * MIB)
         self.ask("resume", sleeper.pid)
         self.assert_awake(sleeper)
@@ -194,7 +194,7 @@ class Outside(unittest.TestCase):
         sleeper = Sleeper(self, "alloc")
         self.assertEqual(sleeper.tell("range"), "range")
         paused = self.ask("pause", sleeper.pid)["pools"][0]
-        self.assertRegex(paused["stays"] or "", r"^\d+ bytes stay: exported, or not to be given back$")
+        self.assertRegex(paused["stays"] or "", r"^\d+ bytes stay: exported, or cannot be returned$")
         self.assertGreaterEqual(sleeper.reserved(), 4 * MIB)
         self.ask("resume", sleeper.pid)
         self.assert_awake(sleeper)
@@ -212,14 +212,14 @@ class Outside(unittest.TestCase):
         paused = self.ask("pause", sleeper.pid)["pools"]
         self.assertEqual((paused[-1]["bytes"], paused[-1]["stays"]),
                          (2 * MIB, f"{2 * MIB} bytes stay: bound to a multicast object"))
-        self.assertRegex(paused[0]["stays"] or "", r"^\d+ bytes stay: exported, or not to be given back$")
+        self.assertRegex(paused[0]["stays"] or "", r"^\d+ bytes stay: exported, or cannot be returned$")
         self.ask("resume", sleeper.pid)
         self.assert_awake(sleeper)
 
     def test_a_pool_whose_export_cannot_stay_is_not_paused_until_it_is_freed(self):
         sleeper = Sleeper(self, "alloc")
         self.assertEqual(sleeper.tell("range-of-pool"), "range-of-pool")
-        self.assertIn(f"expected that all memory of cuMemPoolCreate-1 may go, found {4 * MIB} bytes that are exported by "
+        self.assertIn(f"{4 * MIB} bytes of cuMemPoolCreate-1 cannot be paused: they are exported by "
                       "cuMemGetHandleForAddressRange; nothing has changed", self.refused("pause", sleeper.pid))
         self.assert_awake(sleeper)
         sleeper.tell("free-range")
@@ -309,7 +309,7 @@ class Outside(unittest.TestCase):
         sleeper = Sleeper(self, "alloc", "mapped")
         sleeper.tell("fault cuMemGetAccess@1+")
         sleeper.tell("fault cuMemCreate@1+")
-        self.assertRegex(self.refused("pause", sleeper.pid), r"; \d+ bytes go on sleeping: out of device memory")
+        self.assertRegex(self.refused("pause", sleeper.pid), r"; \d+ bytes stay asleep: out of device memory")
         sleeper.tell("fault ")
         self.assert_sleeps(sleeper)
         self.ask("resume", sleeper.pid)
@@ -353,8 +353,7 @@ class Outside(unittest.TestCase):
         sleeper = Sleeper(self, "alloc", progress="lazy")
         sleeper.tell("block")
         reserved = sleeper.reserved()
-        self.assertIn("expected that its work on the device ends within 0.3 s, found work that goes on; nothing has "
-                      "changed", self.refused("pause", sleeper.pid, "--limit", "0.3"))
+        self.assertIn("its work on the device did not end within 0.3 s (still running); nothing has changed", self.refused("pause", sleeper.pid, "--limit", "0.3"))
         self.assertEqual(sleeper.reserved(), reserved)
         self.assert_awake(sleeper)
         sleeper.tell("unblock")
@@ -374,7 +373,7 @@ class Outside(unittest.TestCase):
 
     def test_a_program_that_cannot_be_held_refuses_in_a_sentence(self):
         sleeper = Sleeper(self, "alloc", options=())
-        expected = "expected a program that was started by emm run --pausable, found one that was started without --pausable"
+        expected = "it was started without emm run --pausable"
         self.assertIn(expected, self.refused("pause", sleeper.pid))
         self.assert_awake(sleeper)
 

@@ -79,7 +79,7 @@ class Refused(Tree):
 
     def test_no_program_is_wrong_usage(self):
         for words in ([], ["--"], ["--plugin", "pool"], ["--zero", "--"]):
-            self.assert_refused(2, "run: expected a program after '--'", *words)
+            self.assert_refused(2, "run: name a program after '--'", *words)
 
     def test_a_program_without_the_two_dashes_is_wrong_usage(self):
         for words in (["true"], ["--zero", "true"], ["true", "--lr", "3"]):
@@ -96,7 +96,7 @@ class Refused(Tree):
         self.assert_refused(2, "--plugin: expected a SPEC", "--plugin", "", "--", "true")
 
     def test_a_plugin_without_options_that_it_needs_is_refused(self):
-        self.assert_refused(1, "pluggable: option lib: expected the absolute path of a library, found none", "--plugin", "pluggable",
+        self.assert_refused(1, "pluggable: option lib is missing: the absolute path of a library", "--plugin", "pluggable",
                             "--", "true")
 
     def test_caches_that_are_not_known_are_wrong_usage(self):
@@ -113,7 +113,7 @@ class Refused(Tree):
         for found in ("", "17", "a/b"):
             self.assert_refused(2, f"run: --shared: expected a letter and up to 63 more letters, digits, '.', '_' and '-', found "
                                    f"'{found}'", "--limit", "1GiB", "--shared", found, "--", "true")
-        self.assert_refused(2, "run: --shared: expected --limit SIZE beside it, found none", "--shared", "job", "--", "true")
+        self.assert_refused(2, "run: --shared needs --limit SIZE", "--shared", "job", "--", "true")
 
     def test_tracking_that_makes_no_sense_is_wrong_usage(self):
         for found in ("modules", "", "stack:sample=1/0"):
@@ -122,21 +122,19 @@ class Refused(Tree):
 
     def test_a_record_in_a_folder_that_is_not_there_is_wrong_usage(self):
         record = self.folder / "nothing/log.csv"
-        self.assert_refused(2, f"found no folder {record.parent}", "--record", record, "--", "true")
+        self.assert_refused(2, f"the folder {record.parent} does not exist", "--record", record, "--", "true")
 
     def test_a_record_that_cannot_be_a_file_is_wrong_usage(self):
         self.assert_refused(2, "--record: expected the path of a file, found ''", "--record", "", "--",
                             "true")
         for record in (self.folder, "/dev/null"):
-            self.assert_refused(2, f"--record {record}: expected a regular file or none, found a folder "
-                                   "or device", "--record", record, "--", "true")
+            self.assert_refused(2, f"--record {record}: it is a folder or a device, not a regular file", "--record", record, "--", "true")
 
     def test_a_program_that_is_not_there_is_status_127(self):
-        self.assert_refused(127, "the program 'no-such-program' is not there: expected one in a "
-                                 "folder of PATH", "--", "no-such-program")
-        self.assert_refused(127, "'/nowhere/app' is not there: expected the path of a file", "--",
+        self.assert_refused(127, "cannot find the program 'no-such-program' in the folders of PATH", "--", "no-such-program")
+        self.assert_refused(127, "cannot find the program '/nowhere/app'", "--",
                             "/nowhere/app")
-        self.assert_refused(127, "the program '' is not there", "--", "")
+        self.assert_refused(127, "cannot find the program ''", "--", "")
 
     def test_a_name_with_control_characters_is_told_on_one_line_without_them(self):
         for words in (["--", "a\nb\x1b[31m"], ["--release", "a\nb\x1b[31m", "--", "true"],
@@ -149,22 +147,21 @@ class Refused(Tree):
         plain = self.file("plain", "echo\n", 0o644)
         for path, found in ((plain, "Permission denied"), (self.folder, "Is a directory"),
                             (plain / "x", "Not a directory")):
-            self.assert_refused(126, f"{path} cannot be run: expected an executable file, found: "
-                                     f"{found}", "--", path)
+            self.assert_refused(126, f"cannot run {path}: {found}", "--", path)
 
     def test_a_static_program_is_status_126(self):
         static = self.static_program()
-        self.assert_refused(126, f"{static} cannot be run on emm: it is linked statically", "--",
+        self.assert_refused(126, f"cannot run {static} on emm: it is linked statically", "--",
                             static)
 
     def test_a_script_is_judged_by_its_interpreter(self):
         static = self.static_program()
         for line in (f"#!{static}", f"#!/usr/bin/env -S A=1 {static} -u"):
             script = self.file("script", f"{line}\n")
-            self.assert_refused(126, f"{script}: its interpreter {static} cannot be run on emm: it "
+            self.assert_refused(126, f"cannot run {script}: its interpreter {static} on emm: it "
                                      "is linked statically", "--", script)
         script = self.file("script", "#!/nowhere/sh\n")
-        self.assert_refused(126, f"{script}: its interpreter /nowhere/sh cannot be run: No such "
+        self.assert_refused(126, f"cannot run {script}: its interpreter /nowhere/sh: No such "
                                  "file or directory", "--", script)
 
     def test_a_program_for_another_architecture_is_status_126(self):
@@ -205,14 +202,14 @@ class Refused(Tree):
         if (INSTALLED / "libcuda.so.1").exists():
             self.assertIn(str(INSTALLED), self.output("--print-env"))
         else:
-            self.assert_refused(1, "run: the interposer is missing: expected libcuda.so.1 in "
-                                   f"{self.run_folder} or {INSTALLED}, found none", "--", "true")
+            self.assert_refused(1, "run: the interposer is missing: there is no libcuda.so.1 in "
+                                   f"{self.run_folder} or {INSTALLED}", "--", "true")
 
     def test_a_tree_that_cannot_be_preloaded_from_is_refused(self):
         for name, unfit in (("my emm", " "), ("a:b", ":"), ("a;b", ";"), ("$LIB", "$")):
             self.make_tree(self.folder / name)
-            self.assert_refused(1, f"no library can be preloaded from {self.run_folder}: expected a "
-                                   f"path without ' ', ':', ';' and '$', found '{unfit}'",
+            self.assert_refused(1, f"no library can be preloaded from {self.run_folder}, because the "
+                                   f"path has a '{unfit}'",
                                 "--print-env")
 
 

@@ -176,7 +176,7 @@ class Shared(Budget):
         second = self.member("limit", limit="1GiB")
         self.assertEqual(second.said["limit"], LIMIT)
         second.end()
-        self.assertIn("the group job has the bound of 512 MiB of the process that joined first, not 1 GiB", second.errors)
+        self.assertIn("the group job keeps the limit 512 MiB of the process that joined first, not 1 GiB", second.errors)
 
     def test_the_limit_of_a_job_that_has_ended_does_not_hold_for_the_next(self):
         self.member("alloc=1").end()
@@ -260,8 +260,8 @@ class Changed(Budget):
         self.assertGreaterEqual(filled, 1024 * 0.99)
         self.assertEqual(self.ask(alone, "limit"), 1024)
         done = self.limit(alone.pid, "256MiB")
-        self.assertEqual((done.returncode, done.stdout), (0, "256MiB for 1 process: 1.00 GiB of device 0 are in use, which stay; no "
-                                                             "more is given until there is room\n"), done.stderr)
+        self.assertEqual((done.returncode, done.stdout), (0, "256MiB for 1 process: 1.00 GiB of device 0 are in use and stay; "
+                                                             "requests fail until there is room\n"), done.stderr)
         self.assertEqual(self.ask(alone, "fill"), filled)  # live memory is not touched
         alone.tell("free=900")  # into the cache of its plugin, which must give it back
         until(lambda: self.ask(alone, "used") <= 128)
@@ -279,7 +279,7 @@ class Changed(Budget):
         done = self.limit("job", "256MiB")
         self.assertEqual((done.returncode, done.stdout), (0, "256MiB for 2 processes\n"), done.stderr)
         done = self.limit("job", "128MiB")
-        self.assertRegex(done.stdout, r"^128MiB for 2 processes: [\d.]+ MiB of GPU-\S+ are in use, which stay; no more is given until "
+        self.assertRegex(done.stdout, r"^128MiB for 2 processes: [\d.]+ MiB of GPU-\S+ are in use and stay; requests fail until "
                                       r"there is room\n$")
         self.assertEqual(self.limit("job", "256MiB").returncode, 0)
         for member in (one, other):
@@ -296,15 +296,15 @@ class Changed(Budget):
         self.assertIn(f"limit: process {alone.pid}: expected at most the 4 GiB that device 0", self.refused(alone.pid, "5GiB"))
         self.assertIn("expected the UUID of a device", self.refused(alone.pid, "GPU-77=1GiB"))
         self.assertIn("(emm limit job SIZE)", self.refused(member.pid, "1GiB"))
-        self.assertIn("it has no bound", self.refused(free.pid, "1GiB"))
-        self.assertIn("expected a process of this user", self.refused(1, "1GiB"))
+        self.assertIn("it has no limit", self.refused(free.pid, "1GiB"))
+        self.assertIn("is not a process of this user", self.refused(1, "1GiB"))
         self.assertIn("expected at most the 4 GiB that device 0", self.refused("job", "5GiB"))
-        self.assertIn("found no 'none'", self.refused("none", "1GiB"))
-        for whose, size, expected in ((alone.pid, "1GB", "expected a size such as"), ("a/b", "1GiB", "expected a process id"),
+        self.assertIn("no group has the name 'none'", self.refused("none", "1GiB"))
+        for whose, size, expected in ((alone.pid, "1GB", "expected a size such as"), ("a/b", "1GiB", "neither a process id nor a group's name"),
                                       (alone.pid, "1MiB", "at least 2MiB")):
             self.assertIn(expected, self.refused(whose, size, status=2))
         member.end()
-        self.assertIn("all of 'job' have ended", self.refused("job", "1GiB"))
+        self.assertIn("all processes of the group 'job' have ended", self.refused("job", "1GiB"))
 
     def test_a_process_that_hangs_is_not_waited_for_for_long(self):
         hanging = self.member("alloc=1", name=None)

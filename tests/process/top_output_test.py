@@ -50,7 +50,7 @@ class Output(unittest.TestCase):
         tool.stdout.readline()
         tool.stdout.close()
         self.assertEqual(tool.wait(timeout=TIMEOUT), 1)
-        self.assertIn("standard output cannot be written: Broken pipe", tool.stderr.read())
+        self.assertIn("cannot write standard output: Broken pipe", tool.stderr.read())
         tool.stderr.close()
 
     def test_prometheus_gets_every_process_in_its_format(self):
@@ -101,7 +101,7 @@ class Metrics(unittest.TestCase):
     def test_a_folder_that_is_not_there_is_said_to_be_missing(self):
         done = top("--prometheus", "-o", self.file.parent / "none" / "emm.prom")
         self.assertEqual(done.returncode, 1)
-        self.assertIn("emm.prom cannot be written: No such file or directory", done.stderr)
+        self.assertIn("emm.prom: No such file or directory", done.stderr)
 
 
 class Terminal(unittest.TestCase):

@@ -87,7 +87,7 @@ private:
                 return command;
             }
         }
-        throw usage(fmt::format("expected a command: {}, found none (--help says what they do)",
+        throw usage(fmt::format("give a command: {} (--help says what they do)",
                                 fmt::join(names_of_commands(app_), ", ")));
     }
 

@@ -27,16 +27,16 @@ void json_option(CLI::App *command, bool &json) {
 
 Command info_command(CLI::App &app) {
     const auto options = std::make_shared<InfoOptions>();
-    CLI::App *info =
-        app.add_subcommand("info", "What is in force and why: plugin, driver, devices, variables");
+    CLI::App *info = app.add_subcommand(
+        "info", "Show the plugin, driver, devices and variables in force, and why");
     option(info, "SPEC", options->spec, "a plugin to describe, in place of the one in force");
     option(info, "--limit SECONDS", options->limit,
            "seconds that the plugin may take to load (default 30)")
         ->check(positive_number());
     json_flag(info, options->json);
-    info->footer("Loads the plugin, in a process of its own, but allocates nothing. A missing "
-                 "driver is shown and is no "
-                 "failure;\na plugin that does not load is one (exit status 1).");
+    info->footer(
+        "Loads the plugin in a process of its own, and allocates nothing. A missing driver is "
+        "shown and is not a failure.\nA plugin that does not load is a failure (exit status 1).");
     return {info, [options] {
                 make_paths_absolute(options->spec);
                 return run_info(*options);
@@ -101,7 +101,7 @@ Command replay_command(CLI::App &app) {
         "event to the last.");
     return {replay, [options, order] {
                 if (options->trace.empty() == options->workload.empty()) {
-                    throw usage("replay: expected a trace file or --generate NAME, found neither");
+                    throw usage("replay: give a trace file or --generate NAME");
                 }
                 std::for_each(options->plugins.begin(), options->plugins.end(),
                               make_paths_absolute);
@@ -124,7 +124,7 @@ Command bench_command(CLI::App &app) {
     const auto options = std::make_shared<BenchOptions>();
     const auto sizes = std::make_shared<std::vector<std::string>>();
     CLI::App *bench =
-        app.add_subcommand("bench", "What an allocation costs, side by side with references");
+        app.add_subcommand("bench", "Measure what an allocation costs, beside references");
     plugin_option(bench, options->plugins);
     option(bench, "--case NAME,...", options->cases, "cases to run (default all), see below")
         ->delimiter(',');
@@ -167,7 +167,7 @@ Command events_command(CLI::App &app) {
 Command check_command(CLI::App &app) {
     const auto options = std::make_shared<CheckOptions>();
     CLI::App *check = app.add_subcommand(
-        "check", "Whether a plugin meets its requirements, each case in a process of its own");
+        "check", "Test whether a plugin meets its requirements; each case has its own process");
     option(check, "SPEC", options->spec, "the plugin");
     option(check, "--filter TEXT", options->filters,
            "only cases with this in their name, or of this requirement; may be given\n"
@@ -189,7 +189,7 @@ Command check_command(CLI::App &app) {
                   "name. Speed is not judged.");
     return {check, [options] {
                 if (options->spec.empty() && !options->list) {
-                    throw usage("check: expected a SPEC, found none");
+                    throw usage("check: give a SPEC");
                 }
                 expect_one_plugin("check", options->spec);
                 make_paths_absolute(options->spec);
@@ -225,7 +225,7 @@ Command run_command(CLI::App &app, const std::vector<std::string> &program,
     run->add_flag("--pausable", options->pausable,
                   "emm pause and emm resume take the program's memory and bring it back");
     run->add_flag("--audit", options->audit,
-                  "also for a program that opens the driver by its absolute path");
+                  "also serve a program that opens the driver by its absolute path");
     run->add_flag("--no-children", options->no_children,
                   "programs that the program starts run without emm");
     run->add_flag("--print-env", options->print_env,
@@ -316,8 +316,8 @@ Command import_command(CLI::App &app) {
 
 Command new_command(CLI::App &app) {
     const auto options = std::make_shared<NewOptions>();
-    CLI::App *command = app.add_subcommand(
-        "new", "Write the project of a plugin, ready to build, into a folder of its name");
+    CLI::App *command =
+        app.add_subcommand("new", "Write a plugin project, ready to build, into a new folder");
     option(command, "NAME", options->name, "the plugin's name, by which EMM_PLUGIN finds it")
         ->required();
     CLI::Option *cpp = command->add_flag("--cpp", options->cpp, "in C++17 (default)");
@@ -344,7 +344,7 @@ Command new_command(CLI::App &app) {
 Command report_command(CLI::App &app) {
     const auto options = std::make_shared<ReportOptions>();
     CLI::App *command = app.add_subcommand(
-        "report", "Show in a browser who held memory, and what made the peak: one HTML file");
+        "report", "Write an HTML page that shows who held memory, and what made the peak");
     option(command, "LOG", options->input,
            "an event log (EMM_EVENT_LOG, emm run --record), a trace or a\n"
            "snapshot of PyTorch, plain or gzip; - for standard input")
@@ -359,17 +359,18 @@ Command report_command(CLI::App &app) {
                "replay the events through a plugin, on the simulated driver unless\n"
                "EMM_DRIVER is set: what it reserves, its driver calls, its addresses");
     CLI::Option *compare = option(command, "--compare SPEC SPEC...", options->compare,
-                                  "the same for two to six plugins, side by side; comes behind LOG")
+                                  "the same for two to six plugins, side by side; comes after LOG")
                                ->expected(2, 6)
                                ->excludes(plugin);
     CLI::Option *step =
         option(command, "--step N", options->step, "of a trace, from the mark N to the next one")
             ->check(whole_number(0, INT64_MAX))
             ->excludes(plugin, compare);
-    option(command, "--from SECONDS", options->from, "the part since then, and what was live then")
+    option(command, "--from SECONDS", options->from,
+           "the part after this time, with the memory that was live then")
         ->check(number_from(0))
         ->excludes(plugin, compare, step);
-    option(command, "--to SECONDS", options->to, "the part until then")
+    option(command, "--to SECONDS", options->to, "the part before this time")
         ->check(number_from(0))
         ->excludes(plugin, compare, step);
     option(command, "--against LOG", options->against,

@@ -20,9 +20,9 @@ std::string open_group(const std::string &name, driver::GroupFile &ret_file,
     const std::string chosen = variable("EMM_LIMIT_FOLDER"), runtime = variable("XDG_RUNTIME_DIR");
     std::string problem = driver::find_group(name, {chosen, runtime}, ret_path);
     if (problem.empty() && access(ret_path.c_str(), F_OK) != 0 && errno == ENOENT) {
-        problem = fmt::format("expected the name of a group, found no '{}': there is no {} "
-                              "(EMM_LIMIT_FOLDER names another folder)",
-                              name, ret_path);
+        problem = fmt::format(
+            "no group has the name '{}': {} does not exist (EMM_LIMIT_FOLDER names another folder)",
+            name, ret_path);
     }
     problem = problem.empty() ? ret_file.open(ret_path, false) : problem;
     if (problem.empty()) {

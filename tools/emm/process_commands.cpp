@@ -19,7 +19,7 @@ std::string column_problem(std::string &text) {
 Command top_command(CLI::App &app) {
     const auto options = std::make_shared<TopOptions>();
     CLI::App *command =
-        app.add_subcommand("top", "What each process of yours that uses emm holds, live");
+        app.add_subcommand("top", "Show what each process of yours that uses emm holds, live");
     CLI::Option *json = command->add_flag(
         "--json", options->json, "print one JSON object, or --count N so many, and nothing else");
     CLI::Option *prometheus = command->add_flag("--prometheus", options->prometheus,
@@ -138,9 +138,8 @@ Command resume_command(CLI::App &app) {
     const auto options = std::make_shared<PauseOptions>();
     CLI::App *command =
         outside_command(app, "resume", "Wake a program that emm pause has put to sleep", *options);
-    command->footer("  emm resume 7810\n\n"
-                    "If the device has too little memory, the program goes on sleeping, and it may "
-                    "be tried again;\nwhat has been resumed by then stays so.");
+    command->footer("  emm resume 7810\n\nIf the device has too little memory, the program stays "
+                    "asleep; try again later.\nThe pools that were resumed before stay resumed.");
     return {command, [options] { return run_resume(*options); }};
 }
 

@@ -68,13 +68,13 @@ std::string in_our_words(const CLI::App &command, const CLI::Error &error) {
     const CLI::Option *const option = command.get_option_no_throw(first);
     const std::string value = option ? CLI::detail::trim_copy(option->get_option_text()) : "";
     if (kind == "RequiredError") {
-        return fmt::format("expected {}{}{}, found none", first, value.empty() ? "" : " ", value);
+        return fmt::format("{}{}{} is missing", first, value.empty() ? "" : " ", value);
     }
     if (kind == "RequiresError") {
-        return fmt::format("expected {} with {}, found none", last, first);
+        return fmt::format("{} needs {}", first, last);
     }
     if (kind == "ExcludesError") {
-        return fmt::format("expected {} or {}, found both", first, last);
+        return fmt::format("give {} or {}, not both", first, last);
     }
     if (kind == "ArgumentMismatch" && !value.empty()) {
         return fmt::format("{}: expected {}, found {}", first, value,
@@ -92,7 +92,7 @@ std::string in_our_words(const CLI::App &command, const CLI::Error &error) {
 Problem no_command(const CLI::App &app, const std::string &word) {
     std::vector<std::string> known = names_of_commands(app);
     if (word == "--json") {
-        return wrong(fmt::format("expected a command: {}, found none", alternatives(known)));
+        return wrong(fmt::format("give a command: {}", alternatives(known)));
     }
     const std::vector<std::string> options = names_of_options(app);
     known.insert(known.end(), options.begin(), options.end());
@@ -144,9 +144,7 @@ Problem no_option(const CLI::App &command, std::string word) {
     word.resize(std::min(word.find('='), word.size()));
     const std::vector<std::string> known = names_of_options(command);
     if (std::find(known.begin(), known.end(), word) != known.end()) {
-        return wrong(fmt::format("expected {0} behind the command, as in emm {1} {0}, found it "
-                                 "before",
-                                 word, name));
+        return wrong(fmt::format("{0} belongs after the command, as in emm {1} {0}", word, name));
     }
     const std::string guess = observe::suggestion(word, known);
     const std::string meant = word_meant_by(command, word, known);

@@ -205,8 +205,7 @@ bool open_driver() {
     }
     if (dlsym(library, "emm_run_driver_library")) {
         snprintf(problem, sizeof problem,
-                 "no CUDA driver: %s is another emm's interposer; expected the driver itself",
-                 path.text);
+                 "no CUDA driver: %s is another emm's interposer, not the driver", path.text);
         return false;
     }
     return true;
@@ -348,8 +347,8 @@ __attribute__((destructor)) void report_bypass() {
     }
     find_own_file();
     if (const char *const path = find_driver_beside(own_file.text)) {
-        say("this program ran without emm: it has opened the driver by a path of its own, %s; "
-            "--audit leads it to emm",
+        say("this program ran without emm: it opened the driver by its path, %s; --audit redirects "
+            "it to emm",
             path);
     }
 }
@@ -417,9 +416,8 @@ extern "C" __attribute__((visibility("default"))) bool emm_run_outside(monitor::
         return ask(outside);
     }
     snprintf(outside->problem, sizeof outside->problem, "its calls cannot be held: %s",
-             is_pausable ? "expected a program that has called cuInit, found one that has not yet"
-                         : "expected a program that was started by emm run --pausable, found one "
-                           "that was started without --pausable");
+             is_pausable ? "it has not called cuInit yet"
+                         : "it was started without emm run --pausable");
     return false;
 }
 

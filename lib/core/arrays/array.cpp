@@ -162,7 +162,7 @@ bool is_unit(std::string_view text) {
 
 emm_status refuse_kind(char kind, const std::string &said) {
     if (kind == 'O') {
-        return refuse("{}objects of a host program mean nothing to a device", said);
+        return refuse("{}a device cannot use objects of a host program", said);
     }
     return refuse("{}expected a kind of t b i u f c m M S U V, found '{}'", said, kind);
 }
@@ -186,11 +186,11 @@ emm_status parse_typestr(const char *text, const std::string &where, ElementType
     const char *const end = whole.data() + whole.size();
     const auto [stop, error] = std::from_chars(whole.data() + 2, end, number);
     if (error != std::errc() || number > largest_element) {
-        return refuse("{}expected a number of bytes up to 2147483647 behind the kind", said);
+        return refuse("{}expected a number of bytes up to 2147483647 after the kind", said);
     }
     const std::string_view rest(stop, static_cast<size_t>(end - stop));
     if (!rest.empty() && !(std::strchr("mM", type.kind) && is_unit(rest))) {
-        return refuse("{}expected nothing behind the number, found \"{}\"", said, rest);
+        return refuse("{}expected nothing after the number, found \"{}\"", said, rest);
     }
     if (!has_such_a_size(type.kind, number)) {
         return refuse("{}there is no kind '{}' of {} bytes", said, type.kind, number);
@@ -299,8 +299,8 @@ emm_status check_head(const emm_array &array, const std::string &where) {
     if (array.version != 2 && array.version != 3) {
         return refuse("{}: version: expected 2 or 3, found {}{}", where, array.version,
                       array.version < 2
-                          ? "; version 0 or 1 leaves open what an array without strides "
-                            "and an empty one are: one that keeps to version 2 may say so"
+                          ? "; versions 0 and 1 do not define an array without strides or an empty "
+                            "one; an array that follows version 2 may say 2"
                           : "");
     }
     if (array.read_only > 1) {
@@ -320,8 +320,7 @@ emm_status check_data(const emm_array &array, const Layout &layout, const std::s
     uint64_t end = 0;
     if (array.data < layout.offset ||
         __builtin_add_overflow(array.data - layout.offset, layout.size, &end)) {
-        return refuse("{}: data {:#x}: expected shape {} to stay in memory, found that its strides "
-                      "lead beyond either end",
+        return refuse("{}: data {:#x}: the strides of shape {} lead outside the address space",
                       where, array.data, text_of(shape_of(array)));
     }
     return EMM_OK;
@@ -334,7 +333,7 @@ emm_status check_stream(const emm_array &array, const std::string &where) {
     }
     if (array.version == 3 && stream == 0) {
         return refuse("{}: stream: expected EMM_ARRAY_NO_STREAM, 1 (legacy), 2 (per thread) or a "
-                      "stream, found 0, which could mean each of the first three",
+                      "stream, found 0, which could mean any of the first three",
                       where);
     }
     return EMM_OK;
@@ -358,7 +357,7 @@ emm_status check_mask(const emm_array &mask, const emm_array &array, const std::
     Layout layout;
     EMM_TRY(check_head(mask, where));
     if (mask.mask) { // so no chain of masks leads back to the array
-        return refuse("{}: mask: expected NULL, found a mask of the mask", where);
+        return refuse("{}: mask: a mask cannot have a mask", where);
     }
     EMM_TRY(validate(mask, where, layout));
     if (!broadcasts_to(shape_of(mask), shape_of(array))) {

@@ -22,10 +22,10 @@ emm_status find(emm_context &context, const emm_array &array, const Layout &layo
     driver::Pointer pointer;
     const CUresult result = driver::look_up(context.driver, array.data, pointer);
     if (result == CUDA_ERROR_INVALID_VALUE) {
-        return observe::fail(EMM_E_INVALID_VALUE, result,
-                             "array: data {:#x}: expected memory that {} can use, found none that "
-                             "CUDA knows",
-                             array.data, context);
+        return observe::fail(
+            EMM_E_INVALID_VALUE, result,
+            "array: data {:#x}: CUDA does not know this memory, so {} cannot use it", array.data,
+            context);
     }
     EMM_TRY(driver::check(result, "cuPointerGetAttribute"));
     ret_place.begin = pointer.device - layout.offset;
@@ -40,8 +40,8 @@ bool has_stream(const emm_array &array) {
 emm_status check_extent(const emm_memory_info &info, uint64_t offset, const Layout &layout) {
     const uint64_t begin = offset - layout.offset;
     if (offset < layout.offset || begin > info.size || layout.size > info.size - begin) {
-        return observe::refuse("array: expected it to stay inside the memory of {} bytes, found "
-                               "that it takes {} bytes, {} of them before offset {}",
+        return observe::refuse("array: it leads outside the memory of {} bytes: it takes {} bytes, "
+                               "{} of them before offset {}",
                                info.size, layout.size, layout.offset, offset);
     }
     return EMM_OK;
@@ -68,12 +68,12 @@ emm_status take_over(emm_context &context, const emm_array &array, const Layout 
 emm_status lay_out(const emm_memory_info &info, uint64_t offset, bool host, emm_array &array,
                    Layout &ret_layout) {
     if (info.state == EMM_MEMORY_FREED) {
-        return observe::fail(EMM_E_ALREADY_FREED, 0, "array: expected live memory, found it freed");
+        return observe::fail(EMM_E_ALREADY_FREED, 0, "array: its memory has been freed");
     }
     if (info.state != EMM_MEMORY_LIVE) {
-        return observe::fail(EMM_E_NOT_OWNED, 0,
-                             "array: expected live memory, found that its context was reset, "
-                             "retired or has died");
+        return observe::fail(
+            EMM_E_NOT_OWNED, 0,
+            "array: its memory is lost: its context was reset, was retired or has died");
     }
     Layout layout;
     EMM_TRY(measure(array, "array", layout));
@@ -81,8 +81,8 @@ emm_status lay_out(const emm_memory_info &info, uint64_t offset, bool host, emm_
     const uint64_t start =
         info.ptr == 0 && host ? reinterpret_cast<uintptr_t>(info.host) : info.ptr;
     if (layout.size != 0 && start == 0) {
-        return observe::refuse("array: expected memory with a device address, found host memory "
-                               "that was not given one (EMM_HOST_MAPPED)");
+        return observe::refuse(
+            "array: its host memory has no device address; allocate it with EMM_HOST_MAPPED");
     }
     array.struct_size = sizeof array;
     array.data = layout.size == 0 ? 0 : start + offset;
@@ -206,7 +206,7 @@ void *data_of(const emm_memory_info &info, const dlpack::Device &device, uint64_
 emm_status describe(const emm_memory_info &info, uint64_t offset, const emm_array &array,
                     const emm_dlpack_type *type, Tensor &ret_tensor) {
     if (array.mask || array.descr) {
-        return observe::refuse("DLPack: expected an array without a mask and a descr, found a {}",
+        return observe::refuse("DLPack: cannot express the array's {}",
                                array.mask ? "mask" : "descr");
     }
     emm_array laid = array;

@@ -38,12 +38,12 @@ emm_stream stream_of(const emm_memory &memory) noexcept {
     if (this_thread.depth != 0) {
         // The reset may be waiting for the outer call.
         return observe::fail(EMM_E_BUSY, 0,
-                             "the context is being reset, and the allocation was asked for from "
-                             "within a call that may have to end first");
+                             "the context is being reset, and the reset may be waiting for the "
+                             "call that asked for this allocation");
     }
     const Uncancelled uncancelled;
     const OwnerGuard guard(context.manager_lock);
-    EMM_TRY(guard.expect_owned("the plugin asked for memory of the context that it is resetting"));
+    EMM_TRY(guard.expect_owned("a plugin must not allocate from the context that it is resetting"));
     return admit(context);
 }
 
@@ -54,7 +54,7 @@ Owned make_record(emm_context &context, uint32_t kind, Deallocator deallocator, 
                   uint32_t flags) noexcept {
     Owned memory(new (std::nothrow) emm_memory);
     if (!memory) {
-        observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no memory for a handle");
+        observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no host memory for a handle");
         return memory;
     }
     memory->context = &context;
@@ -124,7 +124,7 @@ void finalize(const emm_memory &memory) noexcept {
     try {
         memory.finalizer(memory.owner);
     } catch (...) {
-        observe::log(EMM_LOG_WARN, "an exception left a memory handle's finalizer");
+        observe::log(EMM_LOG_WARN, "a memory handle's finalizer threw an exception");
     }
 }
 
@@ -363,13 +363,13 @@ emm_status release(emm_memory &memory, const void *caller) {
 
 emm_status free_now(emm_memory &memory, const void *caller) {
     if (memory.parent) {
-        return observe::fail(EMM_E_INVALID_VALUE, 0,
-                             "a view has no memory of its own to be freed: release it, or free "
-                             "what it is a part of");
+        return observe::fail(
+            EMM_E_INVALID_VALUE, 0,
+            "a view owns no memory: release the view, or free the handle that it is a part of");
     }
     if (memory.exports.load(std::memory_order_acquire) != 0) {
         return observe::fail(EMM_E_BUSY, 0,
-                             "the memory is exported: release its IPC handles before it is freed");
+                             "the memory is exported: release its IPC handles before freeing it");
     }
     if (memory.freed.exchange(true, std::memory_order_acq_rel)) {
         return observe::fail(EMM_E_ALREADY_FREED, 0, emm_status_text(EMM_E_ALREADY_FREED));

@@ -19,9 +19,8 @@ bool leave_capture(emm_context &context) noexcept {
     return false;
 }
 
-constexpr const char *announced_within =
-    "the plugin announced a stream while emm was calling it about one, or about a manager of this "
-    "CUDA context";
+constexpr const char *announced_within = "a plugin must not announce a stream from inside a stream "
+                                         "or manager call of the same CUDA context";
 
 // Tells the serving pools of a group, up to `end`, that a stream or a capture has ended. Returns
 // the first failure.
@@ -45,7 +44,7 @@ emm_status announce(emm_context &context, const Announced::Notice &notice, uint3
     emm_context &group = context.group;
     const OwnerGuard guard(group.announcing);
     EMM_TRY(guard.expect_owned(announced_within));
-    EMM_TRY(observe::with_memory("no memory to note a stream", [&] {
+    EMM_TRY(observe::with_memory("no host memory to record a stream", [&] {
         group.announced.add(notice);
         return EMM_OK;
     }));
@@ -156,9 +155,8 @@ emm_status check_ordinal(const emm_context &context, int32_t peer_device) {
     if (peer_device >= 0 && peer_device < count && peer_device != context.device) {
         return EMM_OK;
     }
-    return observe::refuse("peer_device: expected another device than the context's own, {}, of "
-                           "the {} here, found {}",
-                           context.device, count, peer_device);
+    return observe::refuse("peer_device: expected 0 to {}, and not the context's own {}, found {}",
+                           count - 1, context.device, peer_device);
 }
 
 emm_status check_reach(const emm_context &context, int32_t peer_device) {

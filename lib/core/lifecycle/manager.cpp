@@ -154,7 +154,7 @@ emm_status make_member(emm_context &context, size_t position) {
     emm_manager *manager = nullptr;
     emm_status status = call_create(context, position, manager);
     if (status >= EMM_OK && !manager) {
-        status = observe::fail(EMM_E_PLUGIN_FAILED, 0, "it answered success and made no manager");
+        status = observe::fail(EMM_E_PLUGIN_FAILED, 0, "it returned success without a manager");
     }
     if (status < EMM_OK) {
         return give_up(context, plugin, status, "create");
@@ -192,7 +192,7 @@ emm_status call_reset(emm_context &context) noexcept {
 
 // Tells a new manager of open sections, streams, captures, peers and changed options.
 emm_status make_ready(emm_context &context) noexcept {
-    return observe::with_memory("no memory to tell it what holds",
+    return observe::with_memory("no host memory to replay the context's state to its new manager",
                                 [&] { return tell_what_holds(context); });
 }
 
@@ -276,7 +276,7 @@ template <class Service> emm_status serve_plugin(Service service) noexcept {
     if (observe::is_forked_child()) {
         return observe::refuse_forked_child();
     }
-    const emm_status status = observe::with_memory("no memory to serve a plugin", service);
+    const emm_status status = observe::with_memory("no host memory to serve a plugin", service);
     if (status < EMM_OK) {
         observe::make_plugin_word();
     }

@@ -30,7 +30,7 @@ emm_status check_pause_flags(uint32_t flags) {
 emm_status pause_one(emm_context &pool, const emm_context &context, uint32_t flags,
                      size_t &ret_released) {
     const OwnerGuard guard(pool.manager_lock);
-    EMM_TRY(guard.expect_owned("the plugin paused the context that it serves"));
+    EMM_TRY(guard.expect_owned("a plugin must not pause the context that it serves"));
     EMM_TRY(admit_alive(pool));
     const Returns::Scope returning(pool.returns);
     if (may_return(pool)) {
@@ -81,7 +81,7 @@ emm_status resume_one(emm_context &pool, const emm_context &context, uint32_t fl
     for (;;) {
         wait_while_asleep();
         const OwnerGuard guard(pool.manager_lock);
-        EMM_TRY(guard.expect_owned("the plugin resumed the context that it serves"));
+        EMM_TRY(guard.expect_owned("a plugin must not resume the context that it serves"));
         if (!must_wait_asleep()) {
             return resume_owned(pool, context, flags, caller);
         }
@@ -98,7 +98,7 @@ void resume_those(const std::vector<emm_context *> &paused, const emm_context &c
             if (resume_one(*pool, context, 0, nullptr) < EMM_OK) {
                 observe::log(EMM_LOG_ERROR, "{} stays paused: {}", *pool,
                              observe::last_error()->text);
-                observe::with_memory("no memory for a sentence", [&] {
+                observe::with_memory("no host memory for an error text", [&] {
                     stay += fmt::format("; {} stays paused", *pool);
                     return EMM_OK;
                 });
@@ -174,7 +174,7 @@ emm_status resume(emm_context &context, uint32_t flags, const void *caller) {
 emm_status read_paused(emm_context &pool, emm_deviceptr ptr, size_t size, void *host) {
     EMM_TRY(expect_outside("read"));
     const OwnerGuard guard(pool.manager_lock);
-    EMM_TRY(guard.expect_owned("the plugin read the paused context that it serves"));
+    EMM_TRY(guard.expect_owned("a plugin must not read the paused context that it serves"));
     EMM_TRY(admit_alive(pool));
     return size == 0 ? emm_status(EMM_OK) : EMM_CALL(pool, read_paused, ptr, size, host);
 }

@@ -112,8 +112,8 @@ emm_status make(const driver::Driver &driver, CUcontext cuda_context, uint64_t i
 
 emm_status refuse_reentry(const emm_context &context) {
     return observe::fail(EMM_E_REENTERED, 0,
-                         "the plugin asked for a context ({}) while it makes, resets or gives up a "
-                         "manager",
+                         "a plugin must not ask for a context ({}) while creating, resetting or "
+                         "destroying a manager",
                          context);
 }
 
@@ -293,7 +293,7 @@ emm_status context_current(emm_context *&ret_context) {
     if (!cuda_context) {
         return observe::fail(EMM_E_NO_CONTEXT, result,
                              "the calling thread has no current CUDA context; make one current, or "
-                             "ask for a device's with emm_context_for_device");
+                             "use emm_context_for_device");
     }
     return context_from(cuda_context, ret_context);
 }

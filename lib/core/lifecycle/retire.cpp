@@ -52,7 +52,7 @@ emm_status retire_unwatched(emm_context &context, const void *caller) {
     EMM_TRY(expect_outside("retired"));
     keep_statistics(context);
     const OwnerGuard guard(context.manager_lock);
-    EMM_TRY(guard.expect_owned("the plugin retired the context that it serves"));
+    EMM_TRY(guard.expect_owned("a plugin must not retire the context that it serves"));
     if ((context.state.load(std::memory_order_acquire) & state_forked) != 0) {
         return admit(context);
     }
@@ -86,10 +86,10 @@ emm_status expect_outside(const char *what) {
     if (!is_inside_call()) {
         return EMM_OK;
     }
-    return observe::fail(EMM_E_REENTERED, 0,
-                         "a context cannot be {} from within a call that the plugin is still "
-                         "working on",
-                         what);
+    return observe::fail(
+        EMM_E_REENTERED, 0,
+        "a context cannot be {} from inside a call of its plugin or of the pressure callback",
+        what);
 }
 
 void retire_the_dead() {
@@ -108,7 +108,7 @@ void retire_the_dead() {
                                             return try_to_give_up(*context);
                                         }) == EMM_OK) {
             observe::log(EMM_LOG_INFO,
-                         "{} has died without emm_context_retire; its manager is given up",
+                         "{} died without emm_context_retire; emm has dropped its manager",
                          *context);
             finalize_dropped(*context);
         }
@@ -150,7 +150,7 @@ emm_status reset_unwatched(emm_context &context) {
     for (;;) {
         wait_while_asleep();
         const OwnerGuard guard(context.manager_lock);
-        EMM_TRY(guard.expect_owned("the plugin reset the context that it serves"));
+        EMM_TRY(guard.expect_owned("a plugin must not reset the context that it serves"));
         if (!must_wait_asleep()) {
             return reset_owned(context);
         }

@@ -45,12 +45,11 @@ Choice *the_choice = nullptr; // guarded by the choice_lock
 // Set once, by the first manager that was made; the choice is fixed from then on.
 std::atomic<const loader::Selection *> settled{nullptr};
 
-constexpr const char *reentered =
-    "the plugin called emm while emm was calling its entry point or create";
+constexpr const char *reentered = "the plugin called emm from its entry point or from create";
 
 emm_status busy() {
     return observe::fail(EMM_E_BUSY, 0,
-                         "the plugin cannot be changed any more: a context is being served by {}",
+                         "too late to change the plugin: {} serves a context already",
                          settled.load()->plugin->name);
 }
 
@@ -62,9 +61,8 @@ const std::string &specs_at_start() {
     static std::atomic<bool> warned{false};
     if (now != *specs && !warned.exchange(true)) {
         observe::log(EMM_LOG_WARN,
-                     "EMM_PLUGIN has been set to '{}' too late: emm had read it before, and found "
-                     "{}",
-                     now, specs->empty() ? "nothing" : "'" + *specs + "'");
+                     "EMM_PLUGIN was set to '{}' too late: emm had read it before, when it was {}",
+                     now, specs->empty() ? "not set" : "'" + *specs + "'");
     }
     return *specs;
 }
@@ -122,7 +120,7 @@ emm_status none_left(const Choice &choice, emm_status status) {
     }
     observe::ErrorDetail detail = observe::last_detail();
     detail.code = status;
-    detail.text = fmt::format("none of the {} plugins in {} serves; {}", choice.refusals.size(),
+    detail.text = fmt::format("none of the {} plugins in {} can serve; {}", choice.refusals.size(),
                               choice.selected_by, fmt::join(choice.refusals, "; "));
     return observe::fail(std::move(detail));
 }

@@ -24,7 +24,7 @@ emm_status check_change(const emm_context &pool, const char *key, const char *te
 emm_status set_option(emm_context &pool, const char *key, const char *text) {
     EMM_TRY(expect_outside("changed"));
     const OwnerGuard guard(pool.manager_lock);
-    EMM_TRY(guard.expect_owned("the plugin changed an option of the context that it serves"));
+    EMM_TRY(guard.expect_owned("a plugin must not change an option of the context that it serves"));
     EMM_TRY(admit_alive(pool));
     const char *told = text;
     EMM_TRY(check_change(pool, key, text, told));
@@ -32,8 +32,7 @@ emm_status set_option(emm_context &pool, const char *key, const char *text) {
     changed[key] = told ? std::optional<std::string>(told) : std::nullopt;
     EMM_TRY(EMM_CALL(pool, set_option, key, told));
     pool.announced.set_options(std::move(changed));
-    observe::log(EMM_LOG_INFO, "{}: option {} is {} from now on", pool, key,
-                 told ? told : "without a value");
+    observe::log(EMM_LOG_INFO, "{}: option {} is now {}", pool, key, told ? told : "unset");
     return EMM_OK;
 }
 

@@ -48,7 +48,7 @@ emm_status conclude(emm_context &context, emm_status status, const char *slot) n
 }
 
 emm_status conclude_exception(const loader::Plugin &plugin, const char *slot) noexcept {
-    return observe::fail(EMM_E_PLUGIN_EXCEPTION, 0, "{} {}, {}: a C++ exception came out: {}",
+    return observe::fail(EMM_E_PLUGIN_EXCEPTION, 0, "{} {}, {}: it threw a C++ exception: {}",
                          plugin.kind(), plugin.name, slot, observe::what_is_thrown());
 }
 
@@ -59,14 +59,14 @@ emm_status conclude_exception(const emm_context &context, const char *slot) noex
 emm_status conclude_nothing(const emm_context &context, const char *slot) noexcept {
     const loader::Plugin &plugin = filler(context, slot);
     return observe::fail(EMM_E_PLUGIN_FAILED, 0,
-                         "{} {}, {}: it answered success and gave no address", plugin.kind(),
+                         "{} {}, {}: it returned success without an address", plugin.kind(),
                          plugin.name, slot);
 }
 
 emm_status conclude_overrun(const emm_context &context, const char *slot, size_t size) noexcept {
     const loader::Plugin &plugin = filler(context, slot);
     return observe::fail(EMM_E_PLUGIN_FAILED, 0,
-                         "{} {}, {}: it wrote past the {} bytes of the struct that it was to fill",
+                         "{} {}, {}: it wrote past the {} bytes of the caller's struct",
                          plugin.kind(), plugin.name, slot, size);
 }
 

@@ -87,13 +87,14 @@ emm_status DefaultMemory::take(uint64_t address, Kind kind, size_t size, Live::n
                              "{:#x} is not {} memory of this context: freed already, or never "
                              "allocated{}",
                              address, kinds[static_cast<int>(kind)],
-                             kind == Kind::pinned ? ", or with other flags" : "");
+                             kind == Kind::pinned ? ", or allocated with other flags" : "");
     }
     if (size != 0 && size != found->second.size) {
         const size_t expected = found->second.size;
         lock.unlock();
-        return observe::refuse("the size given with {:#x}: expected {}, found {}", address,
-                               expected, size);
+        return observe::refuse(
+            "a free of {:#x} as {} bytes, which was allocated as {}; it was not freed", address,
+            size, expected);
     }
     *ret_block = live_.extract(found);
     return EMM_OK;
@@ -170,8 +171,8 @@ emm_status DefaultMemory::refuse_capturing(emm_stream stream) const {
     return captures != CU_STREAM_CAPTURE_STATUS_ACTIVE
                ? EMM_OK
                : observe::fail(EMM_E_CAPTURING, 0,
-                               "the stream captures: a graph would use the memory whenever it is "
-                               "launched; it was not freed");
+                               "the memory was not freed: the stream is capturing, and each launch "
+                               "of the graph would use the memory");
 }
 
 // If the driver refuses again, the block returns to the queue.
@@ -267,11 +268,11 @@ emm_status DefaultMemory::pin(void *host, size_t size, uint32_t flags, emm_devic
                              address_of(host));
     }
     if (result == CUDA_ERROR_INVALID_VALUE) {
-        return observe::fail(EMM_E_INVALID_VALUE, result,
-                             "a range to pin: expected memory of the process's own, not pinned by "
-                             "an allocation, and writable unless EMM_HOST_READ_ONLY is given; "
-                             "found {} bytes at {:#x}",
-                             size, address_of(host));
+        return observe::fail(
+            EMM_E_INVALID_VALUE, result,
+            "cannot pin {} bytes at {:#x}: the range must be the process's own memory, not pinned "
+            "by an allocation, and writable unless EMM_HOST_READ_ONLY is given",
+            size, address_of(host));
     }
     if (result != CUDA_SUCCESS) {
         return fail_for_host(result, "cuMemHostRegister");
@@ -382,10 +383,9 @@ template <class... Arguments, emm_status (DefaultMemory::*member)(Arguments...)>
     // A layer may call the slot, in C and with a lock of its own held.
     static emm_status slot(emm_manager *self, Arguments... arguments) noexcept {
         const Uncancelled uncancelled;
-        const emm_status status =
-            observe::with_memory("no memory for the host's record of it", [&] {
-                return (reinterpret_cast<DefaultMemory *>(self)->*member)(arguments...);
-            });
+        const emm_status status = observe::with_memory("no host memory for its record", [&] {
+            return (reinterpret_cast<DefaultMemory *>(self)->*member)(arguments...);
+        });
         return status < EMM_OK ? described(status) : status;
     }
 };
@@ -420,7 +420,7 @@ emm_plugin make_table() {
         return not_supported("describe its allocations");
     };
     table.record_use = [](emm_manager *, emm_deviceptr, size_t, emm_stream) {
-        return not_supported("order reuse behind other streams");
+        return not_supported("order reuse after work on other streams");
     };
     table.stream_notice = nothing_to_do;
     table.set_access = [](emm_manager *, int32_t, uint32_t) {
@@ -444,9 +444,9 @@ emm_plugin make_table() {
     table.set_option = [](emm_manager *, const char *, const char *) {
         return not_supported("change options while it serves");
     };
-    table.reset_peaks = [](emm_manager *) { return not_supported("begin its peaks anew"); };
+    table.reset_peaks = [](emm_manager *) { return not_supported("reset its peaks"); };
     table.read_paused = [](emm_manager *, emm_deviceptr, size_t, void *) {
-        return not_supported("tell what a pause has kept");
+        return not_supported("read what a pause has kept");
     };
     return table;
 }

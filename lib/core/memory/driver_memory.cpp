@@ -39,7 +39,7 @@ uint64_t track_if_wanted(const emm_driver_memory &memory, const void *caller) {
 }
 
 emm_status no_id(const char *function, uint64_t id) noexcept {
-    return observe::fail(EMM_E_NOT_OWNED, 0, "{}: there is no id {}", function, id);
+    return observe::fail(EMM_E_NOT_OWNED, 0, "{}: unknown id {}", function, id);
 }
 
 uint64_t managers_bytes(int32_t device) {

@@ -134,8 +134,7 @@ emm_status explain_mapping(const emm_context &context, uint32_t flags, emm_statu
         return status;
     }
     return observe::fail(EMM_E_NOT_SUPPORTED, 0,
-                         "device {} cannot map host memory: it can only be pinned, without "
-                         "EMM_HOST_MAPPED",
+                         "device {} cannot map host memory; allocate it without EMM_HOST_MAPPED",
                          context.device);
 }
 
@@ -283,7 +282,7 @@ emm_status get_memory_info(emm_context &context, size_t *ret_free, size_t *ret_t
     EMM_TRY(status);
     if (total == 0) {
         return observe::fail(EMM_E_PLUGIN_FAILED, 0,
-                             "plugin {}, get_memory_info: it answered success and told no total",
+                             "plugin {}, get_memory_info: it returned success without a total",
                              context.selection->plugin->name);
     }
     *ret_free = free;

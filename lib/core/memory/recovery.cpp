@@ -231,7 +231,8 @@ size_t press(emm_context &context, size_t bytes) noexcept {
     try {
         given_back = current.callback(&context, bytes, current.user_data);
     } catch (...) {
-        observe::log(EMM_LOG_WARN, "an exception left the pressure callback; it counts as 0 bytes");
+        observe::log(EMM_LOG_WARN,
+                     "the pressure callback threw an exception, which counts as 0 bytes");
     }
     pressing = false;
     return given_back;

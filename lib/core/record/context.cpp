@@ -116,14 +116,14 @@ emm_status admit(const emm_context &context) noexcept {
         return EMM_OK;
     }
     if (this_thread.managing == &context) {
-        return observe::fail(EMM_E_REENTERED, 0,
-                             "the plugin called emm for the context that it makes, resets or gives "
-                             "up the manager of");
+        return observe::fail(
+            EMM_E_REENTERED, 0,
+            "the plugin called emm while creating, resetting or destroying this context's manager");
     }
     if ((state & ~(state_serving | state_managing | state_unserved)) == 0) {
         return observe::fail(EMM_E_BUSY, 0,
-                             "no manager serves the context now: making or resetting one failed, "
-                             "or is not done yet; ask for the context again");
+                             "the context has no manager now: creating or resetting it failed or "
+                             "has not ended; ask for the context again");
     }
     const emm_status code = state & state_forked      ? EMM_E_FORKED
                             : state & state_shut_down ? EMM_E_SHUT_DOWN
@@ -149,9 +149,8 @@ emm_status expect_own(const emm_context &context, emm_stream stream) noexcept {
         return EMM_OK;
     }
     return observe::fail(EMM_E_INVALID_VALUE, 0,
-                         "the stream belongs to another context, whose work this context cannot "
-                         "wait for: expected a stream of {}, which may wait for an event of the "
-                         "other one",
+                         "the stream belongs to another context, whose work this one cannot wait "
+                         "for; use a stream of {}, and let it wait for an event of the other one",
                          context);
 }
 
@@ -230,7 +229,7 @@ void flush(emm_context &context) noexcept {
 emm_status defer(emm_context &context, emm_deferred function, void *argument,
                  size_t bytes) noexcept {
     bool due = false;
-    EMM_TRY(observe::with_memory("no memory for a pending free", [&] {
+    EMM_TRY(observe::with_memory("no host memory for a pending free", [&] {
         due = context.pending.push({function, argument, bytes});
         return EMM_OK;
     }));

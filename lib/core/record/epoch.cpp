@@ -33,8 +33,9 @@ void run_barrier() noexcept {
         return;
     }
     if (plain_stores_do.exchange(false)) {
-        observe::log(EMM_LOG_WARN, "the kernel refuses membarrier since a moment ago (a sandbox?); "
-                                   "resets take longer from now on");
+        observe::log(
+            EMM_LOG_WARN,
+            "the kernel now refuses membarrier (a sandbox?); resets take longer from now on");
     }
     if (first_epoch_slot.load(std::memory_order_seq_cst)) {
         slow_asymmetric_fence();

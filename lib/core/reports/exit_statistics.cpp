@@ -146,7 +146,8 @@ void drop_tracked(const emm_context &context, bool by_reset) noexcept {
             keep_dropped(context, by_reset);
         }
     } catch (const std::exception &) {
-        observe::log(EMM_LOG_WARN, "EMM_STATS: no memory to keep what {} had allocated", context);
+        observe::log(EMM_LOG_WARN, "EMM_STATS: no host memory to record the figures of {}",
+                     context);
     }
     forget_tracked(context);
 }

@@ -41,7 +41,7 @@ constexpr auto between_reports = std::chrono::seconds(10);
 // "/usr/bin/train+0x1234 (step(int)+0x42)"
 std::string native_name(const std::string &path, uint64_t offset) {
     if (path.empty()) {
-        return fmt::format("{:#x}, code of no file", offset);
+        return fmt::format("{:#x}, in no file", offset);
     }
     const std::string symbol = observe::symbol_at(path, offset);
     return symbol.empty() ? fmt::format("{}+{:#x}", path, offset)
@@ -281,7 +281,7 @@ void write_page(const MemoryReport &found) {
     if (reason.empty()) {
         observe::log(EMM_LOG_ERROR, "  this report as a page: {}", path);
     } else {
-        observe::log(EMM_LOG_ERROR, "EMM_OOM_REPORT: {} cannot be written: {}", path, reason);
+        observe::log(EMM_LOG_ERROR, "EMM_OOM_REPORT: cannot write {}: {}", path, reason);
     }
 }
 

@@ -41,8 +41,8 @@ struct Tracker {
         : options(chosen), ns_per_tick(observe::nanoseconds_per_event_tick()) {}
 };
 
-constexpr const char *not_tracked = "allocations are not tracked: EMM_TRACK=module or stack in the "
-                                    "environment has them tracked";
+constexpr const char *not_tracked =
+    "allocations are not tracked; start the program with EMM_TRACK=module or EMM_TRACK=stack";
 
 // Set once, before track_depth announces it. Never destroyed, because calls come until the very
 // end.
@@ -68,7 +68,7 @@ Tracker *make_tracker() noexcept {
         observe::find_python_frames(&dl::find_in_process);
         return new Tracker(options);
     } catch (const std::bad_alloc &) {
-        observe::log(EMM_LOG_WARN, "EMM_TRACK: no memory for it; nothing is tracked");
+        observe::log(EMM_LOG_WARN, "EMM_TRACK: no host memory for the records; nothing is tracked");
         return nullptr;
     }
 }
@@ -261,7 +261,7 @@ emm_status untrack_driver_memory(uint64_t id) noexcept {
             return EMM_OK;
         }
     }
-    return observe::fail(EMM_E_NOT_OWNED, 0, "emm_untrack_driver_memory: there is no id {}", id);
+    return observe::fail(EMM_E_NOT_OWNED, 0, "emm_untrack_driver_memory: unknown id {}", id);
 }
 
 std::vector<DriverMemory> tracked_driver_memory(int32_t device) {

@@ -94,7 +94,7 @@ void call_hook(const emm_event &event) noexcept {
     try {
         current.hook(&event, current.user_data);
     } catch (...) {
-        observe::log(EMM_LOG_WARN, "an exception left the event hook; it counts as a return");
+        observe::log(EMM_LOG_WARN, "the event hook threw an exception, which emm ignores");
     }
     inside_hook = false;
 }

@@ -36,8 +36,8 @@ public:
 private:
     static void warn() {
         log(EMM_LOG_WARN,
-            "emm_tag_begin: expected at most {} tags inside of each other and {} in all; those "
-            "beyond have no name",
+            "emm_tag_begin: a tag has no name, because more than {} are nested or the process has "
+            "{} already",
             deepest_tags, most_tags);
     }
 

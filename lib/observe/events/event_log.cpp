@@ -170,7 +170,7 @@ EventLog *EventLog::open(const std::string &path, std::string &ret_reason) {
     header.csv_bytes[0] = Rows::header.size();
     std::unique_ptr<EventLog> log(new EventLog(std::move(spool), std::move(csv), path));
     if (pthread_key_create(&log->key_, give_back_buffer) != 0) {
-        ret_reason = "no key for what each thread records";
+        ret_reason = "no thread-specific key is left";
         log->spool_->unlink();
         return nullptr;
     }
@@ -278,7 +278,7 @@ bool EventLog::next_chunk(EventBuffer &buffer) {
     Chunk *const chunk = spare_chunk(buffer);
     if (!chunk) {
         if (!has_ended() && !lost_.exchange(true)) {
-            log(EMM_LOG_WARN, "{}: events are lost, there is no room for them", path_);
+            log(EMM_LOG_WARN, "{}: events are lost: no buffer is free", path_);
         }
         return false;
     }

@@ -188,8 +188,7 @@ std::string fault_of(const File &csv, const Spool &spool, const std::string &pat
                            found);
     }
     if (!ends_a_row(csv, expected)) {
-        return fmt::format("{0}.spool: expected a row of {0} to end at byte {1}, found none", path,
-                           expected);
+        return fmt::format("{0}.spool: no row of {0} ends at byte {1}", path, expected);
     }
     return spool.fault();
 }
@@ -218,7 +217,7 @@ bool is_unused(const Spool &spool) {
 }
 
 emm_status cannot_write(const std::string &path) {
-    return refuse("{}: cannot be written: {}", path, std::strerror(errno));
+    return refuse("cannot write {}: {}", path, std::strerror(errno));
 }
 
 } // namespace

@@ -90,7 +90,7 @@ std::unique_ptr<Spool> Spool::claim(const std::string &path, Make make, std::str
             return nullptr;
         }
     }
-    ret_reason = path + " comes and goes";
+    ret_reason = path + " is created and deleted again and again";
     return nullptr;
 }
 

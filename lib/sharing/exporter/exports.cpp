@@ -55,7 +55,7 @@ emm_status number_export(uint64_t *ret_generation) {
     static const First first{};
     static std::atomic<uint64_t> count{0};
     if (!first.known) {
-        return observe::fail(EMM_E_NOT_SUPPORTED, 0, "getrandom gives no number for an export");
+        return observe::fail(EMM_E_NOT_SUPPORTED, 0, "getrandom failed for an export");
     }
     EMM_TRY(start_serving());
     *ret_generation = (first.number + count++) | UINT64_C(1) << 63;
@@ -100,7 +100,7 @@ emm_status add(Export made, size_t size, emm_ipc_handle *ret_handle) {
     status = filled.conclude(context, status, "get_ipc_handle");
     entered.handle = *filled.out();
     EMM_TRY(status);
-    status = observe::with_memory("no memory to stamp an export",
+    status = observe::with_memory("no host memory to sign an export",
                                   [&] { return stamp_and_publish(entered); });
     if (status != EMM_OK) {
         const observe::Preserved said;
@@ -126,7 +126,7 @@ emm_status get_handle(emm_context &context, emm_memory *memory, emm_deviceptr pt
     if (find_again(wanted, size, ret_handle)) {
         return EMM_OK;
     }
-    return observe::with_memory("no memory to note an export",
+    return observe::with_memory("no host memory to record an export",
                                 [&] { return add(wanted, size, ret_handle); });
 }
 
@@ -140,8 +140,7 @@ emm_status export_memory(emm_memory &memory, emm_ipc_handle *ret_handle) noexcep
                              memory.kind);
     }
     if (memory.size == 0) {
-        return observe::fail(EMM_E_INVALID_VALUE, 0,
-                             "an export: expected 1 byte or more, found none");
+        return observe::fail(EMM_E_INVALID_VALUE, 0, "an export: the memory has 0 bytes");
     }
     if (all.freed.load(std::memory_order_acquire)) {
         return observe::fail(EMM_E_ALREADY_FREED, 0, emm_status_text(EMM_E_ALREADY_FREED));
@@ -185,8 +184,8 @@ emm_status release_handle(emm_context &context, const emm_ipc_handle &handle) no
     }
     if (ended.empty()) {
         return observe::fail(EMM_E_NOT_OWNED, 0,
-                             "the IPC handle is none that {} exports: released already, dropped by "
-                             "a reset, or another's",
+                             "{} does not export this IPC handle: it was released or dropped by a "
+                             "reset, or belongs to another context",
                              context);
     }
     // Importers learn that the export has ended before its memory may become another allocation's.
@@ -245,7 +244,7 @@ emm_status fail_to_find(CUresult result, emm_deviceptr ptr) {
         return driver::fail(result, "cuMemGetAddressRange");
     }
     return observe::fail(EMM_E_NOT_OWNED, result,
-                         "an export: {:#x} lies in no device memory of this context", ptr);
+                         "an export: {:#x} is not in device memory of this context", ptr);
 }
 
 } // namespace
@@ -269,8 +268,8 @@ emm_status get_legacy_handle(emm_context &context, emm_deviceptr ptr, size_t siz
     result = driver.cuIpcGetMemHandle(&handle, base);
     if (result == CUDA_ERROR_INVALID_VALUE) {
         return observe::fail(EMM_E_NOT_SUPPORTED, result,
-                             "cuIpcGetMemHandle takes only memory of cuMemAlloc, and this is not; "
-                             "a plugin that allocates so (passthrough, or pool) could export it");
+                             "cuIpcGetMemHandle takes only memory from cuMemAlloc, and this is "
+                             "other memory; passthrough and pool:growth=segment use cuMemAlloc");
     }
     EMM_TRY(driver::check(result, "cuIpcGetMemHandle"));
     emm_ipc_handle made = {};

@@ -97,7 +97,7 @@ emm_status make_handle(const emm_ipc_source &source, uint8_t (&ret_handle)[64]) 
     DescriptorHandle made = {};
     made.parts = source.part_count;
     if (getrandom(made.secret, sizeof made.secret, 0) != sizeof made.secret) {
-        return observe::fail(EMM_E_NOT_SUPPORTED, 0, "getrandom gives no number for an export");
+        return observe::fail(EMM_E_NOT_SUPPORTED, 0, "getrandom failed for an export");
     }
     std::memcpy(ret_handle, &made, sizeof ret_handle);
     return EMM_OK;
@@ -149,9 +149,9 @@ emm_status withdraw_export(const emm_context &context, const emm_ipc_handle &han
     ServedExport *const served = find(handle.handle, handle.generation);
     if (!served || served->context != &context) {
         lock.unlock();
-        return observe::fail(
-            EMM_E_NOT_OWNED, 0,
-            "withdraw_ipc: the handle is none that {} serves, or does not any more", context);
+        return observe::fail(EMM_E_NOT_OWNED, 0,
+                             "withdraw_ipc: {} does not serve this handle, or no longer does",
+                             context);
     }
     remove(lock, *served);
     return EMM_OK;
@@ -162,8 +162,8 @@ emm_status publish_export(const emm_context &context, const emm_ipc_handle &hand
     ServedExport *const served = find(handle.handle, 0);
     if (!served || served->context != &context) {
         return observe::fail(EMM_E_PLUGIN_FAILED, 0,
-                             "the plugin's IPC handle is of a kind that is served by descriptor: "
-                             "expected one from serve_ipc, found another");
+                             "the plugin returned an IPC handle to serve by descriptor, but "
+                             "serve_ipc did not make it");
     }
     served->handle.generation = handle.generation;
     return EMM_OK;
@@ -282,7 +282,7 @@ void answer(int socket, const void *request, long size) noexcept {
 }
 
 emm_status fail_serving(const char *what, const char *why) noexcept {
-    return observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no {} to serve exports with: {}", what, why);
+    return observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no {} to serve exports: {}", what, why);
 }
 
 constinit sockets::Listener listener;
@@ -314,7 +314,7 @@ emm_status start_once() {
     });
     if (!started) {
         listener.close();
-        return fail_serving("thread", "the system gives no thread");
+        return fail_serving("thread", "the system refuses it");
     }
     return EMM_OK;
 }
@@ -322,7 +322,7 @@ emm_status start_once() {
 } // namespace
 
 emm_status start_serving() noexcept {
-    return observe::with_memory("no memory to serve exports with", &start_once);
+    return observe::with_memory("no host memory to serve exports", &start_once);
 }
 
 } // namespace emm::sharing

@@ -118,8 +118,7 @@ emm_status check_exporter(const uint8_t *nonce) {
     EMM_TRY(get_nonce(own));
     if (std::memcmp(nonce, own, sizeof own) == 0) {
         return observe::refuse(
-            "an IPC handle's exporter: expected another process, found this one, whose "
-            "memory it is already");
+            "the IPC handle was exported by this process; use the memory's own address");
     }
     return EMM_OK;
 }

@@ -48,7 +48,7 @@ emm_status get_nonce(uint8_t (&ret_nonce)[8]) {
     };
     static const Nonce nonce{};
     if (!nonce.known) {
-        return observe::fail(EMM_E_NOT_SUPPORTED, 0, "getrandom gives no number for this process");
+        return observe::fail(EMM_E_NOT_SUPPORTED, 0, "getrandom failed for this process");
     }
     std::memcpy(ret_nonce, nonce.bytes, sizeof nonce.bytes);
     return EMM_OK;

@@ -28,16 +28,15 @@ emm_status refuse(const char *expected, std::string_view found) {
 
 emm_status fail_ended(const emm_ipc_handle &handle) {
     return observe::fail(EMM_E_NOT_OWNED, 0,
-                         "an IPC handle's export: expected one that goes on, found that number {} "
-                         "of its exporter was released, or the exporter has ended",
+                         "the IPC handle's export (number {} of its exporter) was released, or the "
+                         "exporter has ended",
                          handle.generation);
 }
 
 emm_status fail_busy(const char *why) {
-    return observe::fail(EMM_E_BUSY, 0,
-                         "an IPC handle's exporter: expected an answer in 4 s, found that it is "
-                         "busy ({}); try again",
-                         why);
+    return observe::fail(
+        EMM_E_BUSY, 0,
+        "the IPC handle's exporter gave no answer in 4 s: it is busy ({}); try again", why);
 }
 
 emm_status fail_missing(const emm_ipc_handle &handle) {
@@ -48,15 +47,14 @@ emm_status fail_missing(const emm_ipc_handle &handle) {
     case Sight::elsewhere:
         return observe::fail(
             EMM_E_NOT_SUPPORTED, 0,
-            "an IPC handle's exporter: expected it in this process's network namespace, {}, where "
-            "it can be asked, found it in {}; containers that share theirs (a pod, "
-            "--network) can do this",
+            "the IPC handle's exporter cannot be reached: this process is in network namespace {}, "
+            "the exporter in {}; let both containers share one (a pod, --network)",
             here, handle.flags);
     default:
-        return observe::fail(EMM_E_NOT_OWNED, 0,
-                             "an IPC handle's export: expected one that can be seen from here, "
-                             "found none: it was released, or its exporter has ended or is in "
-                             "another network namespace, which cannot be told without /proc");
+        return observe::fail(
+            EMM_E_NOT_OWNED, 0,
+            "the IPC handle's export cannot be found: it was released, its exporter has ended, or "
+            "the exporter is in another network namespace (unknown without /proc)");
     }
 }
 
@@ -69,7 +67,7 @@ emm_status fail_reaching(const emm_ipc_handle &handle, int error) {
     }
     const bool is_short = error == ENOMEM || error == ENOBUFS;
     return observe::fail(is_short ? EMM_E_OUT_OF_HOST_MEMORY : EMM_E_NOT_SUPPORTED, 0,
-                         "an IPC handle's exporter cannot be asked: connect: {}",
+                         "an IPC handle's exporter cannot be reached: connect: {}",
                          std::strerror(error));
 }
 
@@ -79,11 +77,11 @@ emm_status check_user(int socket) {
         return EMM_OK;
     }
     const uint32_t own = geteuid();
-    const std::string found =
-        user == own ? fmt::format("the overflow id {}, which every user has that this user "
-                                  "namespace does not map",
-                                  user)
-                    : fmt::format("one of user {}", user);
+    const std::string found = user == own
+                                  ? fmt::format("the overflow id {}, which stands for every user "
+                                                "that this user namespace does not map",
+                                                user)
+                                  : fmt::format("one of user {}", user);
     return observe::refuse("an IPC handle's exporter: expected a process of user {}, found {}", own,
                            found);
 }
@@ -95,7 +93,7 @@ emm_status reach(const emm_ipc_handle &handle, int64_t &left, observe::File &ret
     observe::File asking(
         observe::make_own([] { return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0); }), true);
     if (!asking) {
-        return observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no socket to ask an exporter with: {}",
+        return observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no socket to reach an exporter: {}",
                              std::strerror(errno));
     }
     const auto address = sockets::address_of(socket_name(handle.nonce));
@@ -123,12 +121,12 @@ emm_status Connection::check(const Reply &reply, sockets::Descriptors &descripto
         return refuse("the parts of an export", "an answer with none");
     }
     if (reply.total != parts_ || reply.bytes != handle_.exported_size) {
-        return refuse("the export that the handle tells of",
+        return refuse("the export that the handle describes",
                       fmt::format("{} bytes in {} parts", reply.bytes, reply.total));
     }
     if (descriptors.count() == 0) {
         return observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0,
-                             "this process has no descriptor left to open an export with");
+                             "this process has no file descriptor left to open an export");
     }
     return EMM_OK;
 }
@@ -227,8 +225,7 @@ emm_status find_handle(const emm_ipc_name &name, emm_ipc_handle *ret_handle) {
     EMM_TRY(Connection(known, 0).ask_for_handle(name, &found));
     EMM_TRY(check_handle(found));
     if (!is_same(write_name(found).bytes, name.bytes)) {
-        return observe::refuse("an IPC handle's exporter: expected the handle that an export's "
-                               "name is of, found another");
+        return observe::refuse("the exporter's IPC handle does not match the export's name");
     }
     *ret_handle = found;
     return EMM_OK;

@@ -130,7 +130,7 @@ emm_status explain_failure(const emm_ipc_handle &handle, emm_status status) {
 // After a failure `ret_opened` says whether something must be closed.
 emm_status open_checked(const emm_context &context, const emm_ipc_handle &handle, Import &import,
                         bool &ret_opened) noexcept {
-    return observe::with_memory("no memory to open an export", [&] {
+    return observe::with_memory("no host memory to open an export", [&] {
         const emm_status status = map_export(context, handle, &import.mapping);
         ret_opened = status == EMM_OK;
         return ret_opened ? check_opened(context, handle, import) : explain_failure(handle, status);
@@ -138,16 +138,15 @@ emm_status open_checked(const emm_context &context, const emm_ipc_handle &handle
 }
 
 emm_status refuse_stale() {
-    return observe::fail(EMM_E_BUSY, 0,
-                         "an export: its name is still open here for memory that its exporter has "
-                         "freed since; close that first");
+    return observe::fail(
+        EMM_E_BUSY, 0, "an export: its name is still open here for freed memory; close that first");
 }
 
 emm_status refuse_second(const emm_context &context, const emm_context &first, uint32_t kind) {
-    return observe::fail(EMM_E_BUSY, 0,
-                         "an export may be open in one context of a {}: expected {}, which has it "
-                         "open, found {}",
-                         kind == EMM_IPC_POOL ? "process" : "device", first, context);
+    return observe::fail(
+        EMM_E_BUSY, 0,
+        "an export may be open in only one context of a {}, and {} has it open, not {}",
+        kind == EMM_IPC_POOL ? "process" : "device", first, context);
 }
 
 // If the driver refuses to close an import, it is asked again before the next opening, and at the

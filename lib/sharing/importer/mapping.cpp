@@ -57,9 +57,9 @@ emm_status fail_to_open(CUresult result, const char *call) {
     if (result != CUDA_ERROR_ALREADY_MAPPED) {
         return driver::fail(result, call);
     }
-    return observe::fail(EMM_E_BUSY, result,
-                         "an export: its address is open here already, perhaps for memory that its "
-                         "exporter has freed since; close that first");
+    return observe::fail(
+        EMM_E_BUSY, result,
+        "an export: its address is still open here, perhaps for freed memory; close that first");
 }
 
 emm_status map_export(const emm_context &context, const emm_ipc_handle &handle,
@@ -97,8 +97,7 @@ void set_peer_access(const emm_context &context, const Mapping &mapping, int32_t
     const CUresult result = set_access(context.driver, mapping, device, flags);
     if (result != CUDA_SUCCESS) {
         observe::log(EMM_LOG_WARN,
-                     "{}: device {} gets no access to what is opened of another "
-                     "process at {:#x}: {}",
+                     "{}: device {} gets no access to another process's memory at {:#x}: {}",
                      context, device, mapping.base, driver::name_of(result));
     }
 }

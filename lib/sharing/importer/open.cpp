@@ -221,7 +221,7 @@ emm_status check_and_open(emm_context &context, const emm_ipc_handle &handle,
 
 emm_status open_handle(emm_context &context, const emm_ipc_handle &handle, emm_memory **ret_memory,
                        const void *caller) noexcept {
-    return observe::with_memory("no memory to open an export", [&] {
+    return observe::with_memory("no host memory to open an export", [&] {
         return check_and_open(context, handle, ret_memory, caller);
     });
 }

@@ -43,8 +43,7 @@ emm_status map_batch(const driver::Driver &driver, const Reply &reply,
     for (uint32_t i = 0; i < reply.count; ++i) {
         const uint64_t size = reply.sizes[i];
         if (size == 0 || size > mapping.size - mapped) {
-            return observe::refuse("an IPC handle's parts: expected {} bytes in all, found one "
-                                   "that leads beyond",
+            return observe::refuse("an IPC handle's parts: expected {} bytes in all, found more",
                                    mapping.size);
         }
         CUmemGenericAllocationHandle unreleased = 0;
@@ -84,9 +83,9 @@ emm_status map_parts(const emm_context &context, const emm_ipc_handle &handle, M
     const uint64_t parts = parts_of(handle);
     mapping.size = handle.exported_size;
     Connection connection(handle, parts);
-    const emm_status status = observe::with_memory("no memory to note an export's parts", [&] {
-        return map_all(context, connection, parts, mapping);
-    });
+    const emm_status status =
+        observe::with_memory("no host memory to record an export's parts",
+                             [&] { return map_all(context, connection, parts, mapping); });
     if (status != EMM_OK && mapping.base) {
         const observe::Preserved said;
         unmap_parts(context.driver, mapping);
@@ -192,7 +191,7 @@ emm_status map_pooled(const emm_context &context, const emm_ipc_handle &handle, 
     EMM_TRY(fetch_descriptor(handle, &descriptor));
     const core::OwnerGuard alone(pools().lock);
     const emm_status status =
-        observe::with_memory("no memory to note a memory pool", [&]() -> emm_status {
+        observe::with_memory("no host memory to record a memory pool", [&]() -> emm_status {
             EMM_TRY(import_pool(context, descriptor, &mapping.pool));
             EMM_TRY(grant_access(context, mapping));
             return import_pointer(context, handle, mapping);

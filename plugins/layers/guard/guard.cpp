@@ -71,7 +71,7 @@ public:
     }
     emm_status get_ipc_handle(emm_deviceptr ptr, size_t size, emm_ipc_handle *ret_handle);
     emm_status release_ipc_handle(const emm_ipc_handle *) {
-        refuse(EMM_E_NOT_OWNED, "layer guard has exported nothing");
+        refuse(EMM_E_NOT_OWNED, "layer guard: the IPC handle is not an export of this manager");
     }
     emm_status pause(uint32_t flags, size_t *ret_released);
     emm_status resume(uint32_t) { return EMM_S_IGNORED; } // nothing is paused
@@ -148,7 +148,7 @@ emm_status Manager::memalloc(size_t size, emm_stream, emm_deviceptr *ret_ptr) {
     give_back_what_can_go();
     if (size > most) {
         allocations_.failed();
-        refuse(EMM_E_OUT_OF_MEMORY, "layer guard: %zu bytes are more than any device has", size);
+        refuse(EMM_E_OUT_OF_MEMORY, "layer guard: no device has %zu bytes", size);
     }
     Entry entry = LiveAllocations::make_entry(size);
     Blocks block;

@@ -57,25 +57,25 @@ bool Exports::is_hidden(Place place) const {
 emm_status Exports::refuse(emm_deviceptr ptr, size_t size, Place place) const {
     if (!place) {
         return emm_failf(&order_.context().host, EMM_E_NOT_OWNED, 0,
-                         "pool: an export of 0x%llx, which lies in no live allocation of this "
-                         "manager",
-                         ptr);
+                         "pool: 0x%llx is not in a live allocation of this manager", ptr);
     }
     if (place.segment().spilled()) {
         return emm_failf(&order_.context().host, EMM_E_NOT_SUPPORTED, 0,
-                         "pool: an export of 0x%llx, which was spilled to host memory, as no other "
-                         "process can open it",
+                         "pool: no export of 0x%llx: it was spilled to host memory, which no other "
+                         "process can open",
                          ptr);
     }
     if (is_hidden(place)) {
         return emm_failf(&order_.context().host, EMM_E_NOT_SUPPORTED, 0,
-                         "pool: an export of an allocation of less than %llu bytes, which shares "
-                         "its segment; ipc=shared, or a smaller dedicated_from, allows it",
+                         "pool: no export of an allocation below %llu bytes, because it shares its "
+                         "segment; ipc=shared, or a smaller dedicated_from, allows the export",
                          static_cast<unsigned long long>(options_.dedicated_from));
     }
     return emm_failf(&order_.context().host, EMM_E_INVALID_VALUE, 0,
-                     "pool: an export of %zu bytes at 0x%llx, where the allocation ends before",
-                     size, ptr);
+                     "pool: an export's size: expected at most the %llu bytes that its allocation "
+                     "has left, found %zu",
+                     static_cast<unsigned long long>(place.begin() + place.requested() - ptr),
+                     size);
 }
 
 emm_status Exports::end(const emm_ipc_handle &handle) {
@@ -90,7 +90,7 @@ emm_status Exports::end(const emm_ipc_handle &handle) {
     if (found == exports_.end()) {
         lock.unlock();
         return order_.context().host.fail(EMM_E_NOT_OWNED, 0,
-                                          "pool: the IPC handle is no export of this manager");
+                                          "pool: the IPC handle is not an export of this manager");
     }
     UseRecord &record = *found->record;
     exports_.erase(found);

@@ -15,14 +15,14 @@ const emm_option option_list[] = {
      "The most pinned host memory to take, at least 2MiB; no limit unless given.", EMM_OPTION_SIZE,
      0},
     {"host_node", "any|nearest",
-     "Where pinned host memory lies: nearest, on the NUMA node of the host that is nearest to the "
-     "device, as far as that has room.",
+     "Where pinned host memory lies: nearest, on the NUMA node that is nearest to the device, "
+     "while that node has room.",
      EMM_OPTION_CHOICE, 0},
     {"initial", "0", "Device memory to take at once, before the first request.", EMM_OPTION_SIZE,
      0},
     {"spill", "0",
-     "With growth=vmm, the most host memory, at least 2MiB, to take in place of device memory once "
-     "the device, its limit (EMM_LIMIT) or max has no more: at ordinary addresses, and slower.",
+     "With growth=vmm, the most host memory, at least 2MiB, to use when the device, its limit "
+     "(EMM_LIMIT) or max is exhausted. It has ordinary addresses and is slower.",
      EMM_OPTION_SIZE, 0},
     {"release_threshold", nullptr,
      "Idle memory beyond this goes back to the driver as it is freed; unless given, only a trim or "
@@ -36,18 +36,18 @@ const emm_option option_list[] = {
      "ipc=dedicated, segment.",
      EMM_OPTION_CHOICE, 0},
     {"slack", "0.125",
-     "With growth=vmm, the part of the most memory ever needed that may lie idle to save the "
-     "driver's time; 0: memory moves whenever that saves any.",
+     "With growth=vmm, how much memory may lie idle to save driver calls, as a share of the peak; "
+     "0: memory moves whenever that saves memory.",
      EMM_OPTION_NUMBER, EMM_OPTION_CHANGES},
     {"places", "8",
-     "With growth=vmm, how many addresses a piece of memory may be mapped at: several, so that a "
-     "stream gets what it has freed at other addresses while its work goes on; 1 is for programs "
-     "with kernels that run beside the work that they depend on.",
+     "With growth=vmm, how many addresses a piece of memory may have at once. Several let a stream "
+     "reuse its freed memory at other addresses before its work ends; 1 is for programs whose "
+     "kernels run beside the work that they depend on.",
      EMM_OPTION_COUNT, 0},
     {"rdma", "1",
-     "With growth=vmm, whether network cards may reach the memory by themselves (GPUDirect RDMA), "
-     "where the device can; 0 is for MPS clients with locality domains, whose memory is not "
-     "localized otherwise.",
+     "With growth=vmm, whether network cards may access the memory directly (GPUDirect RDMA), "
+     "where the device supports it. 0 is for MPS clients with locality domains; 1 would not "
+     "localize their memory.",
      EMM_OPTION_FLAG, 0},
     {"when_paused", "fail|wait",
      "What an allocation does while the pool is paused (emm_context_pause): fail, or wait for the "
@@ -56,8 +56,8 @@ const emm_option option_list[] = {
     {"segment", "0", "The least to ask the driver for at a time; 0 lets the pool choose.",
      EMM_OPTION_SIZE, 0},
     {"ipc", "shared|dedicated",
-     "What another process sees of an export: shared, the segment, with its neighbours; dedicated, "
-     "the allocation alone, which has a segment of its own.",
+     "What another process sees of an export: shared, the whole segment with other allocations; "
+     "dedicated, only the allocation, in a segment of its own.",
      EMM_OPTION_CHOICE, 0},
     {"dedicated_from", "1MiB",
      "With ipc=dedicated, the least allocation that has a segment (a multiple of 2 MiB) of its "

@@ -28,8 +28,8 @@ void ThreadCaches::warn_of_refused_fence() {
     if (const int error = refused_fence_.exchange(0, std::memory_order_relaxed)) {
         char text[160];
         snprintf(text, sizeof text,
-                 "pool: the kernel refuses membarrier since a moment ago (error %d: a sandbox?); "
-                 "every call pays for its own barrier from now on",
+                 "pool: the kernel now refuses membarrier (error %d: a sandbox?); each call uses "
+                 "its own barrier from now on",
                  error);
         order_.context().host.log(EMM_LOG_WARN, text);
     }

@@ -7,7 +7,8 @@ namespace emm::pool {
 Driver::Driver(const emm_host &host) : Entries(host.driver) {
     if (missing()) {
         char text[128];
-        snprintf(text, sizeof text, "pool: the driver has no %s, which it needs", missing());
+        snprintf(text, sizeof text, "pool: the driver has no %s, which CUDA 12.0 and later have",
+                 missing());
         throw PluginError(EMM_E_NOT_SUPPORTED, 0, text);
     }
 }

@@ -35,7 +35,7 @@ emm_status ServedContext::failed(CUresult result, const char *call) {
     }
     if (is_gone(result)) {
         return emm_failf(&host, EMM_E_RETIRED, result,
-                         "pool: %s says that the context or the driver has gone (%d)", call,
+                         "pool: %s reports that the context or the driver has ended (%d)", call,
                          int(result));
     }
     return emm_failf(&host, EMM_E_DRIVER, result, "pool: %s failed with driver result %d", call,

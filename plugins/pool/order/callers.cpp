@@ -25,7 +25,7 @@ emm_status StreamOrder::expect_own(CUstream stream) {
     return !foreign ? EMM_OK
                     : context_.host.fail(EMM_E_INVALID_VALUE, 0,
                                          "pool: the stream belongs to another context, whose work "
-                                         "is in no order with this one's; nothing was done");
+                                         "this one cannot wait for; nothing was done");
 }
 
 StreamPool *StreamOrder::known(emm_stream stream, Caller &ret_caller) {

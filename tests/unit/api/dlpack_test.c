@@ -161,7 +161,7 @@ static void read_only(void) {
     CHECK(made->flags == 1);
     made->deleter(made);
     CHECK_REFUSED(emm_dlpack_export_unversioned(memory, 0, &array, NULL, &refused),
-                  EMM_E_INVALID_VALUE, "which only the versioned struct can say");
+                  EMM_E_INVALID_VALUE, "which only the versioned struct can express");
     CHECK(refused == NULL);
     emm_memory_release(memory);
 }
@@ -180,7 +180,7 @@ static void inexpressible(void) {
                   "found a mask");
     array.mask = NULL;
     CHECK_REFUSED(emm_dlpack_export(memory, 132, &array, NULL, &made), EMM_E_INVALID_VALUE,
-                  "expected it to stay inside");
+                  "it leads outside");
     CHECK(made == NULL);
     array.shape = empty;
     made = shared(memory, 0, &array, NULL);

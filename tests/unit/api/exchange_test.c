@@ -230,9 +230,9 @@ static void exports_that_leave_the_memory(void) {
     emm_memory *memory = device_memory(128);
     emm_array array = floats(7);
     CHECK_REFUSED(emm_array_export(memory, 4, EMM_STREAM_UNORDERED, &array), EMM_E_INVALID_VALUE,
-                  "expected it to stay inside the memory of 128 bytes");
+                  "it leads outside the memory of 128 bytes");
     CHECK_REFUSED(emm_array_export(memory, UINT64_MAX, EMM_STREAM_UNORDERED, &array),
-                  EMM_E_INVALID_VALUE, "expected it to stay inside");
+                  EMM_E_INVALID_VALUE, "it leads outside");
     array.strides = backwards;
     CHECK_REFUSED(emm_array_export(memory, 32, EMM_STREAM_UNORDERED, &array), EMM_E_INVALID_VALUE,
                   "96 of them before offset 32");
@@ -289,7 +289,7 @@ static void exports_of_freed_memory(void) {
     emm_array array = floats(0);
     CHECK(emm_memory_free(memory) == EMM_OK);
     CHECK_REFUSED(emm_array_export(memory, 0, EMM_STREAM_UNORDERED, &array), EMM_E_ALREADY_FREED,
-                  "expected live memory, found it freed");
+                  "its memory has been freed");
     emm_memory_release(memory);
 }
 

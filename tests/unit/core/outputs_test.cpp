@@ -44,8 +44,8 @@ TEST_CASE("a success without an address is the plugin's failure, and leaves the 
         for (const size_t size : {size_t(1), size_t(2)}) {
             CHECK(emm_memalloc(context, size, EMM_STREAM_LEGACY, &ptr) == EMM_E_PLUGIN_FAILED);
             CHECK_THAT(emm_last_error()->text,
-                       ContainsSubstring("plugin recorder, memalloc: it answered success and gave "
-                                         "no address"));
+                       ContainsSubstring(
+                           "plugin recorder, memalloc: it returned success without an address"));
         }
         CHECK(emm_memhostalloc(context, 64, 0, &host, nullptr) == EMM_E_PLUGIN_FAILED);
         CHECK_THAT(emm_last_error()->text, ContainsSubstring("memhostalloc"));

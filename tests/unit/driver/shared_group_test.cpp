@@ -218,6 +218,6 @@ TEST_CASE("a file that is no group's is refused, in one sentence, and is left as
     if (geteuid() == 0) {
         write("");
         REQUIRE(chown(path.c_str(), 65534, 65534) == 0);
-        CHECK_THAT(complaint(path), ContainsSubstring("found one of user 65534"));
+        CHECK_THAT(complaint(path), ContainsSubstring("belongs to user 65534"));
     }
 }

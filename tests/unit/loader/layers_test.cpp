@@ -63,9 +63,9 @@ TEST_CASE("a file that is no layer is refused as one, in a sentence that says la
     using Row = std::tuple<const char *, emm_status, const char *>;
     const auto [name, code, sentence] = GENERATE(
         Row{"good", EMM_E_PLUGIN_UNLOADABLE,
-            "it is a plugin: expected a layer before the '+', found a plugin"},
+            "it is a plugin: expected a layer before the '+'; only the last name"},
         Row{"no-entry", EMM_E_PLUGIN_UNLOADABLE,
-            "it is no emm layer: expected it to export emm_layer_entry_v1, found no such symbol"},
+            "it is not an emm layer: it does not export emm_layer_entry_v1"},
         Row{"layer-only-entry-v2", EMM_E_PLUGIN_VERSION,
             "expected major version 1 (emm_layer_entry_v1), found only major version 2"},
         Row{"layer-major-2", EMM_E_PLUGIN_VERSION,
@@ -77,8 +77,8 @@ TEST_CASE("a file that is no layer is refused as one, in a sentence that says la
             "its table lacks required slots: expected create and destroy, found NULL for create"},
         Row{"layer-no-destroy", EMM_E_PLUGIN_INVALID, "found NULL for destroy"},
         Row{"layer-half-memalloc", EMM_E_PLUGIN_INVALID,
-            "its table has half a pair: expected memalloc and memfree, or neither, found memalloc "
-            "alone"},
+            "its table lacks one slot of a pair: expected memalloc and memfree, or neither, found "
+            "memalloc alone"},
         Row{"layer-half-memfree", EMM_E_PLUGIN_INVALID, "found memfree alone"},
         Row{"layer-half-mempin", EMM_E_PLUGIN_INVALID, "found mempin alone"},
         Row{"text", EMM_E_PLUGIN_UNLOADABLE, ""});

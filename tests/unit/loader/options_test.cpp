@@ -155,9 +155,9 @@ template <int number> emm_plugin_entry entry_with(const emm_option *options) {
 TEST_CASE("an option's name, kind and choices are checked") {
     const auto [option, sentence] =
         GENERATE(std::tuple{emm_option{"Max", nullptr, "", EMM_OPTION_SIZE, 0},
-                            std::string("an option has a name that cannot be written")},
+                            std::string("an option has an invalid name")},
                  std::tuple{emm_option{"", nullptr, "", EMM_OPTION_SIZE, 0},
-                            std::string("an option has a name that cannot be written")},
+                            std::string("an option has an invalid name")},
                  std::tuple{emm_option{"max", nullptr, "", 8, 0},
                             std::string("option 'max' is of an unknown kind: expected 1 to 7")},
                  std::tuple{emm_option{"max", "a||b", "", EMM_OPTION_CHOICE, 0},
@@ -199,7 +199,7 @@ TEST_CASE("a library is named by its path, and its file is trusted as a plugin's
     CHECK_THAT(refused_entry(entry, "lib=libx.so").text,
                ContainsSubstring("expected the absolute path of a library, found 'libx.so'"));
     CHECK_THAT(refused_entry(entry, "lib=/opt/$LIB/libx.so").text,
-               ContainsSubstring("option 'lib'") && ContainsSubstring("a path without '$'"));
+               ContainsSubstring("option 'lib'") && ContainsSubstring("its path has a '$'"));
     REQUIRE(chmod(file.c_str(), 0666) == 0);
     const observe::ErrorDetail error = refused_entry(entry, "lib=" + file);
     CHECK(error.code == EMM_E_PLUGIN_UNTRUSTED);

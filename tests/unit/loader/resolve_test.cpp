@@ -14,11 +14,8 @@ TEST_CASE("a misspelt name gets a suggestion and the list of what was tried") {
     const observe::ErrorDetail error = refused("god", search_in(EMM_TEST_FIXTURES));
     CHECK(error.code == EMM_E_PLUGIN_NOT_FOUND);
     CHECK(error.stage == "resolve");
-    CHECK_THAT(error.text,
-               ContainsSubstring("no plugin is called 'god' (tried " + fixture("god") +
-                                 "): expected a file libemm-god.so, found none; did you mean "
-                                 "'good'?"));
-    CHECK(error.expected == "a file libemm-god.so");
+    CHECK_THAT(error.text, ContainsSubstring("no plugin is called 'god' (tried " + fixture("god") +
+                                             "); did you mean 'good'?"));
     CHECK(error.hint == "did you mean 'good'?");
     CHECK(error.tried == std::vector<std::string>{fixture("god")});
 }
@@ -80,8 +77,7 @@ TEST_CASE("a missing file is named") {
     CHECK(error.code == EMM_E_PLUGIN_NOT_FOUND);
     CHECK(error.stage == "resolve");
     CHECK(error.path == "/nonexistent/mine.so");
-    CHECK(error.text == "plugin /nonexistent/mine.so: it cannot be opened: expected a readable "
-                        "file, found No such file or directory");
+    CHECK(error.text == "plugin /nonexistent/mine.so: cannot open it: No such file or directory");
     CHECK(error.tried == std::vector<std::string>{"/nonexistent/mine.so"});
 }
 
@@ -129,7 +125,7 @@ TEST_CASE(
     CHECK(error.code == EMM_E_PLUGIN_NOT_FOUND);
     CHECK(error.stage == "resolve");
     CHECK(error.path == entry);
-    CHECK(error.got == "a symbolic link to /nonexistent/libemm-mine.so, which is not there");
+    CHECK(error.got == "a symbolic link to /nonexistent/libemm-mine.so, which does not exist");
     REQUIRE(unlink(entry.c_str()) == 0);
     REQUIRE(symlink("libemm-mine.so", entry.c_str()) == 0);
     CHECK(refused("mine", search).got == "Too many levels of symbolic links");

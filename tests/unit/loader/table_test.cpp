@@ -102,20 +102,20 @@ TEST_CASE("half a pair is refused, and both halves are named") {
 TEST_CASE("a plugin without a name is refused") {
     const observe::ErrorDetail error = refused(fixture("no-name"));
     CHECK(error.code == EMM_E_PLUGIN_INVALID);
-    CHECK_THAT(error.text, ContainsSubstring("its name is not usable"));
+    CHECK_THAT(error.text, ContainsSubstring("its name is not valid"));
     CHECK(error.got == "NULL");
 }
 
 TEST_CASE("what a table points to has to lie in the plugin, and is not read if it does not") {
     const auto [name, what] = GENERATE(table<std::string, std::string>(
-        {{"stray-table", "its table does not lie in it"},
-         {"stray-table-heap", "its table does not lie in it"},
-         {"stray-table-odd", "its table does not lie in it"},
-         {"stray-name", "its name does not lie in it"},
-         {"stray-name-heap", "its name does not lie in it"},
-         {"stray-version", "its version does not lie in it"},
-         {"stray-description", "its description does not lie in it"},
-         {"stray-options", "its list of options does not lie in it"},
+        {{"stray-table", "its table is outside its own data"},
+         {"stray-table-heap", "its table is outside its own data"},
+         {"stray-table-odd", "its table is outside its own data"},
+         {"stray-name", "its name is outside its own data"},
+         {"stray-name-heap", "its name is outside its own data"},
+         {"stray-version", "its version is outside its own data"},
+         {"stray-description", "its description is outside its own data"},
+         {"stray-options", "its list of options is outside its own data"},
          {"stray-option-name", "a text of option 1 does not"},
          {"stray-default", "a text of option 1 does not"},
          {"stray-help", "a text of option 1 does not"}}));
@@ -129,7 +129,7 @@ TEST_CASE("a linked-in plugin's table is not read where nothing is mapped") {
     const emm_plugin_entry entry = [](const emm_host *) {
         return reinterpret_cast<const emm_plugin *>(uintptr_t{0x10});
     };
-    CHECK_THAT(refused_entry(entry).text, ContainsSubstring("its table does not lie in it"));
+    CHECK_THAT(refused_entry(entry).text, ContainsSubstring("its table is outside its own data"));
     static emm_plugin plugin = {};
     plugin = *loaded(fixture("good")).plugin->own;
     plugin.description = reinterpret_cast<const char *>(uintptr_t{0x10});
@@ -182,7 +182,7 @@ TEST_CASE("a name is short and in lower case") {
                                      std::string(65, 'x'));
     plugin.name = bad.c_str();
     const auto entry = [](const emm_host *) -> const emm_plugin * { return &plugin; };
-    CHECK_THAT(refused_entry(entry).text, ContainsSubstring("its name is not usable"));
+    CHECK_THAT(refused_entry(entry).text, ContainsSubstring("its name is not valid"));
 }
 
 TEST_CASE("a plugin whose create or initialize fails still loads") {

@@ -111,7 +111,7 @@ TEST_CASE("a context whose manager is being reset is not waited for, and not ask
         const emm::core::OwnerGuard resetting(context->manager_lock);
         const Collected found = collector().collect(Wish::figures, 10 * second);
         REQUIRE(found.contexts.size() == 1);
-        CHECK(found.contexts[0].problem == "its manager is being made, reset or given up");
+        CHECK(found.contexts[0].problem == "its manager is being created, reset or destroyed");
     }
     CHECK(Recorder::the().count("get_stats") == 0);
     CHECK(collector().collect(Wish::figures, 10 * second).contexts[0].stats);

@@ -61,7 +61,8 @@ TEST_CASE("a complaint is one line of bounded length, whatever the value is") {
 }
 
 TEST_CASE("a variable whose name is nearly one of emm's leads to that one, and no other does") {
-    CHECK(complaint_about_name("EMM_PLUGN") == "is no variable of emm; did you mean 'EMM_PLUGIN'?");
+    CHECK(complaint_about_name("EMM_PLUGN") ==
+          "is not a variable of emm; did you mean 'EMM_PLUGIN'?");
     CHECK_THAT(complaint_about_name("EMM_Track"), ContainsSubstring("did you mean 'EMM_TRACK'?"));
     for (const char *const name : {"EMM_PLUGIN", "EMM_SIM", "EMM_EVENT_LOG", "EMM_LIBRARY", "EMM_",
                                    "EMM", "EMM_TOOL", "EMM_TEST_TORCH", "PLUGN", "GEMM_PLUGN"}) {

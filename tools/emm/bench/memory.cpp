@@ -17,7 +17,7 @@ void throw_cuda(CUresult result, const char *call) {
 void throw_no_memory(const char *function) {
     throw Failure({.code = EMM_E_OUT_OF_HOST_MEMORY,
                    .stage = "run",
-                   .message = std::string(function) + " has no memory left"});
+                   .message = std::string(function) + " ran out of memory"});
 }
 
 Stream::Stream(emm_context *context) : context_(context) {

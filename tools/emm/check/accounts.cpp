@@ -45,7 +45,7 @@ size_t total_told(const BareManager &manager) {
 void device_total(const CheckedPlugin &plugin) {
     const Bare bare(plugin);
     need(bare.slots().get_device_total,
-         "it leaves get_device_total out: no option of its own limits a device");
+         "it has no get_device_total: no option of its own limits a device");
     size_t of_device = 0, told = 0;
     EMM_REQUIRE_CUDA(cuDeviceTotalMem, &of_device, 0);
     const emm_status status = call("get_device_total", bare.slots().get_device_total, &kit_host(),
@@ -96,14 +96,14 @@ emm_status status_of_create(const Bare &bare, const char *const *texts) {
 
 void options_checked(const CheckedPlugin &plugin) {
     const Bare bare(plugin);
-    need(bare.slots().check_options, "it leaves check_options out: create alone refuses values");
+    need(bare.slots().check_options, "it has no check_options: create alone refuses values");
     enter_device();
     each_extreme(bare, [&](const emm_option &option, const char *value, const char *const *texts) {
         const emm_status told =
             call("check_options", bare.slots().check_options, &kit_host(), texts);
         const emm_status made = status_of_create(bare, texts);
         expect((told < EMM_OK) == (made == EMM_E_PLUGIN_SPEC),
-               "option {}={}: create answers {} and check_options {}: expected both to refuse it, "
+               "option {}={}: create returns {} and check_options {}: expected both to refuse it, "
                "or neither",
                option.name, value, made, told);
     });
@@ -112,7 +112,7 @@ void options_checked(const CheckedPlugin &plugin) {
 // Live memory stays unchanged.
 void options_changed(const CheckedPlugin &plugin) {
     const Bare bare = on_device(plugin);
-    need(bare.slots().set_option, "it leaves set_option out: its options are fixed");
+    need(bare.slots().set_option, "it has no set_option: its options are fixed");
     each_extreme(bare, [&](const emm_option &option, const char *value, const char *const *texts) {
         if ((option.reserved & EMM_OPTION_CHANGES) == 0) {
             return;
@@ -123,7 +123,7 @@ void options_changed(const CheckedPlugin &plugin) {
         mark(nullptr, ptr, mib, 0x5a);
         const emm_status told = EMM_SLOT(manager, set_option, option.name, value);
         expect(made == EMM_E_PLUGIN_SPEC ? told == EMM_E_PLUGIN_SPEC : told >= EMM_OK,
-               "option {}={}: create answers {} and set_option {}: expected both to refuse it, or "
+               "option {}={}: create returns {} and set_option {}: expected both to refuse it, or "
                "neither",
                option.name, value, made, told);
         expect(is_marked(nullptr, ptr, mib, 0x5a), "set_option {}={} changed memory that is live",
@@ -151,7 +151,7 @@ void struct_sizes(const CheckedPlugin &plugin) {
     const Bare bare = on_device(plugin);
     const emm_plugin &slots = bare.slots();
     if (!slots.get_stats && !slots.query) {
-        throw Skipped("it leaves get_stats and query out");
+        throw Skipped("it has neither get_stats nor query");
     }
     const BareManager manager(bare);
     const emm_deviceptr ptr = manager.alloc(mib);
@@ -190,7 +190,7 @@ void ask_at(const BareManager &manager, emm_deviceptr ptr, size_t size, size_t o
 
 void query(const CheckedPlugin &plugin) {
     const Bare bare = on_device(plugin);
-    need(bare.slots().query, "it leaves query out");
+    need(bare.slots().query, "it has no query");
     const BareManager manager(bare);
     for (const size_t size : {size_t(1), size_t(1000), size_t(100000), 3 * mib}) {
         const emm_deviceptr ptr = manager.alloc(size);
@@ -200,7 +200,7 @@ void query(const CheckedPlugin &plugin) {
         manager.free(ptr, size);
         emm_block_info info;
         const emm_status status = ask(manager, ptr, info);
-        expect(status == EMM_E_NOT_OWNED, "query of a freed block answers {}: expected {}", status,
+        expect(status == EMM_E_NOT_OWNED, "query of a freed block returns {}: expected {}", status,
                EMM_E_NOT_OWNED);
     }
 }
@@ -259,7 +259,7 @@ void untouched(const CheckedPlugin &plugin) {
     const Bare bare = on_device(plugin);
     const BareManager manager(bare);
     Failures(manager).each([](const std::string &slot, emm_status status, bool kept) {
-        expect(kept, "{} answers {} and has written to its outputs", slot, status);
+        expect(kept, "{} returns {} and has written to its outputs", slot, status);
     });
 }
 
@@ -267,10 +267,10 @@ void described(const CheckedPlugin &plugin) {
     const Bare bare = on_device(plugin);
     const BareManager manager(bare);
     Failures(manager).each([](const std::string &slot, emm_status status, bool) {
-        expect(status >= EMM_E_PAUSED, "{} answers {}, which is no code of emm/status.h", slot,
+        expect(status >= EMM_E_PAUSED, "{} returns {}, which is no code of emm/status.h", slot,
                status);
         expect(last_said().code == status && !last_said().text.empty(),
-               "{} answers {} and did not say why: expected host->fail with that code before it",
+               "{} returns {} and did not say why: expected host->fail with that code before it",
                slot, status);
     });
 }
@@ -283,15 +283,14 @@ std::vector<Case> account_cases() {
         {"errors/untouched", "EMM-P-16", "outputs are untouched on failure", untouched},
         {"accounts/memory-info", "EMM-P-29", "free and total memory make sense", memory_info},
         {"accounts/device-total", "EMM-P-58",
-         "what it says of a device before there is a context holds in one", device_total},
+         "the total that it reports without a context is the total in a context", device_total},
         {"accounts/options", "EMM-P-59",
-         "values that create refuses are refused before there is a context", options_checked},
+         "check_options refuses the values that create refuses, and no others", options_checked},
         {"accounts/options-changed", "EMM-P-67",
-         "values that create refuses are refused while a manager serves, and no others",
-         options_changed},
-        {"accounts/struct-sizes", "EMM-P-08", "a caller's struct is filled as far as it goes",
+         "set_option refuses the values that create refuses, and no others", options_changed},
+        {"accounts/struct-sizes", "EMM-P-08", "a caller's shorter struct is filled up to its end",
          struct_sizes},
-        {"accounts/query", "EMM-P-31", "query describes what is live and nothing else", query},
+        {"accounts/query", "EMM-P-31", "query describes live allocations and nothing else", query},
     };
 }
 

@@ -292,7 +292,7 @@ std::vector<Case> capture_cases() {
         {"capture/failed-free", "EMM-P-21 EMM-P-25",
          "a free in a capture that the driver fails is refused or waits for the graph's end",
          failed_free, on_simulator | every_mode},
-        {"capture/ended", "EMM-P-54", "what was freed in graphs comes back when they are gone",
+        {"capture/ended", "EMM-P-54", "memory freed in graphs comes back when the graphs are gone",
          ended_graphs, on_simulator | every_mode},
     };
 }

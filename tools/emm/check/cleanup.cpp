@@ -251,7 +251,8 @@ std::vector<Case> cleanup_cases() {
     return {
         {"cleanup/section", "EMM-P-26", "in a deferred section the driver gets nothing back",
          section, on_simulator},
-        {"cleanup/no-memory", "EMM-P-26", "nor does it when memory runs out there",
+        {"cleanup/no-memory", "EMM-P-26",
+         "in a deferred section the driver gets nothing back when memory runs out either",
          section_without_memory, on_simulator, "memory=256MiB"},
         {"cleanup/at-once", "EMM-P-27", "a pending free may run before defer returns",
          deferred_at_once},
@@ -264,11 +265,10 @@ std::vector<Case> cleanup_cases() {
         {"cleanup/pressure", "EMM-P-43 EMM-H-07",
          "the application can give back when memory runs out", pressure, on_simulator,
          "memory=256MiB"},
-        {"cleanup/ended-uses", "EMM-P-54", "what several streams have used comes back", ended_uses,
-         on_simulator | every_mode},
-        {"cleanup/ended-streams", "EMM-P-57",
-         "what was freed on streams that have ended comes back", ended_streams,
-         on_simulator | every_mode},
+        {"cleanup/ended-uses", "EMM-P-54", "memory that several streams have used comes back",
+         ended_uses, on_simulator | every_mode},
+        {"cleanup/ended-streams", "EMM-P-57", "memory freed on streams that have ended comes back",
+         ended_streams, on_simulator | every_mode},
     };
 }
 

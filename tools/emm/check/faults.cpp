@@ -174,7 +174,7 @@ void empty(const BareManager &manager, const std::vector<emm_deviceptr> &blocks)
 
 void trim_refused(const CheckedPlugin &plugin) {
     const Bare bare = on_device(plugin);
-    need(bare.slots().trim, "it leaves trim out");
+    need(bare.slots().trim, "it has no trim");
     const auto cut = [](const BareManager &manager, size_t &released) {
         return EMM_SLOT(manager, trim, size_t(0), &released);
     };
@@ -202,7 +202,7 @@ void trim_refused(const CheckedPlugin &plugin) {
 
 void reset(const CheckedPlugin &plugin) {
     const Bare bare = on_device(plugin);
-    need(bare.slots().reset, "it leaves reset out: emm destroys and creates");
+    need(bare.slots().reset, "it has no reset: emm destroys and creates");
     const auto clear = [](const BareManager &manager, int) { return EMM_SLOT(manager, reset); };
     fail_each(
         bare,
@@ -222,7 +222,7 @@ void reset(const CheckedPlugin &plugin) {
 // nothing, and neither does a second resume.
 void pause(const CheckedPlugin &plugin) {
     const Bare bare = on_device(plugin);
-    need(bare.slots().pause, "it leaves pause out");
+    need(bare.slots().pause, "it has no pause");
     const bool keeps = (bare.slots().capabilities & EMM_PLUGIN_PAUSE_KEEPS) != 0;
     using Blocks = std::vector<emm_deviceptr>;
     const auto sleep = [keeps](const BareManager &manager) {
@@ -300,7 +300,7 @@ void destroy(const CheckedPlugin &plugin) {
         EMM_REQUIRE_CUDA_ENTRY(cuCtxSynchronize);
         const Fault fault(fmt::format("any@{}", n));
         const emm_status status = call("destroy", bare.slots().destroy, made);
-        expect(status >= EMM_E_PAUSED, "destroy answers {}", status);
+        expect(status >= EMM_E_PAUSED, "destroy returns {}", status);
         run_deferred(EMM_DEFERRED_RUN);
         if (!fault.happened()) {
             return;
@@ -389,8 +389,8 @@ std::vector<Case> fault_cases() {
          on_simulator},
         {"faults/memalloc", "EMM-P-21", "an allocation that fails leaves nothing behind", memalloc,
          on_simulator},
-        {"faults/unordered", "EMM-P-21", "the same without a stream", memalloc_unordered,
-         on_simulator},
+        {"faults/unordered", "EMM-P-21", "an unordered allocation that fails leaves nothing behind",
+         memalloc_unordered, on_simulator},
         {"faults/memfree", "EMM-P-21", "a free that fails does not stop what comes next", memfree,
          on_simulator},
         {"faults/trim", "EMM-P-21", "a trim that fails can be done again", trim_refused,

@@ -196,11 +196,11 @@ void pinned_wrong_size(const CheckedPlugin &plugin) {
             throw Skipped("it keeps no account of sizes");
         }
         expect(status == EMM_E_INVALID_VALUE,
-               "a free of {} pinned bytes as {} answers {}: expected {} (EMM_E_INVALID_VALUE)", mib,
+               "a free of {} pinned bytes as {} returns {}: expected {} (EMM_E_INVALID_VALUE)", mib,
                other, status, EMM_E_INVALID_VALUE);
     }
     const emm_status status = EMM_SLOT(manager, memhostfree, host, mib, 0u, EMM_STREAM_UNORDERED);
-    expect(status >= EMM_OK, "after refused frees memhostfree answers {}: {}", status,
+    expect(status >= EMM_OK, "after refused frees memhostfree returns {}: {}", status,
            last_said().text);
 }
 
@@ -217,12 +217,12 @@ void registered(const CheckedPlugin &plugin) {
         emm_deviceptr again = 77;
         const emm_status second =
             emm_mempin(hosted.get(), range.get(), 262144, EMM_HOST_MAPPED, &again);
-        expect(second == EMM_E_BUSY, "pinning a range a second time answers {}: expected {}",
+        expect(second == EMM_E_BUSY, "pinning a range a second time returns {}: expected {}",
                second, EMM_E_BUSY);
         must(emm_memunpin(hosted.get(), range.get(), round % 2 ? 0 : 262144), "memunpin");
     }
     const emm_status status = emm_memunpin(hosted.get(), range.get(), 262144);
-    expect(status == EMM_E_NOT_OWNED, "unpinning twice answers {}: expected {}", status,
+    expect(status == EMM_E_NOT_OWNED, "unpinning twice returns {}: expected {}", status,
            EMM_E_NOT_OWNED);
 }
 

@@ -142,7 +142,7 @@ void once(const CheckedPlugin &plugin) {
 std::vector<Case> host_side_cases() {
     return {
         {"host-side/arguments", "EMM-H-02 EMM-H-03",
-         "nothing of size 0 comes, and outputs are there", arguments},
+         "size 0 never reaches the plugin, and outputs are never NULL", arguments},
         {"host-side/current", "EMM-H-04 EMM-H-05", "the context that was promised is current",
          current},
         {"host-side/once", "EMM-H-06", "racing threads make one manager", once},

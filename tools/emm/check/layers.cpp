@@ -234,7 +234,7 @@ void failures(const CheckedPlugin &plugin) {
     if (below().requests == 0) {
         throw Skipped("the layer asks for no memory below");
     }
-    expect(got == EMM_E_OUT_OF_MEMORY, "memalloc answered {} where that below had answered {}", got,
+    expect(got == EMM_E_OUT_OF_MEMORY, "memalloc returned {} where that below had returned {}", got,
            EMM_E_OUT_OF_MEMORY);
     expect(ptr == untouched, "it wrote an output though that below had failed");
     expect(said == nothing_left,
@@ -288,9 +288,11 @@ std::vector<Case> layer_cases() {
     return {
         {"layers/managers", "EMM-L-01", "each slot below is called with its own manager", managers},
         {"layers/failures", "EMM-L-02", "a failure from below stays as it is", failures},
-        {"layers/reset", "EMM-L-03", "what a reset has dropped is not freed below", after_reset},
+        {"layers/reset", "EMM-L-03", "memory that a reset has dropped is not freed below",
+         after_reset},
         {"layers/ended", "EMM-L-04", "nothing is called below after destroy", ended},
-        {"layers/returned", "EMM-L-05", "what was freed is freed below by its end", returned},
+        {"layers/returned", "EMM-L-05", "all that was freed is freed below when the layer ends",
+         returned},
     };
 }
 

@@ -40,7 +40,7 @@ private:
 
 // emm has loaded the library before, so it is for this machine.
 ElfFile::ElfFile(const std::string &path) : bytes_(observe::text_of_file(path)) {
-    expect(bytes_.size() >= sizeof(Elf64_Ehdr), "{} cannot be read", path);
+    expect(bytes_.size() >= sizeof(Elf64_Ehdr), "cannot read {}", path);
     if (!section(SHT_DYNSYM) || !section(SHT_DYNAMIC)) {
         throw Skipped("the library has no section headers to read");
     }

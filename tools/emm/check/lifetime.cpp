@@ -43,7 +43,7 @@ void pools(const CheckedPlugin &plugin) {
     if (bare.slots().query) {
         auto info = sized<emm_block_info>();
         const emm_status found = EMM_SLOT(other, query, kept, &info);
-        expect(found == EMM_E_NOT_OWNED, "one pool answers {} to a query of the other's block",
+        expect(found == EMM_E_NOT_OWNED, "one pool returns {} to a query of the other's block",
                found);
     }
     const auto use = [&] {
@@ -76,7 +76,7 @@ void pools(const CheckedPlugin &plugin) {
     const emm_status own = EMM_SLOT(one, memfree, kept, mib, EMM_STREAM_UNORDERED);
     expect(own >= EMM_OK,
            "a block of one pool is not live any more after a free, a reset and the end of the "
-           "other: its free answers {}",
+           "other: its free returns {}",
            own);
     const emm_deviceptr next = one.alloc(mib);
     mark(nullptr, next, mib, 0x66);
@@ -85,7 +85,7 @@ void pools(const CheckedPlugin &plugin) {
 
 void initialize_again(const CheckedPlugin &plugin) {
     const Bare bare = on_device(plugin);
-    need(bare.slots().initialize, "it leaves initialize out");
+    need(bare.slots().initialize, "it has no initialize");
     const BareManager manager(bare);
     const emm_deviceptr kept = manager.alloc(mib);
     mark(nullptr, kept, mib, 0x22);
@@ -153,7 +153,7 @@ void destroy_leaks(const CheckedPlugin &plugin) {
 
 void reset_first(const CheckedPlugin &plugin) {
     const Bare bare = on_device(plugin);
-    need(bare.slots().reset, "it leaves reset out: emm destroys and creates");
+    need(bare.slots().reset, "it has no reset: emm destroys and creates");
     const BareManager manager(bare, false);
     for (int i = 0; i < 2; i++) {
         const emm_status status = EMM_SLOT(manager, reset);
@@ -270,7 +270,7 @@ void replaced_context(const CheckedPlugin &plugin) {
     const Hosted next(plugin, second); // emm abandons the dead context's manager
     emm_deviceptr none = 0;
     const emm_status status = emm_memalloc(dead.get(), mib, EMM_STREAM_UNORDERED, &none);
-    expect(status == EMM_E_RETIRED, "an allocation in a context that died answered {}", status);
+    expect(status == EMM_E_RETIRED, "an allocation in a context that died returned {}", status);
     dead.free(live.back(), 3 * mib);
     next.free(next.alloc(3 * mib), 3 * mib);
     for (const emm_deviceptr ptr : own) {
@@ -325,7 +325,8 @@ std::vector<Case> lifetime_cases() {
          on_simulator},
         {"context/replaced", "EMM-P-39", "a context that died harms none that came after it",
          replaced_context, on_simulator},
-        {"context/no-queue", "EMM-P-39", "nor does it when the host queues nothing",
+        {"context/no-queue", "EMM-P-39",
+         "a context that died harms no later one, even when the host queues nothing",
          replaced_without_queue, on_simulator},
     };
 }

@@ -77,7 +77,7 @@ void exhaustion(const CheckedPlugin &plugin) {
         hosted.skip_if_limited(status);
     }
     expect(status == EMM_E_OUT_OF_MEMORY,
-           "with {} blocks of 32 MiB taken from a device of 512 MiB it answers {}: expected {} "
+           "with {} blocks of 32 MiB taken from a device of 512 MiB it returns {}: expected {} "
            "(EMM_E_OUT_OF_MEMORY)",
            blocks.size(), status, EMM_E_OUT_OF_MEMORY);
     expect(blocks.size() >= 8, "it ran out of memory after {} of 16 blocks", blocks.size());
@@ -102,7 +102,7 @@ void absurd(const CheckedPlugin &plugin) {
         emm_deviceptr ptr = 77;
         const emm_status status = EMM_SLOT(manager, memalloc, size, EMM_STREAM_LEGACY, &ptr);
         expect(status == EMM_E_OUT_OF_MEMORY || status == EMM_E_INVALID_VALUE,
-               "memalloc of {} bytes answers {}: expected {} (EMM_E_OUT_OF_MEMORY) or {} "
+               "memalloc of {} bytes returns {}: expected {} (EMM_E_OUT_OF_MEMORY) or {} "
                "(EMM_E_INVALID_VALUE)",
                size, status, EMM_E_OUT_OF_MEMORY, EMM_E_INVALID_VALUE);
     }
@@ -121,7 +121,7 @@ void free_without_size(const CheckedPlugin &plugin) {
 
 void refuse(const BareManager &manager, emm_deviceptr ptr, size_t size, const char *what) {
     const emm_status status = EMM_SLOT(manager, memfree, ptr, size, EMM_STREAM_LEGACY);
-    expect(status == EMM_E_NOT_OWNED, "{} answers {}: expected {} (EMM_E_NOT_OWNED)", what, status,
+    expect(status == EMM_E_NOT_OWNED, "{} returns {}: expected {} (EMM_E_NOT_OWNED)", what, status,
            EMM_E_NOT_OWNED);
 }
 
@@ -151,7 +151,7 @@ void wrong_size(const CheckedPlugin &plugin) {
             throw Skipped("it keeps no account of sizes");
         }
         expect(status == EMM_E_INVALID_VALUE,
-               "a free of a block of {} bytes as {} answers {}: expected {} (EMM_E_INVALID_VALUE)",
+               "a free of a block of {} bytes as {} returns {}: expected {} (EMM_E_INVALID_VALUE)",
                size, other, status, EMM_E_INVALID_VALUE);
     }
     expect(is_marked(nullptr, ptr, size, 0x5a), "a refused free changed the block");
@@ -227,13 +227,13 @@ std::vector<Case> memory_cases() {
          sizes},
         {"memory/traffic", "EMM-P-13", "blocks stay whole and apart while others come and go",
          traffic},
-        {"memory/exhaustion", "EMM-P-14", "it says that memory ran out, and recovers", exhaustion,
-         on_simulator, "memory=512MiB"},
+        {"memory/exhaustion", "EMM-P-14", "it reports that memory ran out, and recovers",
+         exhaustion, on_simulator, "memory=512MiB"},
         {"memory/absurd", "EMM-P-14", "sizes that no device has are refused", absurd},
         {"memory/failed", "EMM-P-55", "a request that fails takes nothing", failed_request,
          on_simulator, "memory=512MiB"},
         {"memory/no-size", "EMM-P-17", "a free need not know the size", free_without_size},
-        {"memory/wrong-free", "EMM-P-18", "what is not live is not freed", wrong_free},
+        {"memory/wrong-free", "EMM-P-18", "an address that is not live is not freed", wrong_free},
         {"memory/wrong-size", "EMM-P-50", "a free with another size is refused", wrong_size},
         {"memory/leaks", "EMM-P-11", "destroy returns everything to the driver", leaks,
          on_simulator},

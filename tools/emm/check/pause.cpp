@@ -21,7 +21,7 @@ size_t must_pause(const BareManager &manager, uint32_t flags = EMM_PAUSE_KEEP) {
 // A plugin may refuse by its options, or have a device that it cannot pause on.
 Bare pausing(const CheckedPlugin &plugin) {
     Bare bare = on_device(plugin);
-    need(bare.slots().pause, "it leaves pause out");
+    need(bare.slots().pause, "it has no pause");
     const BareManager manager(bare);
     manager.alloc(mib);
     size_t released = 0;
@@ -74,10 +74,10 @@ void pause_returns(const CheckedPlugin &plugin) {
     size_t again = 77;
     const emm_status status = EMM_SLOT(manager, pause, EMM_PAUSE_DISCARD, &again);
     expect(status == EMM_S_IGNORED && again == 0,
-           "a second pause answers {} and {} bytes, expected EMM_S_IGNORED and 0", status, again);
+           "a second pause returns {} and {} bytes, expected EMM_S_IGNORED and 0", status, again);
     EMM_MUST(manager, resume, 0u);
     const emm_status more = EMM_SLOT(manager, resume, 0u);
-    expect(more == EMM_S_IGNORED, "a second resume answers {}, expected EMM_S_IGNORED", more);
+    expect(more == EMM_S_IGNORED, "a second resume returns {}, expected EMM_S_IGNORED", more);
 }
 
 // The kept content, while the pause lasts. Blocks of host memory may stay in their place.
@@ -89,7 +89,7 @@ void expect_told(const BareManager &manager, const std::vector<emm_deviceptr> &b
         if (status == EMM_S_IGNORED && manager.stats().spilled_bytes > 0) {
             continue;
         }
-        expect(status == EMM_OK, "read_paused answers {}: {}", status, last_said().text);
+        expect(status == EMM_OK, "read_paused returns {}: {}", status, last_said().text);
         const auto marked = uint8_t(first_mark + i + 1); // at both ends
         expect(told.front() == marked && told.back() == marked,
                "read_paused tells another content of a block of {} bytes", paused_sizes[i]);
@@ -104,7 +104,7 @@ void pause_content(const CheckedPlugin &plugin) {
     if (!keeps_content(bare)) {
         const emm_status status = EMM_SLOT(manager, pause, EMM_PAUSE_KEEP, &released);
         expect(status == EMM_E_NOT_SUPPORTED,
-               "it lacks EMM_PLUGIN_PAUSE_KEEPS, and EMM_PAUSE_KEEP answers {}", status);
+               "it lacks EMM_PLUGIN_PAUSE_KEEPS, and EMM_PAUSE_KEEP returns {}", status);
         expect_marked(blocks, "after a pause that was refused");
         return;
     }
@@ -135,7 +135,7 @@ void pause_waits(const CheckedPlugin &plugin) {
 void expect_refused(const BareManager &manager, emm_status expected, const char *when) {
     size_t released = 77;
     const emm_status status = EMM_SLOT(manager, pause, EMM_PAUSE_DISCARD, &released);
-    expect(status == expected && released == 77, "pause {} answers {}, expected {}", when, status,
+    expect(status == expected && released == 77, "pause {} returns {}, expected {}", when, status,
            expected);
 }
 
@@ -172,14 +172,14 @@ void pause_requests(const CheckedPlugin &plugin) {
         emm_deviceptr none = 77;
         const emm_status status = EMM_SLOT(manager, memalloc, size, EMM_STREAM_UNORDERED, &none);
         expect(status == EMM_E_PAUSED && none == 77,
-               "while paused an allocation of {} bytes answers {}, expected EMM_E_PAUSED", size,
+               "while paused an allocation of {} bytes returns {}, expected EMM_E_PAUSED", size,
                status);
     }
     for (const size_t i : {1, 2}) {
         manager.free(blocks[i], paused_sizes[i], either_way(i));
         const emm_status status =
             EMM_SLOT(manager, memfree, blocks[i], size_t(0), EMM_STREAM_UNORDERED);
-        expect(status == EMM_E_NOT_OWNED, "while paused a second free answers {}", status);
+        expect(status == EMM_E_NOT_OWNED, "while paused a second free returns {}", status);
     }
     run_deferred(EMM_DEFERRED_RUN);
     if (manager.slots().trim) {
@@ -212,12 +212,12 @@ void pause_no_memory(const CheckedPlugin &plugin) {
     for (int i = 0; i < 2; i++) {
         const emm_status status = EMM_SLOT(manager, resume, 0u);
         expect(status == EMM_E_OUT_OF_MEMORY,
-               "a resume without memory answers {}, expected EMM_E_OUT_OF_MEMORY", status);
+               "a resume without memory returns {}, expected EMM_E_OUT_OF_MEMORY", status);
         expect(held_bytes() == held, "a resume without memory keeps {} bytes", held_bytes() - held);
         emm_deviceptr none = 0;
         const emm_status request =
             EMM_SLOT(manager, memalloc, size_t(1000), EMM_STREAM_UNORDERED, &none);
-        expect(request == EMM_E_PAUSED, "after a resume that failed an allocation answers {}",
+        expect(request == EMM_E_PAUSED, "after a resume that failed an allocation returns {}",
                request);
     }
     EMM_REQUIRE_CUDA(cuMemFree, rest);
@@ -259,7 +259,7 @@ std::vector<Case> pause_cases() {
     return {
         {"pause/returns", "EMM-P-61", "a pause gives back what was taken, and says how much",
          pause_returns, on_simulator},
-        {"pause/content", "EMM-P-62", "what is kept comes back at the same addresses",
+        {"pause/content", "EMM-P-62", "kept content comes back at the same addresses",
          pause_content},
         {"pause/waits", "EMM-P-63", "a pause waits for the work that was on the device",
          pause_waits, every_mode},

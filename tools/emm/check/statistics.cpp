@@ -27,7 +27,7 @@ void check_sums(const emm_stats &stats, uint64_t bytes, uint64_t count) {
 
 void statistics(const CheckedPlugin &plugin) {
     const Bare bare = on_device(plugin);
-    need(bare.slots().get_stats, "it leaves get_stats out");
+    need(bare.slots().get_stats, "it has no get_stats");
     const BareManager manager(bare);
     std::vector<std::pair<emm_deviceptr, size_t>> blocks;
     uint64_t bytes = 0;
@@ -111,7 +111,7 @@ private:
 
 void reserved(const CheckedPlugin &plugin) {
     const Bare bare = on_device(plugin);
-    need(bare.slots().get_stats, "it leaves get_stats out");
+    need(bare.slots().get_stats, "it has no get_stats");
     expect_tells(bare);
     const simcuda_counters before = counters();
     const BareManager manager(bare);
@@ -162,8 +162,8 @@ void check_reset(const BareManager &manager) {
 // Small blocks and large ones: a plugin may count them in different places.
 void peaks(const CheckedPlugin &plugin) {
     const Bare bare = on_device(plugin);
-    need(bare.slots().get_stats, "it leaves get_stats out");
-    need(bare.slots().reset_peaks, "it leaves reset_peaks out: its peaks go on");
+    need(bare.slots().get_stats, "it has no get_stats");
+    need(bare.slots().reset_peaks, "it has no reset_peaks: its peaks go on");
     const BareManager manager(bare);
     constexpr size_t kept = 5000;
     const emm_deviceptr first = manager.alloc(kept);

@@ -109,7 +109,7 @@ void other_uses(const CheckedPlugin &plugin) {
         mark(pair.a.get(), ptr, size, 1);
         const emm_status noted = emm_record_use(pair.hosted.get(), ptr, size, pair.a.get());
         if (noted == EMM_E_NOT_SUPPORTED) {
-            throw Skipped("it leaves record_use out");
+            throw Skipped("it has no record_use");
         }
         must(noted, "record_use");
         pair.hosted.free(ptr, size, pair.b.get());
@@ -358,8 +358,9 @@ std::vector<Case> stream_cases() {
          every_mode},
         {"streams/recycled", "EMM-P-24", "a handle that comes back is a new stream", recycled,
          every_mode},
-        {"streams/waits-for-nobody", "EMM-P-41", "what claims to free in stream order does",
-         waits_for_nobody, on_simulator, "progress=lazy"},
+        {"streams/waits-for-nobody", "EMM-P-41",
+         "a plugin that claims to free in stream order does so", waits_for_nobody, on_simulator,
+         "progress=lazy"},
     };
 }
 

@@ -98,7 +98,7 @@ void look(const BareManager &manager) {
         if (manager.slots().query) {
             const emm_status status = EMM_SLOT(manager, query, ptr, &info);
             expect(status >= EMM_OK && info.base == ptr,
-                   "query of a live block answers {} while other threads allocate", status);
+                   "query of a live block returns {} while other threads allocate", status);
         }
         manager.free(ptr, 1000);
         auto stats = sized<emm_stats>();
@@ -189,7 +189,7 @@ void query_device(const CheckedPlugin &plugin) {
         const emm_status status = emm_query(hosted->get(), ptr, &info);
         hosted->free(ptr, mib);
         if (status == EMM_E_NOT_SUPPORTED) {
-            throw Skipped("it leaves query out");
+            throw Skipped("it has no query");
         }
         must(status, "query");
         expect(info.device == expected, "query tells device {} of memory on device {}", info.device,

@@ -50,7 +50,7 @@ uint64_t trim_to(const BareManager &manager, size_t keep) {
 
 void trim(const CheckedPlugin &plugin) {
     const Bare bare = on_device(plugin);
-    need(bare.slots().trim, "it leaves trim out: it caches nothing");
+    need(bare.slots().trim, "it has no trim: it caches nothing");
     const BareManager manager(bare);
     const uint64_t idle = held_bytes();
     const emm_deviceptr kept = manager.alloc(mib);
@@ -94,7 +94,7 @@ uint64_t fill_with_pieces(const BareManager &manager) {
 void trim_in_part(const CheckedPlugin &plugin) {
     const Bare bare = on_device(plugin);
     if (!bare.slots().trim || !bare.slots().get_stats) {
-        throw Skipped("it leaves trim out, or get_stats, which tells what is cached");
+        throw Skipped("it has no trim, or get_stats, which tells what is cached");
     }
     expect_tells(bare);
     const uint64_t idle = held_bytes();

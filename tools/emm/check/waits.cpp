@@ -168,7 +168,7 @@ void beside_trim(const CheckedPlugin &plugin) {
     constexpr size_t size = 160 * mib;
     const CUcontext context = enter_device();
     const Bare bare(plugin);
-    need(bare.slots().trim, "it leaves trim out: it caches nothing");
+    need(bare.slots().trim, "it has no trim: it caches nothing");
     const BareManager manager(bare);
     manager.free(manager.alloc(size, EMM_STREAM_LEGACY), size, EMM_STREAM_LEGACY);
     EMM_REQUIRE_CUDA_ENTRY(cuCtxSynchronize);

@@ -18,21 +18,21 @@ namespace {
 void check_usage(const ExportOptions &options) {
     const bool is_binary = options.to != "chrome-trace";
     if (options.json && options.output.empty()) {
-        throw usage("export: expected -o FILE with --json, found none");
+        throw usage("export: --json needs -o FILE");
     }
     if (is_binary && options.output.empty() && isatty(STDOUT_FILENO) == 1) {
         throw usage("export: expected -o FILE, because " + options.to +
-                    " is binary, found a terminal as standard output");
+                    " is binary and standard output is a terminal");
     }
     if (options.log.empty() == (options.pid == 0)) {
-        throw usage(options.pid == 0 ? "export: expected LOG or --pid PID, found neither"
-                                     : "export: expected LOG or --pid PID, found both");
+        throw usage(options.pid == 0 ? "export: give LOG or --pid PID"
+                                     : "export: give LOG or --pid PID, not both");
     }
     if (options.pid != 0 && options.to != "pprof") {
         throw usage("export: expected --to pprof with --pid, found " + options.to);
     }
     if (options.to == "pprof" && options.last) {
-        throw usage("export: expected no --last with --to pprof, which sums up all events");
+        throw usage("export: --last cannot be used with --to pprof, which sums up all events");
     }
 }
 

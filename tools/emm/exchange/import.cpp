@@ -190,11 +190,11 @@ private:
 
 int run_import(const ImportOptions &options) {
     if (options.json && options.output.empty()) {
-        throw usage("import: expected -o FILE with --json, found none");
+        throw usage("import: --json needs -o FILE");
     }
     if (options.device && options.from == "rmm") {
-        throw usage("import: expected --device with a snapshot or a Kineto trace, found it "
-                    "with an RMM log, which has no devices");
+        throw usage(
+            "import: --device is for snapshots and Kineto traces; an RMM log has no devices");
     }
     return Import(options).run();
 }

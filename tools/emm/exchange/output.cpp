@@ -19,7 +19,7 @@ namespace {
 Failure not_written(const std::string &path, int error) {
     return Failure(
         {.stage = "run",
-         .message = fmt::format("{} cannot be written: {}",
+         .message = fmt::format("cannot write {}: {}",
                                 path.empty() ? "standard output" : observe::one_line(path),
                                 std::strerror(error)),
          .path = path});
@@ -54,11 +54,10 @@ Output::Output(const std::string &path, const std::string &input)
     : path_(path.empty() ? "" : behind_links(path)), descriptor_(STDOUT_FILENO) {
     std::error_code none;
     if (!path_.empty() && std::filesystem::equivalent(path_, input, none)) {
-        throw Failure(
-            {.stage = "usage",
-             .message = fmt::format("-o {}: expected another file than the one that is read",
-                                    observe::one_line(path)),
-             .path = path});
+        throw Failure({.stage = "usage",
+                       .message = fmt::format("-o {}: this is the file that is read; name another",
+                                              observe::one_line(path)),
+                       .path = path});
     }
     if (!path_.empty()) {
         open_file();

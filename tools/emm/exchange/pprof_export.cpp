@@ -166,14 +166,12 @@ top::LiveProfile ask_for_profile(int64_t pid) {
             {.stage = "export", .message = fmt::format("export: process {}: {}", pid, message)});
     };
     if (!process.profile) {
-        throw failure(process.problem.empty()
-                          ? "it has told no profile in time, or its emm is older"
-                          : process.problem);
+        throw failure(process.problem.empty() ? "it sent no profile in time, or its emm is too old"
+                                              : process.problem);
     }
     if (!process.profile->is_tracked) {
-        throw failure(
-            "expected one that tracks its allocations, found one that was started without "
-            "EMM_TRACK or emm run --track");
+        throw failure("it does not track its allocations: it was started without EMM_TRACK or emm "
+                      "run --track");
     }
     return *process.profile;
 }

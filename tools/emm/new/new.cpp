@@ -35,10 +35,8 @@ void make_folder(const std::string &folder) {
     throw failure(
         "run", folder,
         error == EEXIST
-            ? fmt::format("new: expected a name that nothing here has, found '{}', which "
-                          "stays as it is",
-                          folder)
-            : fmt::format("new: the folder {} cannot be made: {}", folder, std::strerror(error)));
+            ? fmt::format("new: '{}' exists already, and is left as it is", folder)
+            : fmt::format("new: cannot make the folder {}: {}", folder, std::strerror(error)));
 }
 
 void write_file(const std::string &path, const std::string &text) {

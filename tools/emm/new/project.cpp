@@ -65,11 +65,10 @@ std::string plugin_name_problem(const std::string &name) {
                            name.size());
     }
     if (is_one_of(name, bundled)) {
-        return fmt::format("expected a name of its own, found that of emm's plugin '{}'", name);
+        return fmt::format("'{}' is a plugin of emm; choose another name", name);
     }
     if (is_one_of(name, reserved)) {
-        return fmt::format("expected a name that CMake and Meson leave to projects, found '{}'",
-                           name);
+        return fmt::format("CMake or Meson reserves '{}'; choose another name", name);
     }
     return "";
 }

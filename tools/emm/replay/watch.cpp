@@ -19,7 +19,7 @@ constexpr size_t most_peaks = 2000; // further samples for a growing reserve
 
 Failure watch_not_written(const std::string &path) {
     return Failure({.stage = "run",
-                    .message = fmt::format("{} cannot be written: {}", path, std::strerror(errno)),
+                    .message = fmt::format("cannot write {}: {}", path, std::strerror(errno)),
                     .path = path});
 }
 

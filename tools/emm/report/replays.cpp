@@ -29,7 +29,7 @@ public:
     SharedFile() : descriptor_(memfd_create("emm-report", MFD_CLOEXEC)) {
         if (descriptor_ < 0) {
             throw replay_failure(
-                fmt::format("no file in memory can be made: {}", std::strerror(errno)));
+                fmt::format("cannot make a file in memory: {}", std::strerror(errno)));
         }
     }
     ~SharedFile() { close(descriptor_); }

@@ -23,14 +23,14 @@ namespace {
 
 void check_report_usage(const ReportOptions &options) {
     if (options.output && options.output->empty()) {
-        throw usage("report: expected a file's name behind -o, found an empty one");
+        throw usage("report: -o: expected a file's name, found ''");
     }
     if (options.to && options.from.value_or(0) > *options.to) {
-        throw usage(fmt::format("report: expected --to behind --from {}, found {}", *options.from,
-                                *options.to));
+        throw usage(fmt::format("report: --to: expected a time after --from {}, found {}",
+                                *options.from, *options.to));
     }
     if (options.output == "-" && options.json) {
-        throw usage("report: expected -o FILE with --json, found -o -");
+        throw usage("report: --json needs -o FILE, and not -o -");
     }
 }
 
@@ -52,16 +52,16 @@ bool has_plugins(const ReportOptions &options) {
 // A replay has one device.
 void check_devices(const Recorded &recorded) {
     if (recorded.is_snapshot()) {
-        throw usage("report: expected an event log or a trace for --plugin or --compare, found a "
-                    "snapshot, of which emm import makes one");
+        throw usage("report: --plugin and --compare need an event log or a trace; emm import makes "
+                    "one of a snapshot");
     }
     const auto devices =
         std::count_if(recorded.histories.begin(), recorded.histories.end(),
                       [](const History &history) { return history.memory == Memory::device; });
     if (devices != 1) {
-        throw usage(fmt::format(
-            "report: expected device memory of one device for --plugin or --compare, found {}",
-            devices == 0 ? "none" : fmt::format("that of {}", devices)));
+        throw usage(fmt::format("report: --plugin and --compare replay the device memory of one "
+                                "device; this recording has {}",
+                                devices == 0 ? "none" : fmt::format("that of {}", devices)));
     }
 }
 

@@ -74,8 +74,8 @@ std::string elf_obstacle(const ReadAt &read) {
     }
     return has_interpreter(program_headers)
                ? ""
-               : "it is linked statically: expected a program that names its dynamic linker "
-                 "(PT_INTERP), found none (--print-env serves what a static launcher starts)";
+               : "it is linked statically: it names no dynamic linker (PT_INTERP); --print-env "
+                 "serves programs that a static launcher starts";
 }
 
 // A group's bit without the right to execute means mandatory locking.
@@ -95,7 +95,7 @@ std::string rights_obstacle(const FileRights &file, const Starter &starter) {
                            starter.group, file.group);
     }
     if (file.has_capabilities && starter.user != 0) {
-        return "it has file capabilities, so the dynamic linker ignores LD_PRELOAD: expected none";
+        return "it has file capabilities, so the dynamic linker ignores LD_PRELOAD";
     }
     return "";
 }
@@ -122,15 +122,14 @@ std::string find_run_folder() {
     const std::vector<std::string> likely = likely_folders();
     const auto found = std::find_if(likely.begin(), likely.end(), has_interposer);
     if (found == likely.end()) {
-        throw Refusal(1, fmt::format("the interposer is missing: expected libcuda.so.1 in {}, "
-                                     "found none",
+        throw Refusal(1, fmt::format("the interposer is missing: there is no libcuda.so.1 in {}",
                                      fmt::join(likely, " or ")));
     }
     const std::string folder = std::filesystem::canonical(*found).string();
     if (const char unfit = unfit_character(folder)) {
-        throw Refusal(1, fmt::format("no library can be preloaded from {}: expected a path without "
-                                     "' ', ':', ';' and '$', found '{}'",
-                                     folder, unfit));
+        throw Refusal(
+            1, fmt::format("no library can be preloaded from {}, because the path has a '{}'",
+                           folder, unfit));
     }
     return folder;
 }

@@ -178,7 +178,7 @@ void check_program(const std::string &path) {
     std::string at = path;
     for (int depth = 0; depth < most_interpreters && !at.empty(); ++depth) {
         if (const int error = error_of(at)) {
-            throw Refusal(program_unusable, fmt::format("{} cannot be run: {}", subject(path, at),
+            throw Refusal(program_unusable, fmt::format("cannot run {}: {}", subject(path, at),
                                                         std::strerror(error)));
         }
         const OpenedProgram file(at);
@@ -188,7 +188,7 @@ void check_program(const std::string &path) {
         const std::string obstacle = obstacle_of(file);
         if (!obstacle.empty()) {
             throw Refusal(program_unusable,
-                          fmt::format("{} cannot be run on emm: {}", subject(path, at), obstacle));
+                          fmt::format("cannot run {} on emm: {}", subject(path, at), obstacle));
         }
         at = next_program(interpreter_of(file.read(0, longest_first_line)));
     }

@@ -47,8 +47,8 @@ void apply(const Changes &changes) {
 
 void check_usage(const RunOptions &options) {
     if (options.program.empty() && !options.print_env) {
-        throw Refusal(run_usage, "expected a program after '--', as in emm run --plugin pool -- "
-                                 "python train.py, found none");
+        throw Refusal(run_usage,
+                      "name a program after '--', as in emm run --plugin pool -- python train.py");
     }
     if (options.plugin && options.plugin->empty()) {
         throw Refusal(run_usage, "--plugin: expected a SPEC such as pool:max=8GiB, found ''");
@@ -84,7 +84,7 @@ void check_shared(const RunOptions &options) {
     }
     const char *const limit = std::getenv("EMM_LIMIT");
     if (!options.limit && !(limit && *limit)) {
-        throw Refusal(run_usage, "--shared: expected --limit SIZE beside it, found none");
+        throw Refusal(run_usage, "--shared needs --limit SIZE");
     }
 }
 
@@ -96,14 +96,13 @@ std::string absolute_record(const std::string &file) {
     const std::filesystem::path path = std::filesystem::absolute(file).lexically_normal();
     std::error_code error;
     if (!std::filesystem::is_directory(path.parent_path(), error)) {
-        throw Refusal(run_usage, fmt::format("--record {}: expected a file in a folder that is "
-                                             "there, found no folder {}",
-                                             file, path.parent_path().string()));
+        throw Refusal(run_usage, fmt::format("--record {}: the folder {} does not exist", file,
+                                             path.parent_path().string()));
     }
     if (std::filesystem::exists(path, error) && !std::filesystem::is_regular_file(path, error)) {
-        throw Refusal(run_usage, fmt::format("--record {}: expected a regular file or none, found "
-                                             "a folder or device",
-                                             file));
+        throw Refusal(
+            run_usage,
+            fmt::format("--record {}: it is a folder or a device, not a regular file", file));
     }
     return path.string();
 }
@@ -113,14 +112,12 @@ std::string found_program(const std::string &name) {
     const FoundProgram found = find_program(name, std::getenv("PATH"));
     if (found.error == ENOENT) {
         const bool is_path = name.find('/') != std::string::npos;
-        throw Refusal(program_missing,
-                      fmt::format("the program '{}' is not there: expected {}", name,
-                                  is_path ? "the path of a file" : "one in a folder of PATH"));
+        throw Refusal(program_missing, fmt::format("cannot find the program '{}'{}", name,
+                                                   is_path ? "" : " in the folders of PATH"));
     }
     if (found.error != 0) {
-        throw Refusal(program_unusable, fmt::format("{} cannot be run: expected an executable "
-                                                    "file, found: {}",
-                                                    found.path, std::strerror(found.error)));
+        throw Refusal(program_unusable,
+                      fmt::format("cannot run {}: {}", found.path, std::strerror(found.error)));
     }
     check_program(found.path);
     return found.path;
@@ -148,7 +145,7 @@ void check_plugin() {
     arguments.push_back(nullptr);
     execvp(path.c_str(), arguments.data()); // a script without a first line runs in a shell
     throw Refusal(errno == ENOENT ? program_missing : program_unusable,
-                  fmt::format("{} cannot be run: {}", path, std::strerror(errno)));
+                  fmt::format("cannot run {}: {}", path, std::strerror(errno)));
 }
 
 int run_checked(RunOptions options, WriteSignalsIgnored &signals) {

@@ -252,10 +252,10 @@ void read_answer(std::string_view message, Process &ret_process) {
             take_over(json, ret_process);
             return;
         }
-        found = "something that is no JSON object";
+        found = "something other than a JSON object";
     }
-    ret_process.problem = fmt::format("its answer: expected one of version {}, found {}",
-                                      monitor::protocol_version, found);
+    ret_process.problem =
+        fmt::format("its answer: expected version {}, found {}", monitor::protocol_version, found);
 }
 
 } // namespace emm::tool::top

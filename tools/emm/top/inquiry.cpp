@@ -76,24 +76,21 @@ std::string command_of(const std::string &subject) {
 std::vector<Name> present_names(const std::string &command) {
     const std::string table = observe::text_of_file("/proc/net/unix");
     if (table.empty()) {
-        throw Failure(
-            {.stage = command,
-             .message = "/proc/net/unix: expected the table of sockets, where processes that use "
-                        "emm are found, found nothing",
-             .path = "/proc/net/unix"});
+        throw Failure({.stage = command,
+                       .message = "cannot read /proc/net/unix, the table of sockets that lists the "
+                                  "processes that use emm",
+                       .path = "/proc/net/unix"});
     }
     return names_in(table);
 }
 
 Problem no_process(const std::string &subject, int64_t pid) {
     return {.stage = command_of(subject),
-            .message =
-                fmt::format("{}: expected a process of this user that uses emm, found that {} is "
-                            "none, or cannot be asked from here",
-                            subject, pid),
-            .hint =
-                "emm top lists them; a process in another network namespace, one that runs with "
-                "EMM_TOP=off and one that no context has served yet are not among them"};
+            .message = fmt::format(
+                "{}: {} is not a process of this user that uses emm, or cannot be asked from here",
+                subject, pid),
+            .hint = "emm top lists the processes that can be asked; it cannot see a process in "
+                    "another network namespace, with EMM_TOP=off, or without a context so far"};
 }
 
 } // namespace
@@ -132,10 +129,9 @@ bool Inquiry::connect_to(const Name &name, Asked &asked) {
     const int error = errno;
     asked.process.pid = name.claimed_pid;
     asked.is_settled = true;
-    asked.process.problem = error == EAGAIN
-                                ? "it takes no connection, since those before are not "
-                                  "answered"
-                                : std::string("it cannot be asked: ") + std::strerror(error);
+    asked.process.problem =
+        error == EAGAIN ? "it accepts no connection, because earlier ones still wait for an answer"
+                        : std::string("it cannot be asked: ") + std::strerror(error);
     return error != ECONNREFUSED && is_of_this_user(name.claimed_pid);
 }
 

@@ -37,9 +37,9 @@ struct Limited {
 Limited limit_process(int64_t pid, const std::string &size) {
     const Process process = Inquiry().ask(pid, monitor::Wish::limit, "limit", size);
     if (!process.limit_problem) {
-        throw failure(fmt::format("process {}: {}", pid,
-                                  process.problem.empty() ? "expected emm's answer, found another"
-                                                          : process.problem));
+        throw failure(
+            fmt::format("process {}: {}", pid,
+                        process.problem.empty() ? "its answer is not emm's" : process.problem));
     }
     if (!process.limit_problem->empty()) {
         throw failure(fmt::format("process {}: {}", pid, *process.limit_problem));
@@ -72,9 +72,7 @@ Limited limit_group(const std::string &name, const std::vector<driver::Limit> &l
     size_t members = 0;
     const std::vector<Name> names = sockets_of(file.state(), members);
     if (members == 0) {
-        throw failure(fmt::format("expected the name of a group with a process in it, found that "
-                                  "all of '{}' have ended",
-                                  name));
+        throw failure(fmt::format("all processes of the group '{}' have ended", name));
     }
     problem = driver::change_bounds(file, limits);
     if (!problem.empty()) {
@@ -97,7 +95,7 @@ int run_limit(const LimitOptions &options) {
         limited = top::limit_process(std::atoll(options.whose.c_str()), options.size);
     } else if (const std::string problem = driver::group_name_problem(options.whose);
                !problem.empty()) {
-        throw usage("limit: expected a process id or a group's name: " + problem);
+        throw usage("limit: neither a process id nor a group's name: " + problem);
     } else {
         limited = top::limit_group(options.whose, limits);
     }

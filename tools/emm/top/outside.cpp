@@ -16,13 +16,12 @@ namespace {
 top::Process ask(int64_t pid, bool is_pause, const std::string &rest) {
     const char *const name = is_pause ? "pause" : "resume";
     if (rest.size() > monitor::longest_rest) {
-        throw usage(
-            fmt::format("{}: expected the name of a pool, found {} bytes", name, rest.size()));
+        throw usage(fmt::format("{}: no pool has such a long name ({} bytes)", name, rest.size()));
     }
     const auto wish = is_pause ? monitor::Wish::pause : monitor::Wish::resume;
     top::Process process = top::Inquiry().ask(pid, wish, name, rest);
     const std::string problem = process.pause_problem     ? *process.pause_problem
-                                : process.problem.empty() ? "expected emm's answer, found another"
+                                : process.problem.empty() ? "its answer is not emm's"
                                                           : process.problem;
     if (!problem.empty()) {
         throw Failure(

@@ -34,8 +34,8 @@ int run_set(const SetOptions &options) {
     }
     const top::Process process = top::Inquiry().ask(options.pid, monitor::Wish::set, "set", rest);
     if (!process.set_problem) {
-        throw failure(options.pid, process.problem.empty() ? "expected emm's answer, found another"
-                                                           : process.problem);
+        throw failure(options.pid,
+                      process.problem.empty() ? "its answer is not emm's" : process.problem);
     }
     if (!process.set_problem->empty()) {
         const std::string before =

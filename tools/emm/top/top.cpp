@@ -144,7 +144,7 @@ int print_object(const Plan &plan, Column by) {
 // Once, or with an interval in place of the file before.
 int write_metrics(const TopOptions &options) {
     if (options.output.empty() && options.interval > 0) {
-        throw usage("top: expected --output FILE with --prometheus and --interval, found none");
+        throw usage("top: --prometheus with --interval needs --output FILE");
     }
     Inquiry inquiry;
     for (;;) {

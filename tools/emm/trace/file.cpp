@@ -22,12 +22,8 @@ extern char **environ;
 namespace emm::tool {
 namespace {
 
-Failure unreadable(const std::string &path, std::string expected, std::string got) {
-    return Failure({.stage = "trace",
-                    .message = path + ": expected " + expected + ", found " + got,
-                    .path = path,
-                    .expected = std::move(expected),
-                    .got = std::move(got)});
+Failure unreadable(const std::string &path, std::string message) {
+    return Failure({.stage = "trace", .message = std::move(message), .path = path});
 }
 
 bool is_gzip(int descriptor) {
@@ -48,7 +44,7 @@ pid_t spawn_gzip(int input, int output, const std::string &path) {
     const int error = posix_spawnp(&process, name, &actions, nullptr, arguments, environ);
     posix_spawn_file_actions_destroy(&actions);
     if (error != 0) {
-        throw unreadable(path, "the gzip program, to unpack it", std::strerror(error));
+        throw unreadable(path, path + ": cannot start gzip to unpack it: " + std::strerror(error));
     }
     return process;
 }
@@ -70,17 +66,13 @@ ByteFile::ByteFile(const std::string &path, std::string name)
     : name_(std::move(name)),
       descriptor_(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)) {
     if (descriptor_ < 0) {
-        const std::string why = std::strerror(errno);
-        throw Failure({.stage = "trace",
-                       .message = "cannot open " + name_ + ": " + why,
-                       .path = name_,
-                       .expected = "a file that can be read",
-                       .got = why});
+        throw unreadable(name_, "cannot open " + name_ + ": " + std::strerror(errno));
     }
     try {
         struct stat status = {};
         if (fstat(descriptor_, &status) != 0 || !S_ISREG(status.st_mode)) {
-            throw unreadable(name_, "a regular file", kind_of(status.st_mode));
+            throw unreadable(name_, name_ + " is " + kind_of(status.st_mode) +
+                                        "; expected a regular file");
         }
         size_ = static_cast<uint64_t>(status.st_size);
         if (is_gzip(descriptor_)) {
@@ -104,7 +96,7 @@ ByteFile::~ByteFile() {
 void ByteFile::unpack() {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0) {
-        throw unreadable(name_, "a pipe from gzip", std::strerror(errno));
+        throw unreadable(name_, name_ + ": cannot make a pipe for gzip: " + std::strerror(errno));
     }
     try {
         gzip_ = spawn_gzip(descriptor_, ends[1], name_);
@@ -128,10 +120,10 @@ bool ByteFile::finish() {
 size_t ByteFile::read(char *into, size_t most) {
     const ssize_t got = read_some(descriptor_, into, most);
     if (got < 0) {
-        throw unreadable(name_, "a readable file", std::strerror(errno));
+        throw unreadable(name_, "cannot read " + name_ + ": " + std::strerror(errno));
     }
     if (got == 0 && !finish()) { // an unfinished rest is no last line
-        throw unreadable(name_, "a gzip file that is whole", "one that gzip cannot unpack");
+        throw unreadable(name_, name_ + ": gzip cannot unpack it: it is damaged or incomplete");
     }
     return static_cast<size_t>(got);
 }
@@ -188,10 +180,10 @@ void LineFile::each(const std::function<void(std::string_view)> &take,
 namespace {
 
 Failure not_copied(const std::string &what) {
-    return Failure({.stage = "run",
-                    .message = fmt::format("standard input cannot be copied: {}: {}", what,
-                                           std::strerror(errno)),
-                    .path = "standard input"});
+    return Failure(
+        {.stage = "run",
+         .message = fmt::format("cannot copy standard input: {}: {}", what, std::strerror(errno)),
+         .path = "standard input"});
 }
 
 std::string temporary_folder() {

@@ -46,7 +46,7 @@ emm_stats stats_of(emm_context *manager) {
 // The part of a paused pool that stays.
 std::string what_stays(emm_context *manager) {
     const uint64_t bytes = stats_of(manager).reserved_bytes;
-    return bytes == 0 ? "" : fmt::format("{} bytes stay: exported, or not to be given back", bytes);
+    return bytes == 0 ? "" : fmt::format("{} bytes stay: exported, or cannot be returned", bytes);
 }
 
 std::string last_text() {
@@ -54,9 +54,9 @@ std::string last_text() {
 }
 
 std::string not_ended(int64_t timeout, const std::string &found) {
-    return fmt::format("expected that its work on the device ends within {:.1f} s, found {}; "
-                       "nothing has changed",
-                       double(timeout) / 1e9, found);
+    return fmt::format(
+        "its work on the device did not end within {:.1f} s ({}); nothing has changed",
+        double(timeout) / 1e9, found);
 }
 
 // --- what is on the device ---------------------------------------------------------------------
@@ -91,8 +91,8 @@ std::string wait_for_work(int64_t until) {
         const CUresult result = wait_for_work_of(context, until);
         if (result != CUDA_SUCCESS) {
             return result == CUDA_ERROR_NOT_READY
-                       ? "work that goes on"
-                       : fmt::format("the driver's error {}", int(result));
+                       ? "still running"
+                       : fmt::format("the driver reports error {}", int(result));
         }
     }
     return "";
@@ -129,8 +129,8 @@ std::string Outside::hold_calls(int64_t until) {
         return "no host memory";
     }
     if (!server().driver.record_context_event) {
-        return "expected a driver for CUDA 12.5 or later, found one that does not tell when the "
-               "work of a context has ended (cuCtxRecordEvent)";
+        return "the driver cannot tell when the work of a context has ended (cuCtxRecordEvent, "
+               "CUDA 12.5 and later)";
     }
     if (server().streams.any_capture()) {
         return captures;
@@ -139,8 +139,7 @@ std::string Outside::hold_calls(int64_t until) {
     hold_->spare(&is_plugins_call);
     is_held_ = hold_->close(timeout);
     if (!is_held_) {
-        return not_ended(timeout,
-                         "a call of the driver that has not returned, or the process's end");
+        return not_ended(timeout, "a driver call has not returned, or the process is ending");
     }
     const bool captured = server().streams.any_capture(); // by a call that had begun
     const std::string found = captured ? "" : wait_for_work(until);
@@ -185,7 +184,7 @@ std::vector<Outside::Pool> Outside::pools_named(const std::string &name, std::st
     }
     if (!name.empty() && names.count(name) == 0) {
         names.erase("");
-        ret_problem = fmt::format("expected the name of a pool, found '{}': {}", name,
+        ret_problem = fmt::format("no pool has the name '{}': {}", name,
                                   names.empty() ? std::string("it has no named pools")
                                                 : fmt::format("it has {}", fmt::join(names, ", ")));
     }
@@ -206,10 +205,10 @@ std::string Outside::what_refuses(const Pool &pool) {
     });
     for (const Staying &each : staying_) {
         if (each.memory.manager() == pool.manager) {
-            return fmt::format("expected that all memory of {} may go, found {} bytes that are {}; "
-                               "nothing has changed",
+            return fmt::format("{} bytes of {} cannot be paused: they are {}; nothing has changed",
+                               each.memory.size,
                                *pool.info.pool ? pool.info.pool : "the context's own pool",
-                               each.memory.size, each.why);
+                               each.why);
         }
     }
     return "";
@@ -254,7 +253,7 @@ std::string Outside::undo(const std::vector<emm_context *> &paused, bool keeps, 
         if (emm_context_resume(manager, EMM_RESUME_UNDO) >= 0) {
             paused_.erase(manager);
         } else {
-            more += fmt::format("; {} bytes go on sleeping: {}", bytes, last_text());
+            more += fmt::format("; {} bytes stay asleep: {}", bytes, last_text());
         }
     }
     return lost == 0 ? more : fmt::format("; the content of {} bytes is lost{}", lost, more);

@@ -148,7 +148,7 @@ std::string PhysicalMemory::copy(Piece &piece, bool to_host, CopyContexts &conte
     if (to_host) {
         piece.copy = std::make_unique<HostCopy>(piece.size, found.lasts);
         if (!piece.copy->bytes()) {
-            return fmt::format("the host has no {} bytes for the copy", piece.size);
+            return fmt::format("no host memory for the copy of {} bytes", piece.size);
         }
     }
     std::string problem = show(piece, found.device);
@@ -192,7 +192,7 @@ std::string PhysicalMemory::put_to_sleep(const PiecePtr &piece) {
         }
         Mapping &mapping = found->second;
         if (!find_access(mapping, address)) {
-            return "the driver does not tell who may use the memory (cuMemGetAccess)";
+            return "the driver does not tell which devices may use the memory (cuMemGetAccess)";
         }
         const CUresult result = unmap_drivers(address, mapping.size);
         if (result != CUDA_SUCCESS) {
@@ -214,7 +214,7 @@ std::string PhysicalMemory::create(Piece &piece) {
         sizeof(emm_driver_memory), piece.device(), EMM_MEMORY_PHYSICAL, 0, piece.size, nullptr};
     Charged charged(true, wanted);
     if (charged.is_refused()) {
-        return fmt::format("out of memory: the bound of device {} has no room for {} bytes",
+        return fmt::format("out of device memory: the limit of device {} has no room for {} bytes",
                            piece.device(), piece.size);
     }
     const CUresult result = ask_driver<&cuMemCreate>(
@@ -223,8 +223,7 @@ std::string PhysicalMemory::create(Piece &piece) {
     if (result != CUDA_SUCCESS) {
         piece.drivers = 0;
         return result == CUDA_ERROR_OUT_OF_MEMORY
-                   ? fmt::format("out of memory: device {} has no {} bytes for what was put to "
-                                 "sleep",
+                   ? fmt::format("out of device memory: device {} has no room for {} paused bytes",
                                  piece.device(), piece.size)
                    : failed("cuMemCreate", result);
     }
@@ -298,7 +297,7 @@ std::string PhysicalMemory::pause(bool keeps, const Tell &tell, uint64_t &ret_lo
             }
         }
         const std::string still = resume([](CUdevice, uint64_t, const std::string &) {});
-        return still.empty() ? problem : fmt::format("{}; it goes on sleeping: {}", problem, still);
+        return still.empty() ? problem : fmt::format("{}; it stays asleep: {}", problem, still);
     }
     for (const auto &[device, found] : figures) {
         std::string stays;

@@ -99,8 +99,8 @@ void report_second_driver() {
     const std::string found = second_driver(observe::text_of_file("/proc/self/maps"),
                                             interposer_path(), real_path(info.path));
     if (!found.empty() && !said.exchange(true)) {
-        say("the program has opened a CUDA driver of its own, %s, beside %s: what it allocates "
-            "there is not served; --audit leads paths to the interposer",
+        say("the program has opened a second CUDA driver, %s, beside %s: emm does not serve memory "
+            "from it; --audit redirects the path to emm",
             found.c_str(), info.path);
     }
 }

@@ -11,7 +11,7 @@ class EmmBackend(SleepModeBackend):
     def suspend(self, level=1):
         """Level 1 keeps the weights in host memory, others lose them. The cache is lost in any case."""
         if not allocator().awake and not allocator().asleep:
-            raise RuntimeError("emm: nothing can sleep, for vLLM has allocated nothing in emm's pools. "
+            raise RuntimeError("emm: nothing can sleep, because vLLM has allocated nothing in emm's pools. "
                                "Its worker must be a vllm.v1.worker.worker_base.WorkerBase")
         allocator().sleep(("weights", *_ALWAYS) if level == 1 else _ALWAYS)
         self._state = "SUSPENDED"

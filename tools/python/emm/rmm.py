@@ -111,7 +111,7 @@ def resource(device=None, pool=None, options=None, pinned=False):
     host memory, which the device reaches too.
     """
     if options is not None and pool is None:
-        raise TypeError("emm.rmm: options are those of a pool with a name: expected pool=NAME")
+        raise TypeError("emm.rmm: options need a pool with a name: give pool=NAME")
     key = _current_device() if device is None else device, pool, pinned
     if key not in _made:
         _made[key] = _make(*key, options)

@@ -117,7 +117,7 @@ def context_of(pool, device=None):
 
 def _refuse_options_without(name, plugin_options, function):
     if plugin_options is not None and name is None:
-        raise TypeError(f"emm.torch.{function}: plugin_options are those of a pool with a name: expected name=NAME")
+        raise TypeError(f"emm.torch.{function}: plugin_options need a pool with a name: give name=NAME")
 
 
 def _named_pool(name, plugin_options, options):

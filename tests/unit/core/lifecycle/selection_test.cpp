@@ -109,7 +109,7 @@ TEST_CASE("a program that begins with a device is warned of values that variable
                ContainsSubstring("EMM_OOM_REPORT: expected on, off or page:FOLDER, found 'yes'"));
     CHECK_THAT(said, ContainsSubstring("EMM_IPC_STAGED: expected 0 or 1, found 'yes'"));
     CHECK_THAT(said,
-               ContainsSubstring("EMM_PLUGN is no variable of emm; did you mean 'EMM_PLUGIN'?"));
+               ContainsSubstring("EMM_PLUGN is not a variable of emm; did you mean 'EMM_PLUGIN'?"));
 }
 
 TEST_CASE(

@@ -270,7 +270,7 @@ TEST_CASE("host_max is never exceeded, and idle memory of other sizes makes room
     char *none = nullptr;
     emm_deviceptr device = 0;
     CHECK(mapped.try_alloc(8 * MiB, none, device) == EMM_E_OUT_OF_HOST_MEMORY);
-    CHECK_THAT(last_failure().text, ContainsSubstring("8388608 bytes asked for, 62914560 live") &&
+    CHECK_THAT(last_failure().text, ContainsSubstring("62914560 bytes of pinned memory live") &&
                                         ContainsSubstring("host_max 67108864"));
     CHECK(none == nullptr);
     for (char *block : blocks) {

@@ -198,7 +198,7 @@ TEST_CASE("a name of this process is refused, and one of another network namespa
         std::memcpy(handle.nonce, nonce, sizeof nonce);
     });
     CHECK(find(name_of(own)) == EMM_E_INVALID_VALUE);
-    CHECK_THAT(said(), ContainsSubstring("expected another process, found this one"));
+    CHECK_THAT(said(), ContainsSubstring("exported by this process"));
     const auto elsewhere = changed(made_up(), [](auto &handle) { handle.flags ^= 1; });
     CHECK(find(name_of(elsewhere)) == EMM_E_NOT_SUPPORTED);
     CHECK_THAT(said(), ContainsSubstring("network namespace"));

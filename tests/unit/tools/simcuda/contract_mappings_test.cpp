@@ -62,7 +62,8 @@ TEST_CASE("one physical handle is seen at two addresses") {
     CHECK(cu().cuMemAddressFree(range, 2 * size) == CUDA_SUCCESS);
 }
 
-TEST_CASE("an address of a handle comes and goes beside work on another one") {
+TEST_CASE(
+    "an address of a handle is created and deleted again and again beside work on another one") {
     PendingWork work;
     const Device device;
     const Stream stream;

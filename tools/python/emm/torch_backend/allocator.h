@@ -170,7 +170,7 @@ public:
     void recordHistory(bool enabled, CreateContextFn recorder, size_t limit, RecordContext when,
                        bool clear, const std::vector<std::string> &skipped) override {
         TORCH_CHECK(when == RecordContext::NEVER || recorder,
-                    "stacks are wanted, and there is nothing that records them");
+                    "stacks are wanted, and PyTorch gave no function that records them");
         memory_.history().configure(enabled, recorder, limit, when, clear, skipped);
     }
 

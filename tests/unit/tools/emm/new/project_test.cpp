@@ -44,13 +44,11 @@ TEST_CASE("a plugin's name fits into file names and build files") {
     }
     CHECK(plugin_name_problem(std::string(65, 'a')) ==
           "expected a name of at most 64 characters, found 65");
-    CHECK(plugin_name_problem("pool") ==
-          "expected a name of its own, found that of emm's plugin 'pool'");
+    CHECK(plugin_name_problem("pool") == "'pool' is a plugin of emm; choose another name");
     for (const char *const name : {"count", "guard", "managed", "pluggable", "rmm", "sanitize"}) {
         CHECK(!plugin_name_problem(name).empty());
     }
-    CHECK(plugin_name_problem("test") ==
-          "expected a name that CMake and Meson leave to projects, found 'test'");
+    CHECK(plugin_name_problem("test") == "CMake or Meson reserves 'test'; choose another name");
 }
 
 TEST_CASE("a project has the files that its builder reads, and no others") {

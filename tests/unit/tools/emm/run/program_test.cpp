@@ -97,7 +97,7 @@ TEST_CASE("env starts the program that its argument names") {
 TEST_CASE("a script is judged by its interpreter, through scripts and env") {
     const Folder folder;
     const std::string cut = folder.file("cut", "\177ELF");
-    CHECK(tells(refusal_of(cut, 126), cut + " cannot be run on emm: it is truncated"));
+    CHECK(tells(refusal_of(cut, 126), "cannot run " + cut + " on emm: it is truncated"));
     const std::string script = folder.file("script", "#!" + cut + "\n");
     CHECK(tells(refusal_of(script, 126), script + ": its interpreter " + cut));
     const std::string outer = folder.file("outer", "#!/usr/bin/env " + script + "\n");
@@ -110,7 +110,7 @@ TEST_CASE("a script without its interpreter is refused, and one that runs itself
     const Folder folder;
     const std::string lost = folder.file("lost", "#!/nowhere/sh\n");
     CHECK(refusal_of(lost, 126) ==
-          lost + ": its interpreter /nowhere/sh cannot be run: No such file or directory");
+          "cannot run " + lost + ": its interpreter /nowhere/sh: No such file or directory");
     const std::string itself = folder.file("itself", "#!" + folder.path("itself") + "\n");
     CHECK(refusal_of(itself, 0) == "");
 }

@@ -188,8 +188,8 @@ TEST_CASE("a gzip file that was cut short is refused") {
     std::string bytes(5000, '\0');
     whole.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
     const File cut(bytes);
-    CHECK_THROWS_WITH(read_trace(cut.path), cut.path + ": expected a gzip file that is whole, "
-                                                       "found one that gzip cannot unpack");
+    CHECK_THROWS_WITH(read_trace(cut.path),
+                      cut.path + ": gzip cannot unpack it: it is damaged or incomplete");
 }
 
 TEST_CASE("a file that is not there is refused by its name") {
