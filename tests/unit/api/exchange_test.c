@@ -65,7 +65,7 @@ static void refused_owner(void) {
     array.data = 0x1000;
     CHECK_REFUSED(emm_array_import(gpu(), &array, EMM_STREAM_UNORDERED, 0, &finalized,
                                    count_finalized, &memory, NULL),
-                  EMM_E_INVALID_VALUE, "can use, found none that CUDA knows");
+                  EMM_E_INVALID_VALUE, "CUDA does not know this memory");
     CHECK_REFUSED(emm_array_import(gpu(), &array, EMM_STREAM_UNORDERED, 2, &finalized,
                                    count_finalized, &memory, NULL),
                   EMM_E_INVALID_VALUE, "expected 0 or EMM_ARRAY_NO_SYNC, found 2");

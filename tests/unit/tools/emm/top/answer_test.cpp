@@ -104,11 +104,11 @@ TEST_CASE("a message that is no answer is said to be none") {
     CHECK(answered("").problem == "its answer: expected version 1, found 0 bytes");
     CHECK(answered(std::string(100, 'x')).problem ==
           "its answer: expected version 1, found something else");
-    CHECK(answered(framed(whole, 2)).problem ==
-          "its answer: expected version 1, found version 2");
+    CHECK(answered(framed(whole, 2)).problem == "its answer: expected version 1, found version 2");
     CHECK(answered(framed(whole) + "x").problem.find(" bytes of ") != std::string::npos);
     CHECK(answered(framed("[1]")).problem.find("other than a JSON object") != std::string::npos);
-    CHECK(answered(framed("{\"pid\":")).problem.find("other than a JSON object") != std::string::npos);
+    CHECK(answered(framed("{\"pid\":")).problem.find("other than a JSON object") !=
+          std::string::npos);
     CHECK(answered(framed("")).problem.find("other than a JSON object") != std::string::npos);
 }
 
