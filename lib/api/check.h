@@ -12,7 +12,7 @@
 
 namespace emm::api {
 
-template <class... Arguments> constexpr bool are_there(Arguments... arguments) noexcept {
+template <class... Arguments> constexpr bool are_given(Arguments... arguments) noexcept {
     return (static_cast<bool>(arguments) && ...);
 }
 
@@ -81,7 +81,7 @@ template <class Function> emm_status guarded(Function function) noexcept {
 
 // Required arguments, checked at the door and never again inside.
 #define EMM_REQUIRE(...)                                                                           \
-    if (!::emm::api::are_there(__VA_ARGS__)) [[unlikely]] {                                        \
+    if (!::emm::api::are_given(__VA_ARGS__)) [[unlikely]] {                                        \
         return ::emm::api::missing(__func__, #__VA_ARGS__, __VA_ARGS__);                           \
     }
 

@@ -27,7 +27,7 @@ public:
     // Whether this account may have that many bytes in all.
     virtual bool cover(uint64_t bytes) noexcept = 0;
     // Gives back bytes that are held and not used: all of them, or all but a reserve.
-    virtual void settle(uint64_t used, bool keeps_reserve) noexcept = 0;
+    virtual void return_unused(uint64_t used, bool keeps_reserve) noexcept = 0;
     virtual uint64_t bound() const noexcept = 0;
     virtual void set_bound(uint64_t) noexcept {}
     virtual Others others() noexcept = 0;
@@ -101,7 +101,7 @@ public:
     // For another copy of libemm that counts here: whether it may have `bytes` in total on a
     // device, what it uses, and what counts besides.
     bool cover(uint64_t copy, int32_t device, uint64_t bytes) noexcept;
-    void settle(uint64_t copy, int32_t device, uint64_t used, bool keeps_reserve) noexcept;
+    void return_unused(uint64_t copy, int32_t device, uint64_t used, bool keeps_reserve) noexcept;
     Others others_of(uint64_t copy, int32_t device) noexcept;
     // Asks the driver again for the sizes of the device's pools, which may have become smaller.
     void refresh(int32_t device) noexcept;
@@ -112,9 +112,9 @@ public:
     // bound leaves no room. Throws std::bad_alloc.
     uint64_t take(const Charge &charge) { return take(charge, 0); }
 
-    // The same for an allocation of `bytes` from a pool, for which the pool may have to grow. The
-    // charge is given back after the call, when the pool's own figures tell. A pool that is not
-    // known is no device memory of this process.
+    // The same for an allocation of `bytes` from a pool, which may have to grow for it. The caller
+    // gives the charge back after the call; from then on the pool's own figures count. An unknown
+    // pool counts as no device memory of this process.
     uint64_t take_growth(uint64_t pool, uint64_t bytes);
     int32_t device_of(uint64_t pool) const; // -1: not known
 
@@ -185,7 +185,7 @@ private:
     uint64_t pool_peak(uint64_t handle, const Pool &pool) const; // growth_mutex_ is held
     uint64_t used_now(int32_t device); // the mutex is held, also for the next two
     bool has_room(int32_t device, const Device &its, uint64_t bytes);
-    void settle_share(int32_t device, const Device &its, bool keeps_reserve = true);
+    void return_unused_share(int32_t device, const Device &its, bool keeps_reserve = true);
 
     const AskPool ask_;
     std::atomic<void (*)(int32_t device) noexcept> refresh_copies_{nullptr};

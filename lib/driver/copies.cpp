@@ -83,7 +83,7 @@ constexpr CopyCalls own_calls = {
         return account().cover(copy, device, bytes);
     },
     [](uint64_t copy, int32_t device, uint64_t used, bool keeps_reserve) {
-        account().settle(copy, device, used, keeps_reserve);
+        account().return_unused(copy, device, used, keeps_reserve);
     },
     [](int32_t device) { return account().bound(device); },
     [](uint64_t copy, int32_t device, uint64_t *ret_processes, uint64_t *ret_copies) {
@@ -109,8 +109,8 @@ public:
     bool cover(uint64_t bytes) noexcept override {
         return calls_of_first().cover(number, device_, bytes);
     }
-    void settle(uint64_t used, bool keeps_reserve) noexcept override {
-        calls_of_first().settle(number, device_, used, keeps_reserve);
+    void return_unused(uint64_t used, bool keeps_reserve) noexcept override {
+        calls_of_first().return_unused(number, device_, used, keeps_reserve);
     }
     uint64_t bound() const noexcept override { return calls_of_first().bound(device_); }
     void set_bound(uint64_t bytes) noexcept override { calls_of_first().set_bound(device_, bytes); }
@@ -185,7 +185,7 @@ void refresh_copies(int32_t device) noexcept {
 
 std::mutex limits_mutex;
 
-void limits_are_there() noexcept {
+void note_limits_read() noexcept {
     has_limits = true;
 }
 

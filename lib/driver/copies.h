@@ -12,8 +12,8 @@
 namespace emm::driver {
 
 // Functions that one copy of libemm calls in another, which may be of another release: plain
-// functions, and a version. No lock of the caller's account is held, except by cover(), settle(),
-// bound(), others() and set_bound().
+// functions, and a version. No lock of the caller's account is held, except by cover(),
+// return_unused(), bound(), others() and set_bound().
 struct CopyCalls {
     uint64_t version;
     // Only the first copy has these. `join` returns the number that `other` gets there; 0: the
@@ -21,7 +21,7 @@ struct CopyCalls {
     // limits.
     uint64_t (*join)(const CopyCalls *other);
     bool (*cover)(uint64_t copy, int32_t device, uint64_t bytes);
-    void (*settle)(uint64_t copy, int32_t device, uint64_t used, bool keeps_reserve);
+    void (*return_unused)(uint64_t copy, int32_t device, uint64_t used, bool keeps_reserve);
     uint64_t (*bound)(int32_t device);
     void (*others)(uint64_t copy, int32_t device, uint64_t *ret_processes, uint64_t *ret_copies);
     void (*set_bound)(int32_t device, uint64_t bytes);
@@ -34,7 +34,7 @@ struct CopyCalls {
 
 // Held while EMM_LIMIT is read, until the account has its values.
 extern std::mutex limits_mutex;
-void limits_are_there() noexcept;
+void note_limits_read() noexcept;
 
 // Finds the first copy, or becomes it. True: this is the first copy, or does without another. After
 // it has returned false, do not call it again.

@@ -189,7 +189,7 @@ emm_status read_limits(const Driver &driver) {
         set_bounds(devices);
     }
     are_read = true;
-    limits_are_there();
+    note_limits_read();
     return EMM_OK;
 }
 

@@ -230,7 +230,7 @@ bool GroupShare::cover(uint64_t bytes) noexcept {
     return !observe::is_forked_child() && (try_to() || (take_back_dead_() && try_to()));
 }
 
-void GroupShare::settle(uint64_t used, bool keeps_reserve) noexcept {
+void GroupShare::return_unused(uint64_t used, bool keeps_reserve) noexcept {
     if (observe::is_forked_child()) {
         return;
     }

@@ -86,7 +86,7 @@ constexpr uint64_t capabilities_over(uint64_t below, uint64_t layer) {
 }
 
 // emm itself calls these slots of the plugin and of each layer.
-constexpr bool is_called_of_each(Slot slot) {
+constexpr bool is_called_for_each_member(Slot slot) {
     return slot == Slot::create || slot == Slot::destroy || slot == Slot::initialize ||
            slot == Slot::reset || slot == Slot::get_device_total || slot == Slot::check_options;
 }

@@ -167,7 +167,7 @@ emm_status negotiate(Plugin &plugin) {
 
 // Copies as much of the table as both sides know: it may be shorter or longer than ours. Half a
 // slot counts as none.
-emm_plugin as_far_as_it_goes(const emm_plugin *own) {
+emm_plugin known_part_of(const emm_plugin *own) {
     emm_plugin table = {};
     const size_t whole_slots = own->struct_size & ~(sizeof(emm_function) - 1);
     std::memcpy(&table, own, std::min(whole_slots, sizeof table));
@@ -242,7 +242,7 @@ void name_functions(Plugin &plugin) {
 emm_plugin table_below(const Plugin &plugin) {
     Slots slots = slots_of(plugin.table);
     for (size_t i = 0; i < slots.size(); ++i) {
-        slots[i] = is_called_of_each(static_cast<Slot>(i)) ? nullptr : slots[i];
+        slots[i] = is_called_for_each_member(static_cast<Slot>(i)) ? nullptr : slots[i];
     }
     emm_plugin table = plugin.table;
     set_slots(table, slots);
@@ -253,7 +253,7 @@ void put_over(const Plugin &layer, uint8_t position, Plugin &ret) {
     Slots slots = slots_of(ret.table);
     const Slots filled = slots_of(layer.table);
     for (size_t i = 0; i < slots.size(); ++i) {
-        if (filled[i] && !is_called_of_each(static_cast<Slot>(i))) {
+        if (filled[i] && !is_called_for_each_member(static_cast<Slot>(i))) {
             slots[i] = filled[i];
             ret.filled_by[i] = position;
             ret.running_texts[i] = layer.running_texts[i];
@@ -285,7 +285,7 @@ emm_status take_table(emm_plugin_entry entry, const emm_host &host, const emm_pl
                               : Mapped::around(reinterpret_cast<const void *>(entry));
     EMM_TRY(check_memory(memory, ret_plugin));
     EMM_TRY(negotiate(ret_plugin));
-    const emm_plugin table = as_far_as_it_goes(ret_plugin.own);
+    const emm_plugin table = known_part_of(ret_plugin.own);
     const Slots slots = slots_of(table);
     EMM_TRY(check_texts(memory, ret_plugin, table));
     EMM_TRY(check_name(ret_plugin, table.name));

@@ -60,7 +60,7 @@ OutsideDone ask(const Wanted &wanted) {
     }
     Outside outside = {wanted.flags, wanted.timeout,     wanted.pool.c_str(), &add_pool,
                        &done.pools,  &core::fall_asleep, is_held_now.load(),  ""};
-    const core::WithoutPressing without_pressing;
+    const core::NoPressureCallback no_callback;
     const core::ForOperator for_operator;
     const int64_t since = sockets::now();
     const bool succeeded = ask_it(&outside);

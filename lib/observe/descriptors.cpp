@@ -26,7 +26,7 @@ pthread_mutex_t mutex = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 // Whether this thread's fork holds the mutex.
 [[gnu::tls_model("initial-exec")]] constinit thread_local bool held_for_fork = false;
 
-void disown(int descriptor) noexcept {
+void forget_own(int descriptor) noexcept {
     if (descriptor >= 0 && descriptor < most) {
         owned[descriptor / 64].fetch_and(~(uint64_t(1) << descriptor % 64));
     }
@@ -65,7 +65,7 @@ int own_made(int made) noexcept {
 
 void forget_and_close(int descriptor) noexcept {
     const NoFork held;
-    disown(descriptor);
+    forget_own(descriptor);
     close(descriptor);
 }
 

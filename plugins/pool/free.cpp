@@ -14,7 +14,7 @@ bool is_pinned(Place place) {
 } // namespace
 
 // The allocation that begins at `ptr`, if any.
-Place Manager::lent_at(emm_deviceptr ptr) const {
+Place Manager::allocation_at(emm_deviceptr ptr) const {
     const Place place = memory_.heap.starting_at(ptr);
     return place && place.requested() != 0 ? place : Place{};
 }
@@ -62,7 +62,7 @@ bool Manager::free_block(Magazine &magazine, emm_deviceptr ptr, size_t size) {
     Block *block = memory_.heap.found_at(ptr).block;
     const bool beyond = block && !magazine.keeps_recent(block->size);
     const uint64_t lent = beyond ? block->loan.plain_size() : 0;
-    if (!agree(lent, size)) {
+    if (!is_size_of(lent, size)) {
         return false;
     }
     StreamPool &pool = magazine.unordered ? order_.unordered() : magazine.pool;
@@ -71,7 +71,7 @@ bool Manager::free_block(Magazine &magazine, emm_deviceptr ptr, size_t size) {
         !magazine.give_any(memory_.heap, ptr, size)) {
         release({block, nullptr}, pool);
     }
-    upkeep(lock, pool, nullptr);
+    maintain(lock, pool, nullptr);
     return true;
 }
 
@@ -80,7 +80,9 @@ bool Manager::free_block(Magazine &magazine, emm_deviceptr ptr, size_t size) {
 emm_status Manager::free_place(emm_deviceptr ptr, size_t size, emm_stream stream,
                                const uint32_t *host_flags) {
     const bool unordered = stream == EMM_STREAM_UNORDERED;
-    const auto find = [&] { return host_flags ? pinned_.lent_at(*host_flags, ptr) : lent_at(ptr); };
+    const auto find = [&] {
+        return host_flags ? pinned_.allocation_at(*host_flags, ptr) : allocation_at(ptr);
+    };
     const SlowCall call(served_.driver, caches_);
     Lock lock(served_.mutex);
     Place place = find();
@@ -122,18 +124,18 @@ emm_status Manager::free_place(emm_deviceptr ptr, size_t size, emm_stream stream
     Magazine *magazine = host_flags || !plain ? nullptr
                          : known              ? caches_.own(stream, source)
                                               : caches_.own_for(caller, pool);
-    if (!magazine || !stow(*magazine, place)) {
+    if (!magazine || !give_to_emptied_magazine(*magazine, place)) {
         if (StreamPool *used = release(place, pool)) {
             order_.record_event_if_reachable(lock, *used);
         }
     }
-    upkeep(lock, pool, &caller);
-    order_.let_go(pool);
+    maintain(lock, pool, &caller);
+    order_.end_use(pool);
     return EMM_OK;
 }
 
 // Puts freed memory into a magazine, after making room if the magazine is full.
-bool Manager::stow(Magazine &magazine, Place place) {
+bool Manager::give_to_emptied_magazine(Magazine &magazine, Place place) {
     caches_.take_over(magazine);
     if (place.slot) {
         caches_.make_room(magazine, place.slot->index);
@@ -189,7 +191,7 @@ StreamPool *Manager::release(Place place, StreamPool &pool) {
 void Manager::give(Place place, StreamPool &pool) {
     order_.mark_dirty(pool, place.size());
     if (is_pinned(place)) {
-        pinned_.put_off(*place.block, pool);
+        pinned_.keep_until_complete(*place.block, pool);
     } else if (place.block) {
         memory_.heap.give(*place.block, pool);
     } else {
@@ -228,9 +230,9 @@ void Manager::complete(StreamPool &pool, uint64_t tag) {
 
 // Occasional work after a call; the lock may be let go of. The call itself is done, so a lack of
 // host memory only puts the work off.
-void Manager::upkeep(Lock &lock, StreamPool &pool, const Caller *caller) {
+void Manager::maintain(Lock &lock, StreamPool &pool, const Caller *caller) {
     try {
-        look_after(lock, pool, caller);
+        do_maintenance(lock, pool, caller);
     } catch (const std::bad_alloc &) {
         if (!lock.owns_lock()) {
             lock.lock();
@@ -239,15 +241,15 @@ void Manager::upkeep(Lock &lock, StreamPool &pool, const Caller *caller) {
     check();
 }
 
-void Manager::look_after(Lock &lock, StreamPool &pool, const Caller *caller) {
+void Manager::do_maintenance(Lock &lock, StreamPool &pool, const Caller *caller) {
     if (&pool == &order_.cross_context()) {
-        return cross_context_.look_after(lock);
+        return cross_context_.do_maintenance(lock);
     }
     // Pinned memory should come back sooner, because it costs more to get.
     const bool unordered = &pool == &order_.unordered();
     const bool seldom = unordered && !pinned_.any_waits_for_context();
-    order_.look_after(lock, pool, caller, seldom ? holdings_.allowance(0) : Allowance{},
-                      unordered && caches_.takes_batch());
+    order_.do_maintenance(lock, pool, caller, seldom ? holdings_.allowance(0) : Allowance{},
+                          unordered && caches_.takes_batch());
     if (holdings_.may_be_too_idle() && pause_.is_open() && backing_->may_have_idle() &&
         !moves_.returns_are_deferred() && holdings_.cached() > holdings_.most_idle()) {
         const PauseState::Use use(lock, pause_);

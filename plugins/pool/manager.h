@@ -81,8 +81,8 @@ private:
     bool free_block(Magazine &magazine, emm_deviceptr ptr, size_t size);
     emm_status free_place(emm_deviceptr ptr, size_t size, emm_stream stream,
                           const uint32_t *host_flags);
-    Place lent_at(emm_deviceptr ptr) const;
-    bool stow(Magazine &magazine, Place place);
+    Place allocation_at(emm_deviceptr ptr) const;
+    bool give_to_emptied_magazine(Magazine &magazine, Place place);
     emm_status identify_to_free(emm_stream stream, Caller &ret_caller);
     StreamPool &pool_to_free_on(Caller &caller, StreamPool &unordered);
     emm_status refuse_free(emm_deviceptr ptr, bool pinned);
@@ -92,8 +92,8 @@ private:
     void give_held(Place place, StreamPool &pool) override;
     void complete(StreamPool &pool, uint64_t tag) override;
     void disband(StreamPool &pool) override { memory_.slabs.disband(pool); }
-    void upkeep(Lock &lock, StreamPool &pool, const Caller *caller);
-    void look_after(Lock &lock, StreamPool &pool, const Caller *caller);
+    void maintain(Lock &lock, StreamPool &pool, const Caller *caller);
+    void do_maintenance(Lock &lock, StreamPool &pool, const Caller *caller);
 
     // --- host.cpp
     emm_status refuse_host(CUresult result);

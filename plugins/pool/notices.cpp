@@ -48,9 +48,9 @@ emm_status Manager::record_use(emm_deviceptr ptr, size_t, emm_stream stream) {
         return status;
     }
     Lock lock(served_.mutex);
-    Place place = lent_at(ptr);
-    place = place ? place : pinned_.lent_at(ptr); // mapped pinned memory has one address for both
-                                                  // sides
+    Place place = allocation_at(ptr);
+    place = place ? place : pinned_.allocation_at(ptr); // mapped pinned memory has one address for
+                                                        // both sides
     if (!place) {
         lock.unlock();
         return emm_failf(

@@ -36,9 +36,10 @@ emm_status Manager::get_stats(emm_stats *ret_stats) {
         stats.host_live_bytes = pinned_.live();
         stats.host_reserved_bytes = pinned_bound_.held();
         stats.largest_free_block =
-            std::max(memory_.heap.largest_complete(), caches_.largest_block());
+            std::max(memory_.heap.largest_complete(), caches_.largest_kept_block());
         order_.each_pool([&](const StreamPool &pool) {
-            stats.largest_free_block = std::max(stats.largest_free_block, Heap::largest_own(pool));
+            stats.largest_free_block =
+                std::max(stats.largest_free_block, Heap::largest_block_of(pool));
         });
         if (pause_.is_paused()) {
             stats.cached_bytes = 0; // a paused pool has no memory for requests

@@ -91,7 +91,7 @@ bool Manager::Request::is_impossible() const {
 inline emm_deviceptr Manager::Request::take_for_known_stream() {
     const auto is_open = [this] { return magazine_ && !magazine_->lock.closed_for_good(); };
     if (is_open() && manager_.caches_.hand_over_blocks(*magazine_)) {
-        manager_.upkeep(lock_, manager_.order_.unordered(), nullptr); // may complete blocks
+        manager_.maintain(lock_, manager_.order_.unordered(), nullptr); // may complete blocks
     }
     Magazine *magazine = is_open() ? magazine_ : nullptr;
     pool_ = magazine ? &magazine->pool : manager_.order_.known(stream_);
@@ -101,7 +101,7 @@ inline emm_deviceptr Manager::Request::take_for_known_stream() {
     magazine = magazine ? magazine : manager_.caches_.own(stream_, *pool_);
     const emm_deviceptr address = take_free(magazine);
     if (address) {
-        manager_.upkeep(lock_, *pool_, nullptr);
+        manager_.maintain(lock_, *pool_, nullptr);
     }
     return address;
 }
@@ -127,7 +127,7 @@ emm_deviceptr Manager::Request::take_for_identified_stream() {
     if (!was_known) {
         if (caller_.kind == StreamKind::unregistered && !manager_.order_.has_answered(*pool_)) {
             pool_->hold();
-            manager_.upkeep(lock_, *pool_, &caller_);
+            manager_.maintain(lock_, *pool_, &caller_);
             pool_->unhold();
         }
         magazine = caches.own_for(caller_, *pool_);
@@ -235,7 +235,7 @@ emm_deviceptr Manager::Request::search() {
     }
     const emm_deviceptr address = account(place);
     manager_.holdings_.count_served();
-    manager_.upkeep(lock_, *pool_, nullptr);
+    manager_.maintain(lock_, *pool_, nullptr);
     manager_.order_.let_go_of_capture(*pool_);
     return address;
 }

@@ -51,7 +51,7 @@ emm_status Manager::memalloc(size_t size, emm_stream stream, emm_deviceptr *ret_
     const RelaxedCapture relaxed(driver_);
     void *ptr = nullptr;
     try {
-        ptr = allocate(size, told_apart(stream));
+        ptr = allocate(size, arena_stream(stream));
     } catch (...) {
         allocations_.failed();
         throw;
@@ -88,7 +88,7 @@ emm_status Manager::memfree(emm_deviceptr ptr, size_t size, emm_stream stream) {
         driver_.expect_own(cuda_context_, stream);
     }
     const RelaxedCapture relaxed(driver_);
-    stream = told_apart(stream);
+    stream = arena_stream(stream);
     take_back(ptr, size, [&](Entry &entry, bool is_used_elsewhere) {
         if (stream != EMM_STREAM_UNORDERED && !is_used_elsewhere) {
             give_back(entry, stream);
@@ -105,7 +105,7 @@ emm_status Manager::memfree(emm_deviceptr ptr, size_t size, emm_stream stream) {
 // between its work and the former stream's frees. So the new stream waits for all work of the
 // context. While captures are announced, which that would invalidate, the call is served without a
 // stream.
-emm_stream Manager::told_apart(emm_stream stream) {
+emm_stream Manager::arena_stream(emm_stream stream) {
     const bool is_default = stream == EMM_STREAM_LEGACY || stream == CU_STREAM_LEGACY ||
                             stream == EMM_STREAM_PER_THREAD;
     if (options_.kind != Options::Kind::arena || is_default || stream == EMM_STREAM_UNORDERED) {

@@ -38,7 +38,7 @@ private:
     void empty_pool(bool alive) noexcept;
     void refuse_capture(emm_stream stream) const;
     void *allocate(size_t size, emm_stream stream);
-    emm_stream told_apart(emm_stream stream);
+    emm_stream arena_stream(emm_stream stream);
     void give_back(Entry &entry, emm_stream stream) noexcept;
     void release_postponed() noexcept;
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""names.py ROOT: a test of tests/unit is named after the source file it tests, or says which behaviour it tests."""
+"""names.py ROOT: a test of tests/unit is named after the source file it tests, or says which behaviour it tests. No
+function is called by a word that only its author understands."""
 import os
 import posixpath
 import re
@@ -11,6 +12,8 @@ UNIT = "tests/unit/"
 CODE = (".h", ".hpp", ".c", ".cpp", ".py")
 TESTS = re.compile(r"^\s*(TEST_CASE\b|TEMPLATE_TEST_CASE\b|SCENARIO\b|const test \w+\[\]|"
                    r"class \w+\(unittest\.TestCase\))", re.M)
+PRIVATE = re.compile(r"\b((?:settle|conclude|lend|lent|stow|disown|let_go|look_after|upkeep|put_off|part_with|owe)"
+                     r"(?:_\w+)?)\(")
 BEHAVIOUR = re.compile(r"(//|/\*|#) Behaviour: \S")
 
 
@@ -47,12 +50,21 @@ def faults(sources, tests):
             yield f"{path}: there is no {source}.* for it to test, and its first line has no 'Behaviour: '"
 
 
+def private_names(path, text):
+    """A fault for each function of a private name that a C or C++ file calls or declares."""
+    for number, line in enumerate(text.split("\n"), 1):
+        for name in PRIVATE.findall(line):
+            yield f"{path}:{number}: {name}: call the function by what it does"
+
+
 def main():
     root = sys.argv[1]
     files = files_of(root)
     tests = {path: text_of(os.path.join(root, path)) or "" for path in files
              if path.startswith(UNIT)}
     found = list(faults(files, tests))
+    found += [fault for path in files if path.endswith(CODE)
+              for fault in private_names(path, text_of(os.path.join(root, path)) or "")]
     print("\n".join(found) or f"the names of {len(tests)} files below {UNIT} say what they test")
     return 1 if found else 0
 

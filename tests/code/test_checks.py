@@ -299,12 +299,14 @@ class Words(unittest.TestCase):
         self.assertEqual(len(found), 2)
         self.assertTrue(all(fault.startswith("lib/a.h:2: ") for fault in found), found)
 
-    def test_a_comment_that_begins_with_what_is_named_in_sources_of_all_kinds(self):
+    def test_a_comment_that_begins_with_what_or_which_is_named_in_sources_of_all_kinds(self):
         for name, text in (("tools/emm/print.h", "// What a command writes."), ("tools/setup.sh", "# What is missing."),
                            ("tests/meson.build", "# What is run."),
-                           ("include/emm/emm.h", "int a; /" + "* What it is. */")):
+                           ("include/emm/emm.h", "int a; /" + "* What it is. */"),
+                           ("lib/a.cpp", "int a; /" + "/ which nothing reads"), ("lib/a.h", "// --- what is free ---"),
+                           ("tests/soak/soak.py", '    """What is told."' + '""')):
             self.assertEqual(len(list(words.faults(name, text))), 1, name)
-        for text in ("// Whatever it is. What follows is code.", '"// What"'):
+        for text in ("// Whatever it is. What follows is code.", '"// What"', "// the memory\n// which is free"):
             self.assertEqual(list(words.faults("tools/emm/print.h", text)), [], text)
 
     def test_the_frozen_headers_are_left_alone(self):
@@ -352,6 +354,11 @@ class Names(Tree):
         for text in (self.CASE, "const test memory_tests[] = {\n", "class A(unittest.TestCase):\n"):
             self.assertIn("its name ends with _test", self.found("core/memory.cpp", text)[0])
         self.assertIn("has no test", self.found("core/memory_test.cpp", "int memory;\n")[0])
+
+    def test_a_function_with_a_private_name_is_named_with_its_line(self):
+        self.assertEqual(list(names.private_names("lib/a.h", "int a;\nvoid settle" + "_share(int device);\n")),
+                         ["lib/a.h:2: settle_share: call the function by what it does"])
+        self.assertEqual(list(names.private_names("lib/a.h", "void return_unused(); // what is owed\n")), [])
 
 
 class Layout(Tree):

@@ -30,7 +30,7 @@ void pools(Run &run) {
     if (!run.call("context_named", [&] { return emm_context_named(of, "pool", "", &pool); })) {
         return run.left_alone<emm_context *>("context_named", pool, nullptr);
     }
-    run.owe("context_retire", [=] { return emm_context_retire(pool); });
+    run.undo_later("context_retire", [=] { return emm_context_retire(pool); });
     run.set_context(pool);
     run.alloc(5000, run.world().known());
     run.hostalloc(5000, EMM_HOST_MAPPED);
@@ -67,7 +67,7 @@ void places(Run &run) {
     if (run.call("context_pause", [&] {
             return if_supported(emm_context_pause(of, EMM_PAUSE_DISCARD, &released));
         })) {
-        run.owe("context_resume", [=] { return if_supported(emm_context_resume(of, 0)); });
+        run.undo_later("context_resume", [=] { return if_supported(emm_context_resume(of, 0)); });
         run.free_latest(1);
     }
     run.free_all();
@@ -89,7 +89,7 @@ void pause(Run &run) {
         run.left_alone("context_pause", released, size_t(77));
         return left_unpaused(run, before);
     }
-    run.owe("context_resume", [=] { return emm_context_resume(of, 0); });
+    run.undo_later("context_resume", [=] { return emm_context_resume(of, 0); });
     run.free_oldest();
     run.call("context_resume", [&] { return emm_context_resume(of, 0); });
     run.alloc(mib, run.world().known());

@@ -93,7 +93,7 @@ emm_memory *Run::handle(const char *what, const std::function<emm_status(emm_mem
     return nullptr;
 }
 
-void Run::owe(const char *what, std::function<emm_status()> undo, bool done_anyway) {
+void Run::undo_later(const char *what, std::function<emm_status()> undo, bool done_anyway) {
     hold(what, 0, std::move(undo), done_anyway, false);
 }
 
@@ -110,7 +110,7 @@ bool Run::give_back(size_t index) {
     } else {
         held_[index].refused = true;
     }
-    const bool is_graphs = status == EMM_E_CAPTURING; // which a plugin may answer
+    const bool is_graphs = status == EMM_E_CAPTURING; // a plugin may answer this
     if (status < EMM_OK && !is_graphs && !has_failed()) {
         fails(held.what, status);
     }

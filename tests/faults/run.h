@@ -63,7 +63,7 @@ public:
     bool free_every_second();
 
     // An action that a call of emm other than a free must undo.
-    void owe(const char *what, std::function<emm_status()> undo, bool done_anyway = false);
+    void undo_later(const char *what, std::function<emm_status()> undo, bool done_anyway = false);
 
     bool may_break() const { return may_break_; }
 
@@ -86,7 +86,7 @@ private:
         const char *what;
         std::function<emm_status()> give_back;
         bool gone_anyway; // whatever the call answers
-        bool is_free;     // which is a success once the device is lost
+        bool is_free;     // a free succeeds once the device is lost
         emm_deviceptr ptr;
         bool refused = false; // by an earlier call, which therefore has done nothing
         bool dropped = false; // by a reset

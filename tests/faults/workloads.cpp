@@ -94,7 +94,7 @@ void streams(Run &run) {
     CUstream stream = nullptr;
     run.own(CU(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS, "a stream");
     if (run.call("stream_register", [&] { return emm_stream_register(of, stream); })) {
-        run.owe("stream_retire", [=] { return emm_stream_retire(of, stream); });
+        run.undo_later("stream_retire", [=] { return emm_stream_retire(of, stream); });
     }
     run.alloc(5000, stream);
     run.alloc(3 * mib, stream);
@@ -175,7 +175,7 @@ void reset(Run &run) {
         run.forget();
         run.call("releasing what was reset", [&] { return emm_memory_release(inert); });
     } else {
-        run.owe("context_reset", [&run] {
+        run.undo_later("context_reset", [&run] {
             const emm_status status = emm_context_reset(run.context());
             if (status >= EMM_OK) {
                 run.forgive();
@@ -296,7 +296,7 @@ void capture(Run &run) {
 void deferred(Run &run) {
     emm_context *const of = run.context();
     if (run.call("defer_cleanup_begin", [&] { return emm_defer_cleanup_begin(of); })) {
-        run.owe(
+        run.undo_later(
             "defer_cleanup_end", [=] { return emm_defer_cleanup_end(of); }, true);
     }
     for (int i = 0; i < 6; i++) {
@@ -426,7 +426,7 @@ void share(Run &run) {
     });
     emm_ipc_handle handle = {};
     if (run.call("memory_export", [&] { return emm_memory_export(memory, &handle); })) {
-        run.owe("release_ipc_handle", [=] { return emm_release_ipc_handle(of, &handle); });
+        run.undo_later("release_ipc_handle", [=] { return emm_release_ipc_handle(of, &handle); });
     } else if (memory) {
         run.left_alone("memory_export", handle.size, uint64_t(0));
     }

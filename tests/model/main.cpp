@@ -55,7 +55,7 @@ size_t run_round(const Settings &settings, size_t seed, const std::set<size_t> &
             world->step(number);
         }
     }
-    world->settle();
+    world->return_all_memory();
     const size_t calls = world->calls();
     delete world;
     return calls;

@@ -386,13 +386,13 @@ void World::destroy_graphs(size_t place) {
 
 // --- the end -------------------------------------------------------------------------------------
 
-void World::settle() {
+void World::return_all_memory() {
     say("the end");
     while (Stream *const stream = any_capturing()) {
         end_capture(*stream);
     }
     is_calm_ = true;
-    peer.reset(); // which may have our memory open
+    peer.reset(); // the peer may have our memory open
     resume_all();
     for (size_t place = 0; place < places.size(); place++) {
         destroy_graphs(place);

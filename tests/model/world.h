@@ -91,11 +91,12 @@ struct Graph {
         unsigned pattern;
         Stream *stream; // of the capture: nodes of other streams have no order with its own
     };
-    std::vector<Use> uses;       // of live memory, which each launch leaves with a pattern
-    std::string shape;           // graphs of the same shape can take over each other's executables
-    bool launchable = true;      // all memory that it uses is live, or held for it
-    std::vector<Stream *> after; // whose work comes before a launch; of a capture, who captures
-    size_t hand = 0;             // the thread that began the capture
+    std::vector<Use> uses;  // of live memory, which each launch leaves with a pattern
+    std::string shape;      // graphs of the same shape can take over each other's executables
+    bool launchable = true; // all memory that it uses is live, or held for it
+    std::vector<Stream *>
+        after;       // their work comes before a launch; of a capture, the capturing streams
+    size_t hand = 0; // the thread that began the capture
 };
 
 // A stream of one context. Built-in streams have no handle of their own.
@@ -167,7 +168,7 @@ struct Place {
     std::vector<std::unique_ptr<Stream>> streams;
 
     emm_context *pool(size_t number) const { return number ? named[number - 1] : emm; }
-    // Whose memory no work may use: of the pool, or of any.
+    // Memory that no work may use: of the pool, or of any pool.
     bool is_paused(size_t number) const { return paused[number] != Paused::no; }
     bool any_paused() const { return paused != std::array<Paused, 3>{}; }
     size_t sections = 0; // open deferred sections
@@ -187,7 +188,7 @@ public:
 
     void step(size_t number);
     void judge();                           // the statistics of all contexts
-    void settle();                          // all goes back, and nothing may be left
+    void return_all_memory();               // all goes back, and nothing may be left
     size_t calls() const { return calls_; } // of emm's
 
     // --- for the steps

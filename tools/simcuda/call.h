@@ -113,7 +113,7 @@ CUresult enter(Row row, bool per_thread_stream, const Body &body) noexcept {
     const std::lock_guard lock(simulator.mutex);
     simulator.work.toss();
     const CUresult result = result_of(body);
-    simulator.settle();
+    simulator.do_due_work();
     return result;
 }
 

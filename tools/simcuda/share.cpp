@@ -147,7 +147,7 @@ void hold(Store &store, uint64_t place) {
     }
 }
 
-void let_go(Store &store, uint64_t place) {
+void release_ticket(Store &store, uint64_t place) {
     if (--store.held[place] == 0) {
         store.held.erase(place);
         set_lock(store.fd, place, F_UNLCK);

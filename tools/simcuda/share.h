@@ -56,7 +56,7 @@ bool is_held(const Store &store, uint64_t place);
 
 // Counts the imports of this process.
 void hold(Store &store, uint64_t place);
-void let_go(Store &store, uint64_t place);
+void release_ticket(Store &store, uint64_t place);
 
 // The store behind a file of this or another process. Takes ownership of the descriptor.
 Store *store_of(int descriptor);

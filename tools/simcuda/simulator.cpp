@@ -50,7 +50,7 @@ void read_environment(Simulator &simulator) {
     apply_options(simulator, secure_getenv("EMM_SIM"));
 }
 
-void Simulator::settle() {
+void Simulator::do_due_work() {
     work.advance();
     while (!callbacks.empty()) {
         const std::vector<std::function<void()>> due = std::exchange(callbacks, {});

@@ -88,7 +88,7 @@ struct Simulator {
     std::vector<std::function<void()>> callbacks; // the program's own code, to run unlocked
 
     // Called at the end of every call: runs the work and the callbacks that are due.
-    void settle();
+    void do_due_work();
 };
 
 Simulator &sim();

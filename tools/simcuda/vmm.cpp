@@ -41,7 +41,7 @@ void add_handle(Physical &physical) {
 void give_back(Physical *physical) {
     physical->store->shadow.clear(physical->offset, physical->size);
     if (physical->imported) {
-        let_go(*physical->store, physical->ticket);
+        release_ticket(*physical->store, physical->ticket);
     } else {
         physical->device->give(physical->offset, physical->size);
         sim().exported.erase(physical->id);

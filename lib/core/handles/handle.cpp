@@ -161,7 +161,7 @@ bool waits_for_drop(const emm_memory &memory) noexcept {
 
 // Keeps one reference, for the next flush or the end of the reset. Allocates nothing, because the
 // free may have failed for want of memory.
-void put_off(emm_memory &memory) noexcept {
+void keep_unfinished(emm_memory &memory) noexcept {
     emm_context &context = *memory.context;
     const uint64_t epoch = memory.epoch;
     memory.next = context.unfinished.load(std::memory_order_relaxed);
@@ -188,7 +188,7 @@ emm_status give_up(Owned memory, const void *caller) {
     if (again || waits_for_drop(*memory)) {
         memory->freed.store(!again, std::memory_order_relaxed);
         memory->references.store(1, std::memory_order_relaxed);
-        put_off(*memory.release());
+        keep_unfinished(*memory.release());
     } else {
         finalize(*memory);
     }
@@ -209,7 +209,7 @@ void retry(emm_memory *first, uint32_t what) noexcept {
         counters().failed_deferred += status < EMM_OK ? 1 : 0;
         const bool again = memory.finalizer && may_be_tried_again(memory, status);
         memory.freed.store(!again, std::memory_order_relaxed);
-        again || waits_for_drop(memory) ? put_off(memory) : end(memory);
+        again || waits_for_drop(memory) ? keep_unfinished(memory) : end(memory);
     }
 }
 
@@ -338,7 +338,7 @@ void finalize_dropped(emm_context &context) noexcept {
     while (first) {
         emm_memory &memory = *first;
         first = std::exchange(memory.next, nullptr);
-        context.epoch.has_dropped(memory.epoch) ? end(memory) : put_off(memory);
+        context.epoch.has_dropped(memory.epoch) ? end(memory) : keep_unfinished(memory);
     }
 }
 
@@ -379,7 +379,7 @@ emm_status free_now(emm_memory &memory, const void *caller) {
         memory.freed.store(false, std::memory_order_release);
     } else if (waits_for_drop(memory)) {
         memory.references.fetch_add(1, std::memory_order_relaxed);
-        put_off(memory);
+        keep_unfinished(memory);
     } else {
         finalize(memory);
     }

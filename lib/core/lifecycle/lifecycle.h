@@ -9,7 +9,7 @@
 
 namespace emm::core {
 
-// --- which plugin serves this process (selection.cpp) -------------------------------------------
+// --- the plugin that serves this process (selection.cpp) ----------------------------------------
 
 // emm_set_plugin and emm_set_plugin_entry.
 emm_status choose(const char *spec);
@@ -69,12 +69,12 @@ void destroy_manager(emm_context &context) noexcept;
 emm_status reset_manager(emm_context &context);
 
 // Whether a reset makes a new manager, to which announcements are then replayed.
-bool begins_anew(const emm_context &context) noexcept;
+bool is_recreated_by_reset(const emm_context &context) noexcept;
 
 // The services that plugins get. Lives as long as the process.
 const emm_host &host();
 
-// --- what an application announces (announce.cpp) -----------------------------------------------
+// --- announcements of the application (announce.cpp) --------------------------------------------
 
 emm_status register_stream(emm_context &context, emm_stream stream) noexcept;
 emm_status retire_stream(emm_context &context, emm_stream stream) noexcept;
@@ -116,7 +116,7 @@ emm_status set_option(emm_context &context, const char *key, const char *text);
 // Contexts that have died without being retired. The driver gives their addresses to others, so
 // they must hand out no more memory first of all. Then their managers are given up, except where a
 // call is known to be inside: the next look finds those again.
-void retire_the_dead();
+void retire_dead_contexts();
 
 // Refuses if this thread is inside a plugin's call, because a reset that waited for that call would
 // wait for ever. The refusal's sentence ends with `what`, "reset" or "retired".

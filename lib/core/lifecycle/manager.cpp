@@ -98,12 +98,13 @@ emm_status call_create(emm_context &context, size_t position, emm_manager *&ret_
                  context);
     const observe::Running running(plugin.running_text(loader::Slot::create));
     try {
-        return conclude(context, plugin,
-                        plugin.table.create(&host(), &info, texts_of(*context.selection, position),
-                                            &ret_manager),
-                        "create");
+        return describe_failure(context, plugin,
+                                plugin.table.create(&host(), &info,
+                                                    texts_of(*context.selection, position),
+                                                    &ret_manager),
+                                "create");
     } catch (...) {
-        return conclude_exception(plugin, "create");
+        return fail_of_exception(plugin, "create");
     }
 }
 
@@ -166,7 +167,7 @@ emm_status make_member(emm_context &context, size_t position) {
 
 // A reset of a plugin without a `reset` slot makes a new manager. This replays options, peers and
 // sections to it. A new pool also learns of streams and captures.
-emm_status tell_what_holds(emm_context &context) {
+emm_status replay_announced(emm_context &context) {
     for (const auto &[key, text] : context.announced.options()) {
         EMM_TRY(EMM_CALL(context, set_option, key.c_str(), text ? text->c_str() : nullptr));
     }
@@ -193,7 +194,7 @@ emm_status call_reset(emm_context &context) noexcept {
 // Tells a new manager of open sections, streams, captures, peers and changed options.
 emm_status make_ready(emm_context &context) noexcept {
     return observe::with_memory("no host memory to replay the context's state to its new manager",
-                                [&] { return tell_what_holds(context); });
+                                [&] { return replay_announced(context); });
 }
 
 } // namespace
@@ -239,13 +240,13 @@ void destroy_manager(emm_context &context) noexcept {
     drop_tracked(context, !is_retired);
 }
 
-bool begins_anew(const emm_context &context) noexcept {
+bool is_recreated_by_reset(const emm_context &context) noexcept {
     return context.selection->plugin->defaults(loader::Slot::reset);
 }
 
 emm_status reset_manager(emm_context &context) {
     const loader::Selection &selection = *context.selection;
-    if (begins_anew(context)) {
+    if (is_recreated_by_reset(context)) {
         // If the plugin cannot make a new manager, the next reset or the next request for the
         // context tries again.
         context.state.fetch_or(state_unserved, std::memory_order_acq_rel);

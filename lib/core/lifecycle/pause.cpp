@@ -128,9 +128,9 @@ emm_status pause(emm_context &context, uint32_t flags, size_t *ret_released) {
     emm_status status = EMM_OK;
     std::vector<emm_context *> paused;
     size_t count = 0;
-    for_each_meant(context, [&](emm_context &) { count++; });
+    for_each_affected(context, [&](emm_context &) { count++; });
     paused.reserve(count); // once a pool is paused, no lack of memory may fail the call
-    for_each_meant(context, [&](emm_context &pool) {
+    for_each_affected(context, [&](emm_context &pool) {
         if (status < EMM_OK || !is_meant(pool, context)) {
             return;
         }
@@ -160,7 +160,7 @@ emm_status resume(emm_context &context, uint32_t flags, const void *caller) {
                                flags);
     }
     emm_status status = EMM_OK;
-    for_each_meant(context, [&](emm_context &pool) {
+    for_each_affected(context, [&](emm_context &pool) {
         if (status >= EMM_OK && is_meant(pool, context)) {
             status = resume_one(pool, context, flags, caller);
         }

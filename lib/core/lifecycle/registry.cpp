@@ -96,7 +96,7 @@ emm_status make(const driver::Driver &driver, CUcontext cuda_context, uint64_t i
     const driver::Driver *initialized = nullptr; // initialized by the program; the bounds are read
                                                  // with it
     EMM_TRY(driver::initialize(initialized));
-    retire_the_dead(); // the driver may give a dead context's addresses to this one
+    retire_dead_contexts(); // the driver may give a dead context's addresses to this one
     CUcontext owner = nullptr;
     EMM_TRY(resolve_green(driver, cuda_context, id, &owner));
     if (owner != cuda_context) {
@@ -249,7 +249,7 @@ emm_status context_from(CUcontext cuda_context, emm_context *&ret_context) {
     if (remembered.context && remembered.id != id &&
         !remembered.context->given_up.load(std::memory_order_acquire) &&
         has_died(*remembered.context)) {
-        retire_the_dead(); // this thread has left it for the other one
+        retire_dead_contexts(); // this thread has left it for the other one
         remembered = {};
     }
     emm_context *context = find(id);

@@ -77,7 +77,7 @@ emm_status retire_one(emm_context &context, const void *caller) {
 
 // The plugin is at work below this thread's call, or the application's pressure callback is.
 bool is_inside_call() noexcept {
-    return this_thread.depth != 0 || is_pressing() || this_thread.managing;
+    return this_thread.depth != 0 || is_in_pressure_callback() || this_thread.managing;
 }
 
 } // namespace
@@ -92,7 +92,7 @@ emm_status expect_outside(const char *what) {
         what);
 }
 
-void retire_the_dead() {
+void retire_dead_contexts() {
     const observe::Preserved said;
     for (emm_context *context = first_context(); context; context = context->next) {
         if ((context->state.load(std::memory_order_acquire) & (state_retired | state_forked)) ==
@@ -117,7 +117,7 @@ void retire_the_dead() {
 
 emm_status retire(emm_context &context, const void *caller) {
     const emm_status status = retire_one(context, caller);
-    for_each_meant(context, finalize_dropped);
+    for_each_affected(context, finalize_dropped);
     return status;
 }
 
@@ -173,7 +173,7 @@ bool is_to_be_reset(const emm_context &pool) noexcept {
 
 emm_status reset(emm_context &context, const void *caller) {
     emm_status status = EMM_OK;
-    for_each_meant(context, [&](emm_context &pool) {
+    for_each_affected(context, [&](emm_context &pool) {
         if (&pool != &context && !is_to_be_reset(pool)) {
             return;
         }

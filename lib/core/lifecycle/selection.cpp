@@ -43,14 +43,14 @@ constexpr auto &choice_lock = observe::immortal<OwnerLock>;
 
 Choice *the_choice = nullptr; // guarded by the choice_lock
 // Set once, by the first manager that was made; the choice is fixed from then on.
-std::atomic<const loader::Selection *> settled{nullptr};
+std::atomic<const loader::Selection *> serving_selection{nullptr};
 
 constexpr const char *reentered = "the plugin called emm from its entry point or from create";
 
 emm_status busy() {
     return observe::fail(EMM_E_BUSY, 0,
                          "too late to change the plugin: {} serves a context already",
-                         settled.load()->plugin->name);
+                         serving_selection.load()->plugin->name);
 }
 
 // EMM_PLUGIN as it was when emm first asked. A later change of the variable chooses nothing, and
@@ -114,7 +114,7 @@ emm_status advance(Choice &choice) {
 }
 
 // Describes the failure of the whole list: every refusal, in order.
-emm_status none_left(const Choice &choice, emm_status status) {
+emm_status fail_of_all_plugins(const Choice &choice, emm_status status) {
     if (choice.refusals.size() < 2) {
         return status;
     }
@@ -155,16 +155,16 @@ emm_status reach(Choice *&ret_choice) {
     ret_choice->refusals.clear();
     ret_choice->warned = 0;
     const emm_status status = advance(*ret_choice);
-    return status == EMM_OK ? EMM_OK : none_left(*ret_choice, status);
+    return status == EMM_OK ? EMM_OK : fail_of_all_plugins(*ret_choice, status);
 }
 
 emm_status replace_choice(std::unique_ptr<Choice> choice) {
-    if (settled.load()) {
+    if (serving_selection.load()) {
         return busy();
     }
     const emm_status status = choice->specs.empty() ? EMM_OK : advance(*choice);
     if (status != EMM_OK) {
-        return none_left(*choice, status);
+        return fail_of_all_plugins(*choice, status);
     }
     if (the_choice) { // plugins may keep pointers to its texts as well
         choice->passed_over.insert(choice->passed_over.end(), the_choice->passed_over.begin(),
@@ -200,7 +200,7 @@ emm_status choose_entry(emm_plugin_entry entry, const char *options) {
     EMM_TRY(loader::parse_settings(options ? options : "", settings));
     const OwnerGuard guard(choice_lock());
     EMM_TRY(guard.expect_owned(reentered));
-    if (settled.load()) {
+    if (serving_selection.load()) {
         return busy();
     }
     auto selection = std::make_unique<loader::Selection>();
@@ -213,7 +213,7 @@ emm_status choose_entry(emm_plugin_entry entry, const char *options) {
 }
 
 emm_status current_selection(const loader::Selection *&ret_selection) {
-    if (const loader::Selection *selection = settled.load(std::memory_order_acquire)) {
+    if (const loader::Selection *selection = serving_selection.load(std::memory_order_acquire)) {
         ret_selection = selection;
         return EMM_OK;
     }
@@ -336,13 +336,13 @@ emm_status make_manager(emm_context &context) {
     if (context.is_named()) {
         return create_manager(context, *context.selection);
     }
-    if (const loader::Selection *selection = settled.load(std::memory_order_acquire)) {
+    if (const loader::Selection *selection = serving_selection.load(std::memory_order_acquire)) {
         return create_manager(context, *selection);
     }
     observe::check_settings();
     const OwnerGuard guard(choice_lock());
     EMM_TRY(guard.expect_owned(reentered));
-    if (const loader::Selection *selection = settled.load(std::memory_order_acquire)) {
+    if (const loader::Selection *selection = serving_selection.load(std::memory_order_acquire)) {
         return create_manager(context, *selection);
     }
     Choice *choice = nullptr;
@@ -350,7 +350,7 @@ emm_status make_manager(emm_context &context) {
     while (status == EMM_OK) {
         status = create_manager(context, *choice->reached);
         if (status == EMM_OK) {
-            settled.store(choice->reached, std::memory_order_release);
+            serving_selection.store(choice->reached, std::memory_order_release);
             return EMM_OK;
         }
         if (choice->specs.empty()) {
@@ -358,7 +358,7 @@ emm_status make_manager(emm_context &context) {
         }
         choice->refusals.push_back(observe::last_error()->text);
         const emm_status next = advance(*choice);
-        status = choice->reached ? next : none_left(*choice, status);
+        status = choice->reached ? next : fail_of_all_plugins(*choice, status);
     }
     return status;
 }
@@ -371,12 +371,12 @@ emm_status ask(const loader::Plugin &plugin, const std::vector<const char *> &op
                int32_t device, size_t device_bytes, size_t &ret_total) noexcept {
     const observe::Running running(plugin.running_text(loader::Slot::get_device_total));
     try {
-        return conclude(plugin,
-                        plugin.table.get_device_total(&host(), device, device_bytes,
-                                                      option_texts.data(), &ret_total),
-                        slot);
+        return describe_failure(plugin,
+                                plugin.table.get_device_total(&host(), device, device_bytes,
+                                                              option_texts.data(), &ret_total),
+                                slot);
     } catch (...) {
-        return conclude_exception(plugin, slot);
+        return fail_of_exception(plugin, slot);
     }
 }
 

@@ -23,7 +23,8 @@ const loader::Plugin &filler(const emm_context &context, std::string_view slot) 
 
 } // namespace
 
-emm_status conclude(const loader::Plugin &plugin, emm_status status, const char *slot) noexcept {
+emm_status describe_failure(const loader::Plugin &plugin, emm_status status,
+                            const char *slot) noexcept {
     if (status >= EMM_OK) {
         return status;
     }
@@ -35,42 +36,42 @@ emm_status conclude(const loader::Plugin &plugin, emm_status status, const char 
     }
 }
 
-emm_status conclude(emm_context &context, const loader::Plugin &plugin, emm_status status,
-                    const char *slot) noexcept {
+emm_status describe_failure(emm_context &context, const loader::Plugin &plugin, emm_status status,
+                            const char *slot) noexcept {
     if (status == EMM_E_DEVICE_LOST) {
         context.state.fetch_or(state_device_lost, std::memory_order_relaxed);
     }
-    return conclude(plugin, status, slot);
+    return describe_failure(plugin, status, slot);
 }
 
-emm_status conclude(emm_context &context, emm_status status, const char *slot) noexcept {
-    return conclude(context, filler(context, slot), status, slot);
+emm_status describe_failure(emm_context &context, emm_status status, const char *slot) noexcept {
+    return describe_failure(context, filler(context, slot), status, slot);
 }
 
-emm_status conclude_exception(const loader::Plugin &plugin, const char *slot) noexcept {
+emm_status fail_of_exception(const loader::Plugin &plugin, const char *slot) noexcept {
     return observe::fail(EMM_E_PLUGIN_EXCEPTION, 0, "{} {}, {}: it threw a C++ exception: {}",
                          plugin.kind(), plugin.name, slot, observe::what_is_thrown());
 }
 
-emm_status conclude_exception(const emm_context &context, const char *slot) noexcept {
-    return conclude_exception(filler(context, slot), slot);
+emm_status fail_of_exception(const emm_context &context, const char *slot) noexcept {
+    return fail_of_exception(filler(context, slot), slot);
 }
 
-emm_status conclude_nothing(const emm_context &context, const char *slot) noexcept {
+emm_status fail_of_null_address(const emm_context &context, const char *slot) noexcept {
     const loader::Plugin &plugin = filler(context, slot);
     return observe::fail(EMM_E_PLUGIN_FAILED, 0,
                          "{} {}, {}: it returned success without an address", plugin.kind(),
                          plugin.name, slot);
 }
 
-emm_status conclude_overrun(const emm_context &context, const char *slot, size_t size) noexcept {
+emm_status fail_of_overrun(const emm_context &context, const char *slot, size_t size) noexcept {
     const loader::Plugin &plugin = filler(context, slot);
     return observe::fail(EMM_E_PLUGIN_FAILED, 0,
                          "{} {}, {}: it wrote past the {} bytes of the caller's struct",
                          plugin.kind(), plugin.name, slot, size);
 }
 
-emm_status conclude_unreachable(emm_context &context, CUresult result) noexcept {
+emm_status fail_of_dead_context(emm_context &context, CUresult result) noexcept {
     if (driver::is_late(result)) {
         context.state.fetch_or(state_retired, std::memory_order_relaxed);
     }

@@ -13,28 +13,28 @@
 namespace emm::core {
 
 // Passes on a plugin's answer: describes an error, and remembers that the device is lost.
-[[gnu::cold]] emm_status conclude(emm_context &context, const loader::Plugin &plugin,
-                                  emm_status status, const char *slot) noexcept;
-[[gnu::cold]] emm_status conclude(emm_context &context, emm_status status,
-                                  const char *slot) noexcept;
+[[gnu::cold]] emm_status describe_failure(emm_context &context, const loader::Plugin &plugin,
+                                          emm_status status, const char *slot) noexcept;
+[[gnu::cold]] emm_status describe_failure(emm_context &context, emm_status status,
+                                          const char *slot) noexcept;
 
 // The same where there is no context.
-[[gnu::cold]] emm_status conclude(const loader::Plugin &plugin, emm_status status,
-                                  const char *slot) noexcept;
+[[gnu::cold]] emm_status describe_failure(const loader::Plugin &plugin, emm_status status,
+                                          const char *slot) noexcept;
 
 // Describes the C++ exception in flight, which left `slot`.
-[[gnu::cold]] emm_status conclude_exception(const loader::Plugin &plugin,
-                                            const char *slot) noexcept;
-[[gnu::cold]] emm_status conclude_exception(const emm_context &context, const char *slot) noexcept;
+[[gnu::cold]] emm_status fail_of_exception(const loader::Plugin &plugin, const char *slot) noexcept;
+[[gnu::cold]] emm_status fail_of_exception(const emm_context &context, const char *slot) noexcept;
 
 // The slot returned success, but its output is missing, or longer than the struct that the slot was
 // given.
-[[gnu::cold]] emm_status conclude_nothing(const emm_context &context, const char *slot) noexcept;
-[[gnu::cold]] emm_status conclude_overrun(const emm_context &context, const char *slot,
-                                          size_t size) noexcept;
+[[gnu::cold]] emm_status fail_of_null_address(const emm_context &context,
+                                              const char *slot) noexcept;
+[[gnu::cold]] emm_status fail_of_overrun(const emm_context &context, const char *slot,
+                                         size_t size) noexcept;
 
 // The context could not be made current: it has died, or the driver has gone.
-[[gnu::cold]] emm_status conclude_unreachable(emm_context &context, CUresult result) noexcept;
+[[gnu::cold]] emm_status fail_of_dead_context(emm_context &context, CUresult result) noexcept;
 
 // Calls a slot of `plugin` for one of the context's managers; for a slot that the plugin lacks,
 // `self` is the host's defaults. The context is current if the plugin asks for that. A request to
@@ -67,13 +67,13 @@ emm_status call_of(emm_context &context, const loader::Plugin &plugin, emm_manag
             const bool is_told = comes_once && (slot == loader::Slot::destroy ||
                                                 !driver::is_late(current->result()));
             if (current->result() != CUDA_SUCCESS && !is_told) {
-                return conclude_unreachable(context, current->result());
+                return fail_of_dead_context(context, current->result());
             }
         }
-        return conclude(context, plugin.filler(slot), (plugin.table.*function)(self, arguments...),
-                        name);
+        return describe_failure(context, plugin.filler(slot),
+                                (plugin.table.*function)(self, arguments...), name);
     } catch (...) {
-        return conclude_exception(plugin.filler(slot), name);
+        return fail_of_exception(plugin.filler(slot), name);
     }
 }
 
@@ -108,13 +108,13 @@ public:
     Struct *out() { return &value_; }
 
     // The slot's status, or a refusal if the slot wrote behind the struct.
-    emm_status conclude(emm_context &context, emm_status status, const char *slot) {
+    emm_status describe_failure(emm_context &context, emm_status status, const char *slot) {
         if constexpr (requires(Struct & any) { any.struct_size; }) {
             value_.struct_size = sizeof(Struct); // the copied struct ends with it
         }
         const bool whole = std::all_of(std::begin(behind_), std::end(behind_),
                                        [](unsigned char byte) { return byte == untouched; });
-        return whole ? status : conclude_overrun(context, slot, sizeof(Struct));
+        return whole ? status : fail_of_overrun(context, slot, sizeof(Struct));
     }
 
 private:

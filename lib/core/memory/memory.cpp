@@ -26,13 +26,14 @@ emm_status forgive_late(emm_status status) noexcept {
 // A success without memory counts as a failure.
 template <class Kind> emm_status ask_once(Kind &request) noexcept {
     const emm_status status = request.ask();
-    return status < EMM_OK || request.is_filled() ? status
-                                                  : conclude_nothing(request.context, Kind::slot);
+    return status < EMM_OK || request.is_filled()
+               ? status
+               : fail_of_null_address(request.context, Kind::slot);
 }
 
 // The final answer to a request: that of the first try, or of a second one after memory ran out.
 template <class Kind>
-emm_status settle(Kind &request, emm_status status, const void *caller) noexcept {
+emm_status retry_if_exhausted(Kind &request, emm_status status, const void *caller) noexcept {
     const auto once = [&] { return ask_once(request); };
     status = ask_awake(status, once);
     if (is_exhaustion(status) && request.can_be_met()) {
@@ -53,7 +54,7 @@ emm_status settle(Kind &request, emm_status status, const void *caller) noexcept
 
 template <class Kind> emm_status admit_and_ask(Kind &request, const void *caller) noexcept {
     EMM_TRY(admit(request.context));
-    return settle(request, ask_once(request), caller);
+    return retry_if_exhausted(request, ask_once(request), caller);
 }
 
 // A free off the fast path; `call` asks the plugin. Freeing NULL calls no plugin.
@@ -161,17 +162,18 @@ template <class Kind> emm_status allocate_otherwise(Kind &request, const void *c
 }
 
 template <class Kind>
-emm_status settle_failed(Kind &request, emm_status status, const void *caller) noexcept {
-    status = status < EMM_OK ? conclude(request.context, status, Kind::slot)
-                             : conclude_nothing(request.context, Kind::slot);
-    return settle(request, status, caller);
+emm_status retry_failed(Kind &request, emm_status status, const void *caller) noexcept {
+    status = status < EMM_OK ? describe_failure(request.context, status, Kind::slot)
+                             : fail_of_null_address(request.context, Kind::slot);
+    return retry_if_exhausted(request, status, caller);
 }
 
 template emm_status allocate_otherwise(DeviceRequest &, const void *);
-template emm_status settle_failed(DeviceRequest &, emm_status, const void *) noexcept;
+template emm_status retry_failed(DeviceRequest &, emm_status, const void *) noexcept;
 
-emm_status settle_failed_free(emm_context &context, emm_status status, const char *slot) noexcept {
-    return forgive_late(conclude(context, status, slot));
+emm_status describe_failed_free(emm_context &context, emm_status status,
+                                const char *slot) noexcept {
+    return forgive_late(describe_failure(context, status, slot));
 }
 
 emm_status memfree_otherwise(emm_context &context, emm_deviceptr ptr, size_t size,
@@ -251,7 +253,7 @@ emm_status get_stats(emm_context &context, emm_stats *ret_stats) noexcept {
     Filled<emm_stats> filled;
     emm_stats &stats = *filled.out();
     emm_status status = EMM_CALL(context, get_stats, &stats);
-    status = filled.conclude(context, status, "get_stats");
+    status = filled.describe_failure(context, status, "get_stats");
     EMM_TRY(status);
     if (context.selection->plugin->bottom().defaults(loader::Slot::memhostalloc)) {
         // layers have their own, in addition
@@ -268,7 +270,7 @@ emm_status query(emm_context &context, emm_deviceptr ptr, emm_block_info *ret_in
     EMM_TRY(admit(context));
     Filled<emm_block_info> filled;
     emm_status status = EMM_CALL(context, query, ptr, filled.out());
-    status = filled.conclude(context, status, "query");
+    status = filled.describe_failure(context, status, "query");
     if (status >= EMM_OK) {
         emm_copy_sized(ret_info, filled.out());
     }

@@ -98,13 +98,13 @@ using DeviceRequest = Request<observe::EventType::alloc>;
 
 // Allocates off the fast path: size 0, or a context that is watched, does not serve or must be made
 // current. If records of live allocations (EMM_TRACK) are the only reason, the plugin is called as
-// on the fast path, and the thread may be cancelled there. settle_failed takes over when the
+// on the fast path, and the thread may be cancelled there. retry_failed takes over when the
 // plugin's function fails, or succeeds without memory.
 template <class Kind>
 [[gnu::noinline]] emm_status allocate_otherwise(Kind &request, const void *caller);
 template <class Kind>
-[[gnu::noinline, gnu::cold]] emm_status settle_failed(Kind &request, emm_status status,
-                                                      const void *caller) noexcept;
+[[gnu::noinline, gnu::cold]] emm_status retry_failed(Kind &request, emm_status status,
+                                                     const void *caller) noexcept;
 
 // One indirect call to the plugin of a context that serves. The plugin's function sees the address
 // of a part of `request`. So the compiler keeps all of `request` on the stack, and saves no
@@ -117,18 +117,18 @@ template <class Kind>
     } catch (const abi::__forced_unwind &) {
         throw; // the thread is cancelled
     } catch (...) {
-        return conclude_exception(request.context, Kind::slot);
+        return fail_of_exception(request.context, Kind::slot);
     }
     if (status < EMM_OK || !request.is_filled()) [[unlikely]] {
-        return settle_failed(request, status, caller);
+        return retry_failed(request, status, caller);
     }
     request.give();
     return status;
 }
 
 // The same for a free. Its arguments are in registers that are free by then.
-[[gnu::noinline, gnu::cold]] emm_status settle_failed_free(emm_context &context, emm_status status,
-                                                           const char *slot) noexcept;
+[[gnu::noinline, gnu::cold]] emm_status
+describe_failed_free(emm_context &context, emm_status status, const char *slot) noexcept;
 template <class Function, class... Arguments>
 [[gnu::always_inline]] inline emm_status free_with(emm_context &context, const char *slot,
                                                    Function function, emm_manager *self,
@@ -139,9 +139,9 @@ template <class Function, class... Arguments>
     } catch (const abi::__forced_unwind &) {
         throw;
     } catch (...) {
-        return conclude_exception(context, slot);
+        return fail_of_exception(context, slot);
     }
-    return status >= EMM_OK ? status : settle_failed_free(context, status, slot);
+    return status >= EMM_OK ? status : describe_failed_free(context, status, slot);
 }
 
 [[gnu::noinline]] emm_status memfree_otherwise(emm_context &context, emm_deviceptr ptr, size_t size,

@@ -202,15 +202,15 @@ emm_pressure_callback_info set_pressure_callback(const emm_pressure_callback_inf
     return std::exchange(pressure().current, next);
 }
 
-bool is_pressing() noexcept {
+bool is_in_pressure_callback() noexcept {
     return pressing;
 }
 
-WithoutPressing::WithoutPressing() noexcept {
+NoPressureCallback::NoPressureCallback() noexcept {
     may_press = false;
 }
 
-WithoutPressing::~WithoutPressing() {
+NoPressureCallback::~NoPressureCallback() {
     may_press = true;
 }
 

@@ -63,16 +63,16 @@ emm_pressure_callback_info set_pressure_callback(const emm_pressure_callback_inf
 // Calls the application's callback, and returns the bytes that it says it gave back. Returns 0
 // without a callback, and from within one.
 size_t press(emm_context &context, size_t bytes) noexcept;
-bool is_pressing() noexcept; // whether this thread is within the callback
+bool is_in_pressure_callback() noexcept; // whether this thread is within the callback
 
 // While one of these lives, this thread does not call the callback: it may wait for a thread that
 // is held.
-class WithoutPressing {
+class NoPressureCallback {
 public:
-    WithoutPressing() noexcept;
-    ~WithoutPressing();
-    WithoutPressing(const WithoutPressing &) = delete;
-    WithoutPressing &operator=(const WithoutPressing &) = delete;
+    NoPressureCallback() noexcept;
+    ~NoPressureCallback();
+    NoPressureCallback(const NoPressureCallback &) = delete;
+    NoPressureCallback &operator=(const NoPressureCallback &) = delete;
 };
 
 } // namespace emm::core

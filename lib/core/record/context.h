@@ -141,7 +141,7 @@ template <class Visit> void for_each_pool(const emm_context &group, Visit visit)
 }
 
 // Visits the pools that a call means. For a group's own record: all pools, itself last.
-template <class Visit> void for_each_meant(emm_context &context, Visit visit) {
+template <class Visit> void for_each_affected(emm_context &context, Visit visit) {
     if (context.is_named()) {
         visit(context);
     } else {

@@ -35,7 +35,7 @@ struct LogWriter::Cursor {
     uint64_t moment() const { return record().moment(); }
 
     // Moves to the next record, which may be the present one; false after the last record.
-    bool settle() {
+    bool find_record() {
         for (; chunk < chunks->size(); ++chunk) {
             const Chunk &at = *(*chunks)[chunk];
             end = std::min<uint32_t>(at.committed.load(std::memory_order_acquire), Chunk::capacity);
@@ -47,7 +47,7 @@ struct LogWriter::Cursor {
     }
     bool advance() {
         Chunk &at = *(*chunks)[chunk];
-        return ++at.written[slot] < end || settle();
+        return ++at.written[slot] < end || find_record();
     }
 };
 
@@ -85,7 +85,7 @@ bool LogWriter::merge(const std::vector<std::vector<Chunk *>> &buffers, uint64_t
     std::priority_queue<Cursor, std::vector<Cursor>, decltype(later)> cursors(later);
     for (const std::vector<Chunk *> &buffer : buffers) {
         Cursor cursor{&buffer, slot};
-        if (cursor.settle()) {
+        if (cursor.find_record()) {
             cursors.push(cursor);
         }
     }

@@ -63,7 +63,7 @@ emm_status number_export(uint64_t *ret_generation) {
 }
 
 // Releases everything that an export holds besides its record.
-void let_go(const Export &ended) noexcept {
+void release_memory(const Export &ended) noexcept {
     if (ended.memory) {
         ended.memory->exports.fetch_sub(1, std::memory_order_release);
         core::release(*ended.memory, nullptr);
@@ -97,7 +97,7 @@ emm_status add(Export made, size_t size, emm_ipc_handle *ret_handle) {
         return EMM_CALL(context, get_ipc_handle, made.ptr, size, filled.out());
     };
     emm_status status = core::ask_awake(ask(), ask);
-    status = filled.conclude(context, status, "get_ipc_handle");
+    status = filled.describe_failure(context, status, "get_ipc_handle");
     entered.handle = *filled.out();
     EMM_TRY(status);
     status = observe::with_memory("no host memory to sign an export",
@@ -195,7 +195,7 @@ emm_status release_handle(emm_context &context, const emm_ipc_handle &handle) no
         keep_for_another_release(ended);
         return status;
     }
-    let_go(ended.front());
+    release_memory(ended.front());
     return status;
 }
 
@@ -213,7 +213,7 @@ void end_exports(emm_context &context) noexcept {
         }
     }
     for (const Export &each : ended) {
-        let_go(each);
+        release_memory(each);
     }
 }
 

@@ -23,7 +23,7 @@ struct Import final : core::Import {
     emm_ipc_handle handle; // the handle that opened it
     Mapping mapping;
     uint32_t count = 1;
-    bool settled = false; // false: a thread is opening or closing it, without the lock
+    bool is_idle = false; // false: a thread is opening or closing it, without the lock
     bool ended = false;   // the driver did not close it completely
     uint64_t pass = 0;    // the last pass of close_imports that tried it
 };
@@ -84,7 +84,7 @@ Import *find(std::unique_lock<std::mutex> &lock, const emm_context &context,
         for (Import &each : imports().all) {
             found = has_name(each, handle) && shares(each, context) ? &each : found;
         }
-        if (!found || found->settled) {
+        if (!found || found->is_idle) {
             return found;
         }
         imports().has_settled.wait(lock);
@@ -158,7 +158,7 @@ emm_status close_or_keep(Import &import) noexcept {
         return status;
     }
     const std::lock_guard lock(imports().mutex);
-    import.settled = import.ended = true;
+    import.is_idle = import.ended = true;
     imports().has_settled.notify_all();
     return status;
 }
@@ -171,7 +171,7 @@ emm_status find_open(std::unique_lock<std::mutex> &lock, const emm_context &cont
         if (!ret_import || !ret_import->ended) {
             return EMM_OK;
         }
-        ret_import->settled = false;
+        ret_import->is_idle = false;
         lock.unlock();
         const emm_status status = close_or_keep(*ret_import);
         lock.lock();
@@ -213,7 +213,7 @@ emm_status open_import(emm_context &context, const emm_ipc_handle &handle,
         return status;
     }
     lock.lock();
-    made.settled = true;
+    made.is_idle = true;
     imports().has_settled.notify_all();
     *ret_import = &made;
     *ret_base = made.mapping.base;
@@ -226,7 +226,7 @@ emm_status Import::close() noexcept {
         if (--count != 0) {
             return EMM_OK;
         }
-        settled = false;
+        is_idle = false;
     }
     return close_or_keep(*this);
 }
@@ -237,7 +237,7 @@ void set_imports_access(const emm_context &context, int32_t device, uint32_t fla
     std::unique_lock lock(imports().mutex);
     imports().has_settled.wait(lock, [&] {
         return std::all_of(imports().all.begin(), imports().all.end(), [&](const Import &each) {
-            return each.context != &context || each.settled;
+            return each.context != &context || each.is_idle;
         });
     });
     for (const Import &each : imports().all) {
@@ -256,13 +256,13 @@ void close_imports(emm_context &context) noexcept {
         for (Import &each : imports().all) {
             const bool is_due =
                 each.context == &context || (each.ended && !core::is_served(*each.context));
-            const bool is_next = is_due && each.settled && each.pass != pass;
+            const bool is_next = is_due && each.is_idle && each.pass != pass;
             found = is_next ? &each : found;
         }
         if (!found) {
             return;
         }
-        found->settled = false;
+        found->is_idle = false;
         found->pass = pass;
         lock.unlock();
         close_or_keep(*found);

@@ -190,7 +190,7 @@ CUresult Fill::ask(const PageDriver &driver) {
     return result;
 }
 
-void Fill::settle(Holdings &holdings) {
+void Fill::apply_results(Holdings &holdings) {
     for (size_t i = 0; i < ending_.size(); i++) {
         i < ended_ ? heap_.end_place(ending_[i].address) : heap_.keep_place(ending_[i].address);
     }
@@ -200,11 +200,11 @@ void Fill::settle(Holdings &holdings) {
     hand_back(holdings, leaving_);
     hand_back(holdings, moving_);
     if (target_) {
-        settle_target(holdings);
+        apply_target_result(holdings);
     }
 }
 
-void Fill::settle_target(Holdings &holdings) {
+void Fill::apply_target_result(Holdings &holdings) {
     uint64_t bytes = 0;
     size_t moved = 0; // index of the kept blocks
     for (size_t i = 0; i < mapped_; i++) {

@@ -19,7 +19,7 @@ public:
          const std::vector<CUmemAccessDesc> &access, bool keeps_places);
 
     CUresult ask(const PageDriver &driver); // no lock is held
-    void settle(Holdings &holdings);        // passes the driver's results on to the heap; the lock
+    void apply_results(Holdings &holdings); // passes the driver's results on to the heap; the lock
                                             // is held from here to the object's end
     const Refused &refused() const { return refused_; }
 
@@ -37,7 +37,7 @@ private:
     CUresult unmap_places(const PageDriver &driver, CUresult &refusal);
     CUresult release_leaving(const PageDriver &driver);
     void hand_back(Holdings &holdings, const Parting &parting);
-    void settle_target(Holdings &holdings);
+    void apply_target_result(Holdings &holdings);
 
     Heap &heap_;
     FreePool &pool_;

@@ -54,7 +54,7 @@ public:
     uint64_t most_spilled() const { return most_spilled_; }
     // The most device memory that may ever be held: `max`, or the device's memory.
     uint64_t limit() const { return std::min(options_.max, device_bytes_); }
-    uint64_t largest_request() const { return std::max(limit(), most_spilled_); }
+    uint64_t request_limit() const { return std::max(limit(), most_spilled_); }
     bool is_limited_by_max() const {
         return options_.max != UINT64_MAX && options_.max <= device_bytes_;
     }

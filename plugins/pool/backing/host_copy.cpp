@@ -63,7 +63,7 @@ CUresult HostCopy::save(const std::vector<Range> &ranges,
     for (const Range &range : ranges) {
         bytes += range.bytes();
     }
-    if (!settle()) {
+    if (!wait_until_unused()) {
         return CUDA_ERROR_UNKNOWN;
     }
     grow(bytes);
@@ -167,7 +167,7 @@ bool HostCopy::read(Range range, char *to) const {
 // it is asked once more at the next end of a pause or of the pool.
 void HostCopy::release(size_t kept_chunks) noexcept {
     saved_.clear();
-    if (chunks_.size() > kept_chunks && settle()) {
+    if (chunks_.size() > kept_chunks && wait_until_unused()) {
         chunks_.erase(std::remove_if(chunks_.begin() + ptrdiff_t(kept_chunks), chunks_.end(),
                                      [this](const Chunk &chunk) { return give_back(chunk); }),
                       chunks_.end());

@@ -34,7 +34,9 @@ public:
     // Reads saved content. False: the range was not saved completely, and nothing is copied.
     bool read(Range range, char *to) const;
     // Waits for copies whose end has not been seen. False: they may go on, and use both sides.
-    bool settle() { return !copies_.go_on() || (copies_.wait(), !copies_.go_on()); }
+    bool wait_until_unused() {
+        return !copies_.may_be_running() || (copies_.wait(), !copies_.may_be_running());
+    }
 
     void forget() { saved_.clear(); } // forgets the content, and keeps the memory for the next copy
     // Forgets the content and frees the memory, except the oldest chunks.

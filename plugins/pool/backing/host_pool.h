@@ -33,7 +33,7 @@ struct HostPool {
         return size <= ready_limit ? ready[class_of(size)].blocks.pop_front() : nullptr;
     }
     void give(Block &block); // the block is complete
-    Place lent_at(uint64_t address) const {
+    Place allocation_at(uint64_t address) const {
         const Place place = heap.starting_at(address);
         return place.block && place.block->loan.size() != 0 ? place : Place{};
     }

@@ -18,7 +18,7 @@ public:
     }
     ~OrderedPools() {
         for (StreamPool *each : held_) {
-            order_.let_go(*each);
+            order_.end_use(*each);
         }
     }
     OrderedPools(const OrderedPools &) = delete;
@@ -186,7 +186,7 @@ void Pages::wait_for_others(Lock &lock, const StreamPool &pool, const Caller &ca
     std::vector<Heap::Ordered> candidates = ordered.all();
     StreamPool *other = order_.first_incomplete();
     for (; other && candidates.size() <= most_candidates; other = order_.next_incomplete(*other)) {
-        if (other != &pool && Heap::largest_own(*other) >= page_bytes) {
+        if (other != &pool && Heap::largest_block_of(*other) >= page_bytes) {
             candidates.push_back({other, other->recorded});
         }
     }
@@ -274,7 +274,7 @@ CUresult Pages::fill(Lock &lock, StreamPool &pool, const Heap::Room &room, bool 
                                 room.range->segment->spilled())) {
         return no_memory_of_pool;
     }
-    return go_back(pool, plan, room) ? CUDA_SUCCESS : carry_out(lock, pool, plan, &room);
+    return go_back(pool, plan, room) ? CUDA_SUCCESS : execute(lock, pool, plan, &room);
 }
 
 // If all planned pieces are mapped at the room already, side by side in any order, no driver call
@@ -304,8 +304,8 @@ bool Pages::go_back(StreamPool &pool, const FillPlan &plan, const Heap::Room &ro
     return true;
 }
 
-CUresult Pages::carry_out(Lock &lock, StreamPool &pool, const FillPlan &plan,
-                          const Heap::Room *room) {
+CUresult Pages::execute(Lock &lock, StreamPool &pool, const FillPlan &plan,
+                        const Heap::Room *room) {
     const bool pending = plan.has_pending();
     if (pending) {
         order_.mark_dirty(pool, 0, 0);
@@ -328,7 +328,7 @@ CUresult Pages::carry_out(Lock &lock, StreamPool &pool, const FillPlan &plan,
     if (pending) {
         order_.mark_dirty(pool, 0, 0);
     }
-    work.settle(holdings_);
+    work.apply_results(holdings_);
     keep_refused(work.refused());
     return result;
 }

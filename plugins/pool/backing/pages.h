@@ -75,7 +75,7 @@ private:
     CUresult fill(Lock &lock, StreamPool &pool, const Heap::Room &room, bool may_grow,
                   const OrderedPools &ordered);
     bool go_back(StreamPool &pool, const FillPlan &plan, const Heap::Room &room);
-    CUresult carry_out(Lock &lock, StreamPool &pool, const FillPlan &plan, const Heap::Room *room);
+    CUresult execute(Lock &lock, StreamPool &pool, const FillPlan &plan, const Heap::Room *room);
     CUresult add_addresses(Lock &lock, uint64_t bytes, Zone zone);
     std::unique_ptr<Segment> reserve(uint64_t bytes, Zone zone, CUresult &result);
     bool has_finished();

@@ -81,7 +81,7 @@ void Pages::end_places(Lock &lock) {
         plan.ended.push_back(each.address);
     }
     if (!plan.ended.empty()) {
-        carry_out(lock, order_.common(), plan, nullptr);
+        execute(lock, order_.common(), plan, nullptr);
         access_.await(lock);
     }
 }
@@ -165,13 +165,13 @@ CUresult Pages::resume(Lock &lock, HostCopy &copy, bool keeps_copy) {
     {
         const Unlocked unlocked(lock);
         size_t mapped = 0;
-        result = copy.settle() ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
+        result = copy.wait_until_unused() ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
         result =
             result == CUDA_SUCCESS ? put_behind(returning, content, copy, mapped, refused) : result;
         if (result == CUDA_SUCCESS) {
             keeps_copy ? copy.forget() : copy.release();
         } else {
-            driver_.withdraw(returning, mapped, !copy.settle(), heap_, refused);
+            driver_.withdraw(returning, mapped, !copy.wait_until_unused(), heap_, refused);
         }
     }
     context_.note_error(result);

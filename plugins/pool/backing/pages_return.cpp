@@ -34,7 +34,7 @@ uint64_t Pages::release_idle(Lock &lock, uint64_t keep, bool complete_only) {
         if (plan.released.empty() && plan.ended.empty()) {
             break;
         }
-        result = carry_out(lock, order_.common(), plan, nullptr);
+        result = execute(lock, order_.common(), plan, nullptr);
         access_.await(lock);
     }
     return before - std::min(before, holdings_.reserved());

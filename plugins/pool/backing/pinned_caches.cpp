@@ -93,7 +93,7 @@ void PinnedMemory::hand_over(Magazine &magazine) {
     for (uint32_t i = 0; i < count; i++) {
         Block &block = *cache.freed[i];
         bytes += block.size;
-        put_off(block, magazine.unordered ? unordered_pool(block) : magazine.pool);
+        keep_until_complete(block, magazine.unordered ? unordered_pool(block) : magazine.pool);
     }
     if (count > 0 && magazine.unordered) { // the kinds need not be told apart
         order_.mark_dirty(order_.unordered(), bytes);
@@ -117,7 +117,7 @@ void PinnedMemory::drain_pinned(Magazine &magazine) {
     magazine.pinned->live.set(0);
 }
 
-void PinnedMemory::hand_over_own() {
+void PinnedMemory::hand_over_own_magazines() {
     caches_.each([this](Magazine &m) {
         if (m.is_own() && m.pinned) {
             hand_over(m);

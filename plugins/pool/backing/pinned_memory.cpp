@@ -60,12 +60,12 @@ Block *PinnedMemory::take(Lock &lock, uint32_t flags, size_t size, CUresult &res
         block = acquire(pool, size, result);
     }
     if (block) {
-        lend(*block, pool, size);
+        begin_loan(*block, pool, size);
     }
     return block;
 }
 
-void PinnedMemory::lend(Block &block, HostPool &pool, size_t size) {
+void PinnedMemory::begin_loan(Block &block, HostPool &pool, size_t size) {
     block.state = State::live;
     block.loan.begin(size);
     block.host = &pool;
@@ -85,7 +85,7 @@ Block *PinnedMemory::acquire(HostPool &pool, uint64_t size, CUresult &result) {
     }
     Lock lock(context_.mutex);
     order_.collect_graphs();
-    hand_over_own();
+    hand_over_own_magazines();
     Block *block = pool.take(size);
     if (!block && !pool.outgrown(size)) {
         block = reuse(lock, pool, size);
@@ -130,15 +130,15 @@ emm_deviceptr PinnedMemory::device_address(const Block &block) {
     return segment.device_base ? segment.device_base + (block.begin - segment.driver_base) : 0;
 }
 
-Place PinnedMemory::lent_at(uint32_t flags, uint64_t host) const {
+Place PinnedMemory::allocation_at(uint32_t flags, uint64_t host) const {
     const HostPool *pool = known(flags);
-    return pool ? pool->lent_at(host) : Place{};
+    return pool ? pool->allocation_at(host) : Place{};
 }
 
-Place PinnedMemory::lent_at(uint64_t host) const {
+Place PinnedMemory::allocation_at(uint64_t host) const {
     Place place;
     for (const auto &pool : pools_) {
-        place = !place && pool ? pool->lent_at(host) : place;
+        place = !place && pool ? pool->allocation_at(host) : place;
     }
     return place;
 }
@@ -156,7 +156,7 @@ StreamPool *PinnedMemory::free(Place place, StreamPool &stream_pool) {
     return order_.free(place, stream_pool);
 }
 
-void PinnedMemory::put_off(Block &block, StreamPool &stream_pool) {
+void PinnedMemory::keep_until_complete(Block &block, StreamPool &stream_pool) {
     block.state = State::waiting;
     block.tag = order_.clock().now();
     waiting_ += block.size;

@@ -47,8 +47,8 @@ public:
     Block *take(Lock &lock, uint32_t flags, size_t size, CUresult &result);
     static emm_deviceptr device_address(const Block &block); // 0: not mapped
     // The allocation that begins at `host`, if any.
-    Place lent_at(uint32_t flags, uint64_t host) const;
-    Place lent_at(uint64_t host) const;
+    Place allocation_at(uint32_t flags, uint64_t host) const;
+    Place allocation_at(uint64_t host) const;
 
     // --- frees ---
     // The free pool for frees with no stream.
@@ -58,7 +58,7 @@ public:
     // Returns a stream that should get an event now, or NULL.
     StreamPool *free(Place place, StreamPool &stream_pool);
     // Keeps the block until the work on its stream, or on all streams, has been seen complete.
-    void put_off(Block &block, StreamPool &stream_pool);
+    void keep_until_complete(Block &block, StreamPool &stream_pool);
     // Memory that `stream_pool` freed with tags up to `tag` is complete.
     void complete(StreamPool &stream_pool, uint64_t tag);
     // Freed memory waits for further uses.
@@ -82,7 +82,7 @@ public:
 private:
     HostPool &pool_with(uint32_t flags);
     const HostPool *known(uint32_t flags) const;
-    void lend(Block &block, HostPool &pool, size_t size);
+    void begin_loan(Block &block, HostPool &pool, size_t size);
     Block *acquire(HostPool &pool, uint64_t size, CUresult &result);
     Block *reuse(Lock &lock, HostPool &pool, uint64_t size);
     void ask(Lock &lock, HostPool &pool, uint64_t size);
@@ -102,7 +102,7 @@ private:
     void refill(HostPool &pool, size_t size);
     void empty_bin(PinnedCache::Bin &bin);
     void hand_over(Magazine &magazine);
-    void hand_over_own();
+    void hand_over_own_magazines();
     bool fetch_from_threads();
 
     static constexpr unsigned kinds = 8; // sets of flags

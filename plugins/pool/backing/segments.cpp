@@ -12,7 +12,7 @@ Block *Segments::take(StreamPool &pool, uint64_t bytes) {
     if (zone == Zone::dedicated) {
         return heap_.take_dedicated(pool, bytes);
     }
-    Block *block = heap_.take(pool, bytes, zone, largest_for(bytes));
+    Block *block = heap_.take(pool, bytes, zone, cut_limit_for(bytes));
     const bool crosses = zone == Zone::small && holdings_.reserved() <= options_.initial;
     return block || !crosses ? block : heap_.take(pool, bytes, Zone::large);
 }
@@ -22,8 +22,8 @@ SegmentUse Segments::use(uint64_t bytes) const {
             options_.initial,    holdings_.taken(),           holdings_.most_with(bytes)};
 }
 
-uint64_t Segments::largest_for(uint64_t bytes) const {
-    return largest_to_cut(bytes, growth_for(bytes), !moves_.returns_are_deferred(), use(bytes));
+uint64_t Segments::cut_limit_for(uint64_t bytes) const {
+    return cut_limit(bytes, growth_for(bytes), !moves_.returns_are_deferred(), use(bytes));
 }
 
 uint64_t Segments::growth_for(uint64_t bytes) const {

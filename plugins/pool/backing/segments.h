@@ -40,7 +40,7 @@ private:
     bool has_unfinished() const;
     SegmentUse use(uint64_t bytes) const;
     uint64_t growth_for(uint64_t bytes) const;
-    uint64_t largest_for(uint64_t bytes) const;
+    uint64_t cut_limit_for(uint64_t bytes) const;
     uint64_t missing_for(uint64_t bytes) const; // bytes that idle segments must make room for
     Block *take_new(StreamPool &pool, uint64_t bytes, Zone zone);
     void exchange_idle(Lock &lock, uint64_t bytes);

@@ -87,7 +87,7 @@ void ThreadCaches::close(Magazine &magazine) {
         active_.remove(magazine);
     }
     pool.leave_magazine();
-    magazine.lock.close_for_good(); // from here on it is its owner's alone
+    magazine.lock.close_for_good(); // from here on only its owner uses the magazine
     clear(depot, pool);             // those that stay may be parked
     if (pool.magazines() == 0) {
         depots_.erase(&pool);
@@ -98,7 +98,7 @@ void ThreadCaches::close(Magazine &magazine) {
     order_.forget_if_idle(pool);
 }
 
-void ThreadCaches::part_with(Magazine &magazine) {
+void ThreadCaches::retire_magazine(Magazine &magazine) {
     const Lock lock(order_.context().mutex);
     if (!magazine.lock.closed_for_good()) {
         drain(magazine);

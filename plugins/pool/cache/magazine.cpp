@@ -63,7 +63,7 @@ uint64_t Magazine::take_block(size_t size) {
 bool Magazine::give_other_block(const Heap &heap, uint64_t address, size_t size) {
     Block *block = heap.found_at(address).block;
     const uint64_t lent = block ? block->loan.plain_size() : 0;
-    if (!agree(lent, size) ||
+    if (!is_size_of(lent, size) ||
         !(unordered_blocks_ ? unordered_blocks_->give(*block) : repeated_.give(*block))) {
         return false;
     }
@@ -80,7 +80,7 @@ void Magazine::note_miss(uint64_t bytes) {
     }
 }
 
-uint64_t Magazine::largest_idle() const {
+uint64_t Magazine::largest_kept_block() const {
     return unordered_blocks_ ? unordered_blocks_->largest() : repeated_.largest();
 }
 

@@ -83,7 +83,7 @@ public:
     // A request of that size has found nothing, and no block is here now: a size that comes again
     // has blocks kept for it.
     void note_miss(uint64_t bytes);
-    uint64_t largest_idle() const; // block that is kept for its size
+    uint64_t largest_kept_block() const; // block that is kept for its size
     // Nothing lies here, and the owner has made no call since it was last drained.
     bool is_unused() const;
 
@@ -173,14 +173,14 @@ private:
 }
 
 // Whether a free of `size` bytes, or of an unknown number if that is 0, is of what was lent.
-inline bool agree(uint64_t lent, size_t size) {
+inline bool is_size_of(uint64_t lent, size_t size) {
     return lent != 0 && (size == lent || size == 0);
 }
 
 inline bool Magazine::give_slot(uint64_t address, size_t size, Slot &slot) {
     const uint64_t lent = slot.loan.plain_size();
     Bin &bin = returns_[slot.index];
-    if (!agree(lent, size) || bin.full()) {
+    if (!is_size_of(lent, size) || bin.full()) {
         return false;
     }
     slot.loan.end();
@@ -191,7 +191,7 @@ inline bool Magazine::give_slot(uint64_t address, size_t size, Slot &slot) {
 
 inline bool Magazine::give_block(size_t size, Block &block) {
     const uint64_t lent = block.loan.plain_size();
-    if (!agree(lent, size)) {
+    if (!is_size_of(lent, size)) {
         return false;
     }
     if (!recent_.give(block)) {

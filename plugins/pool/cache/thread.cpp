@@ -74,7 +74,7 @@ Thread::~Thread() {
     for (auto &magazine : magazines_) {
         const std::lock_guard lock(ending());
         if (!magazine->lock.closed_for_good()) {
-            magazine->caches.part_with(*magazine);
+            magazine->caches.retire_magazine(*magazine);
         }
     }
     own_streams_.end();
@@ -87,7 +87,7 @@ void Thread::remember_own_stream(uint64_t manager_number) noexcept {
             end_early();
             thread->own_streams_.add(manager_number);
         }
-    } catch (const std::bad_alloc &) { // a context event will cover what it leaves
+    } catch (const std::bad_alloc &) { // a context event will cover the work that it leaves
     }
 }
 

@@ -5,7 +5,7 @@ namespace emm::pool {
 ThreadCaches::ThreadCaches(StreamOrder &order, DeviceMemory &memory, PinnedOwner &pinned,
                            uint64_t identity, const std::atomic<uint64_t> &serving, uint64_t limit)
     : order_(order), memory_(memory), pinned_(pinned), identity_(identity), serving_(serving),
-      limit_(limit), block_depot_(memory.heap, most_kept(limit)) {
+      limit_(limit), block_depot_(memory.heap, kept_bytes_limit(limit)) {
     BiasedLock::prepare();
 }
 
@@ -13,7 +13,7 @@ void ThreadCaches::set_limit(uint64_t limit) {
     if (limit != limit_) {
         close(nullptr);
         limit_ = limit;
-        block_depot_.set_most(most_kept(limit));
+        block_depot_.set_most(kept_bytes_limit(limit));
     }
 }
 
@@ -37,9 +37,9 @@ Magazine &ThreadCaches::make(Thread &thread, StreamPool &pool) {
     BlockLimits limits;
     if (limit_ > 0 && pool.order == Order::stream) {
         limits.recent = largest_block_of_any_size;
-        limits.repeated = largest_kept(limit_);
+        limits.repeated = kept_block_limit(limit_);
     } else if (pool.order == Order::anyone) {
-        limits.unordered = largest_kept(limit_);
+        limits.unordered = kept_block_limit(limit_);
         limits.most_freed = bytes_a_batch(limit_);
     }
     const auto [depot, fresh] = depots_.try_emplace(&pool, totals_);
@@ -65,7 +65,7 @@ Magazine *ThreadCaches::find_unregistered(emm_stream stream) const {
         magazine->answered_ != order_.calls_for_events()) {
         return nullptr;
     }
-    return order_.is_still(stream, magazine->key_) ? magazine : nullptr;
+    return order_.is_same_and_not_capturing(stream, magazine->key_) ? magazine : nullptr;
 }
 
 Magazine *ThreadCaches::own_for(const Caller &caller, StreamPool &pool) {
@@ -102,7 +102,7 @@ void ThreadCaches::make_room_for_unregistered() {
     }
 }
 
-// --- what lies in all of them --------------------------------------------------------------------
+// --- the content of all of them ------------------------------------------------------------------
 
 uint64_t ThreadCaches::idle_bytes() const {
     uint64_t bytes = totals_.bytes;
@@ -116,9 +116,9 @@ uint64_t ThreadCaches::quarantined_bytes() const {
     return bytes;
 }
 
-uint64_t ThreadCaches::largest_block() const {
+uint64_t ThreadCaches::largest_kept_block() const {
     uint64_t size = block_depot_.largest_complete();
-    each([&](const Magazine &m) { size = std::max(size, m.largest_idle()); });
+    each([&](const Magazine &m) { size = std::max(size, m.largest_kept_block()); });
     return size;
 }
 

@@ -89,7 +89,7 @@ public:
     bool make_room_for_block(Magazine &magazine, uint64_t bytes);
     // All work that may use unordered frees with tags up to this one is done.
     void complete_batches(uint64_t tag);
-    void drain_own(); // what the calling thread keeps, and what lies in depots
+    void drain_own(); // empties the calling thread's magazines, and the depots
     bool drain_all(); // false: there was nothing
     // Unordered frees that still wait return to the heap without waiting.
     void give_up_waiting_blocks();
@@ -126,17 +126,17 @@ public:
     // Empties the magazines of this free pool, or of all if it is NULL, for good. Their owners'
     // next call finds out, and may make another.
     void close(const StreamPool *pool);
-    void part_with(Magazine &magazine); // no lock is held: the thread that owns it ends
+    void retire_magazine(Magazine &magazine); // no lock is held: the thread that owns it ends
     // The program's log may run its code, so no lock is held, and no section of relaxed mode.
     void warn_of_refused_fence();
 
     // --- counts ---
     Counts &counts() const { return memory_.counts; }
-    uint64_t idle_bytes() const;        // for their owners to take again
-    uint64_t quarantined_bytes() const; // not those of the block depot
-    uint64_t largest_block() const;     // kept from the heap, to be taken at once
+    uint64_t idle_bytes() const;         // for their owners to take again
+    uint64_t quarantined_bytes() const;  // not those of the block depot
+    uint64_t largest_kept_block() const; // kept from the heap, to be taken at once
     uint64_t waiting_block_bytes() const { return block_depot_.waiting_bytes(); } // of that
-    uint64_t live_bytes() const; // but for what magazines did since their last refill
+    uint64_t live_bytes() const; // without the magazines' changes since their last refills
     uint64_t calls_served() const;
     void report(emm_stats &stats) const;
     void reset_peak();         // of live bytes

@@ -23,9 +23,9 @@ struct UnorderedBlocks {
 
     // Of up to `largest` bytes each; and of freed ones `most_bytes` in all.
     UnorderedBlocks(uint64_t largest, uint64_t most_bytes)
-        : largest_accepted(largest), most_freed_bytes(most_bytes) {}
+        : block_limit(largest), most_freed_bytes(most_bytes) {}
 
-    bool accepts(uint64_t bytes) const { return bytes <= largest_accepted; }
+    bool accepts(uint64_t bytes) const { return bytes <= block_limit; }
 
     // --- by its owner, inside the magazine's lock
     Block *take(uint64_t bytes) {
@@ -77,7 +77,7 @@ struct UnorderedBlocks {
         }
         missed_lately[next_missed++ % unordered_sizes] = bytes;
     }
-    template <class Function> void drain(Function function) { // what is complete
+    template <class Function> void drain(Function function) { // complete blocks
         for (Bin &bin : bins) {
             for (uint32_t i = 0; i < bin.count.get(); i++) {
                 function(*bin.blocks[i], bin.size);
@@ -115,7 +115,7 @@ struct UnorderedBlocks {
     Block *freed[most_frees_a_batch];
     Gauge<uint32_t> freed_count;
     Gauge<uint64_t> freed_bytes;
-    const uint64_t largest_accepted;
+    const uint64_t block_limit;
     const uint64_t most_freed_bytes;
 
 private:

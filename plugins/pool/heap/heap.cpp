@@ -146,7 +146,7 @@ void Heap::unindex(Block &block) {
 
 // Puts the rest of a cut block in its index. If all the dirt was cut off, the rest is complete, and
 // may now join its neighbour.
-void Heap::settle(Block &block) {
+void Heap::index_remainder(Block &block) {
     if (block.dirty() || !block.pending.linked) {
         index(block);
         return;
@@ -169,7 +169,7 @@ void Heap::own(Block &block) {
     }
 }
 
-void Heap::disown(Block &block) {
+void Heap::forget_start(Block &block) {
     const bool owns = block.state != State::free; // a new segment's map is still empty
     if (owns && !map_.page(block.begin)->remove_start(block.begin)) {
         block.segment->own(block.begin, 0);
@@ -266,7 +266,7 @@ Block *Heap::cut(Block &block, uint64_t size, bool from_the_end) {
             taken->segment->first = taken;
         }
         taken->state = State::live;
-        settle(block);
+        index_remainder(block);
     } else if (block.pending.linked) {
         block.pool->pending.remove(block);
     }
@@ -280,7 +280,7 @@ Block *Heap::cut(Block &block, uint64_t size, bool from_the_end) {
 
 void Heap::give(Block &block, FreePool &pool, uint64_t tag) {
     block.expect_neighbours();
-    disown(block);
+    forget_start(block);
     block.state = State::free;
     block.pool = &pool;
     block.tag = tag;
@@ -439,7 +439,7 @@ Place Heap::covering(const Segment &segment, uint64_t mark, uint64_t address) co
     return starting_at(block->begin + (address - block->begin) / step * step);
 }
 
-uint64_t Heap::largest_in(const SizeTree (&trees)[zones]) {
+uint64_t Heap::largest_node(const SizeTree (&trees)[zones]) {
     uint64_t size = 0;
     for (const SizeTree &tree : trees) {
         const SizeNode *node = tree.largest();

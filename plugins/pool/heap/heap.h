@@ -146,8 +146,8 @@ public:
 
     uint64_t largest_free() const; // of complete memory
     // Of indexed memory: complete, or `pool`'s own. Reads no block.
-    uint64_t largest_complete() const { return largest_in(complete_); }
-    static uint64_t largest_own(const FreePool &pool) { return largest_in(pool.own); }
+    uint64_t largest_complete() const { return largest_node(complete_); }
+    static uint64_t largest_block_of(const FreePool &pool) { return largest_node(pool.own); }
     uint64_t bytes_in(Zone zone) const { return zone_bytes_[unsigned(zone)]; }
     // Free, except quarantine.
     uint64_t idle_in(Zone zone) const { return idle_bytes_[unsigned(zone)]; }
@@ -164,7 +164,7 @@ public:
 private:
     static constexpr uintptr_t slot_bit = 1;
 
-    static uint64_t largest_in(const SizeTree (&trees)[zones]);
+    static uint64_t largest_node(const SizeTree (&trees)[zones]);
     SizeTree &complete_like(const Block &block) { return complete_[unsigned(block.zone)]; }
     void index(Block &block);
     bool counts(const Block &block, uint64_t size) const;
@@ -176,9 +176,9 @@ private:
     Block *cut_complete(const SizeNode &part, uint64_t size);
     Block *coalesce(Block *block);
     Block *merge(Block &left, Block &right);
-    void settle(Block &block);
+    void index_remainder(Block &block);
     void own(Block &block);
-    void disown(Block &block);
+    void forget_start(Block &block);
     Place last_before(const Segment &segment, uint64_t address) const;
     Place covering(const Segment &segment, uint64_t mark, uint64_t address) const;
     Room room_in(Block &range, const FreePool &pool, uint64_t bytes) const;
@@ -186,8 +186,8 @@ private:
     uint64_t next_place(uint64_t address) const; // of the piece that begins there; or the address
                                                  // itself
     Block *range_at(uint64_t address) const;     // the unmapped range that holds the address
-    void rest(Block &block);                     // the complete former place of a piece
-    void leave_to_rest(Block &block);            // the same, once it is complete
+    void make_idle_place(Block &block);          // the complete former place of a piece
+    void make_idle_once_complete(Block &block);  // the same, once it is complete
     void forget_idle(uint64_t place);
     void join_ring(uint64_t member, uint64_t place);
     void leave_ring(uint64_t place);

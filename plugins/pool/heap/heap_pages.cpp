@@ -37,7 +37,7 @@ void Heap::add_addresses(Segment &segment) {
 }
 
 void Heap::make_unmapped(Block &block) {
-    disown(block);
+    forget_start(block);
     block.state = State::unmapped;
     block.pool = &anyone;
     block.dirty_begin = block.dirty_end = block.begin;
@@ -221,7 +221,7 @@ std::vector<Block *> Heap::take_pieces(const std::vector<IdlePiece> &chosen, Fre
 // A taken block keeps its front; the remainder is returned, taken as well.
 Block *Heap::split(Block &block, uint64_t front, Block &record) {
     Block *rest = &record;
-    disown(block); // small blocks and large ones are found differently
+    forget_start(block); // small blocks and large ones are found differently
     rest->segment = block.segment;
     rest->zone = block.zone;
     rest->begin = block.begin + front;

@@ -121,7 +121,7 @@ Heap::Promise::Promise(Heap &heap, size_t count) : heap_(heap), count_(count) {
     heap_.promised_places_ += count_;
 }
 
-void Heap::rest(Block &block) {
+void Heap::make_idle_place(Block &block) {
     block.segment->pieces.set_role(block.begin, Role::idle);
     idle_places_.push_back(block.begin);
     make_unmapped(block);
@@ -130,15 +130,15 @@ void Heap::rest(Block &block) {
 // The work that may use the block may have completed since the block was taken.
 void Heap::link(Block &block, uint64_t new_place) {
     join_ring(block.begin, new_place);
-    leave_to_rest(block);
+    make_idle_once_complete(block);
 }
 
-void Heap::leave_to_rest(Block &block) {
+void Heap::make_idle_once_complete(Block &block) {
     if (block.pending.linked) {
         block.segment->pieces.set_role(block.begin, Role::former);
         former_places_++;
     } else {
-        rest(block);
+        make_idle_place(block);
     }
 }
 
@@ -147,7 +147,7 @@ void Heap::reoccupy(Block &block) {
         give(block, anyone);
         return;
     }
-    disown(block);
+    forget_start(block);
     block.state = State::free;
     index(*coalesce(&block));
 }
@@ -172,7 +172,7 @@ void Heap::go_back(const std::vector<IdlePiece> &pieces, uint64_t place, FreePoo
     const bool pending = std::any_of(left.begin(), left.end(),
                                      [](const Block *block) { return block->pending.linked; });
     for (Block *block : left) {
-        leave_to_rest(*block);
+        make_idle_once_complete(*block);
     }
     give(*target, pending ? pool : anyone);
 }

@@ -13,7 +13,7 @@ unsigned bits_of_a_part() {
 
 // How many parts keep their host memory: the recent number in use, a quarter more, and 1024. So
 // blocks that come and go at the same places cost no system call.
-constexpr uint64_t most_kept(uint64_t used_of_late) {
+constexpr uint64_t kept_parts_limit(uint64_t used_of_late) {
     return 1024 + used_of_late + used_of_late / 4;
 }
 
@@ -50,7 +50,7 @@ void Owners::set(uint64_t index, uintptr_t owner) {
 }
 
 bool Owners::has_too_many() const {
-    return used_parts_ + idle_parts_ > most_kept(used_of_late_);
+    return used_parts_ + idle_parts_ > kept_parts_limit(used_of_late_);
 }
 
 void Owners::queue(uint64_t number) {

@@ -1,4 +1,4 @@
-// Which stream a call means.
+// Finds the stream that a call means.
 #include "stream_order.h"
 
 namespace emm::pool {
@@ -128,23 +128,23 @@ emm_status StreamOrder::ask_capture(Caller &caller) {
 }
 
 // Whether the handle still means the stream of that identity, and the stream does not capture.
-bool StreamOrder::is_still(emm_stream stream, uint64_t key) {
+bool StreamOrder::is_same_and_not_capturing(emm_stream stream, uint64_t key) {
     if (stream == per_thread_handle) { // in our context
         Caller caller;
         caller.stream = stream;
         return ask_identity(caller) == EMM_OK && !caller.capturing && caller.key == key;
     }
-    return events_.is_still(stream, key);
+    return events_.is_same_and_not_capturing(stream, key);
 }
 
-void StreamOrder::let_go(StreamPool &pool) {
+void StreamOrder::end_use(StreamPool &pool) {
     pool.references_--;
     if (!drop_if_orphaned(pool)) {
         forget_if_idle(pool);
     }
 }
 
-void StreamOrder::let_go_of_capture(StreamPool &pool) {
+void StreamOrder::end_use_of_capture(StreamPool &pool) {
     pool.references_--;
     drop_if_orphaned(pool);
 }
@@ -180,7 +180,7 @@ void StreamOrder::end_own_stream() {
     }
     pool->references_++;
     record_event(lock, *pool, per_thread_handle);
-    let_go(*pool);
+    end_use(*pool);
 }
 
 } // namespace emm::pool

@@ -42,15 +42,15 @@ emm_status Captures::enter(const Caller &caller) {
     }
     try {
         const emm_status status = retain_on_graph(caller, attempt);
-        conclude_entry(caller.capture_id, attempt, status == EMM_OK);
+        finish_entry(caller.capture_id, attempt, status == EMM_OK);
         return status;
     } catch (...) {
-        conclude_entry(caller.capture_id, attempt, false);
+        finish_entry(caller.capture_id, attempt, false);
         throw;
     }
 }
 
-void Captures::conclude_entry(uint64_t capture_id, uint64_t attempt, bool retained) {
+void Captures::finish_entry(uint64_t capture_id, uint64_t attempt, bool retained) {
     const Lock lock(context_.mutex);
     const auto entry = captures_.find(capture_id);
     if (entry != captures_.end() && entry->second->attempt == attempt) {

@@ -51,7 +51,7 @@ public:
     void forget_all(uint64_t now);
 
 private:
-    void conclude_entry(uint64_t capture_id, uint64_t attempt, bool retained);
+    void finish_entry(uint64_t capture_id, uint64_t attempt, bool retained);
     emm_status retain_on_graph(const Caller &caller, uint64_t attempt);
     static void keep(Place place, Capture &capture);
     void finish(Capture &capture);

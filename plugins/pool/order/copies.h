@@ -30,7 +30,7 @@ public:
     // Waits until all copies are done. Returns the first failure, or the wait's. If the wait fails,
     // copies may go on, so free neither side's memory before another wait succeeds.
     CUresult wait();
-    bool go_on() const { return stream_; }
+    bool may_be_running() const { return stream_; }
 
 private:
     bool begin();

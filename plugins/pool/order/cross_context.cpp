@@ -37,7 +37,7 @@ void CrossContext::end() {
     }
 }
 
-void CrossContext::look_after(Lock &lock) {
+void CrossContext::do_maintenance(Lock &lock) {
     StreamPool &pool = order_.cross_context();
     if (is_worth_a_mark(pool.open_frees_, pool.open_bytes_)) {
         pool.open_frees_ = 0;
@@ -60,7 +60,7 @@ void CrossContext::take_back() const {
     }
 }
 
-// --- what this manager asks of all, itself among them --------------------------------------------
+// --- questions to all managers, this one among them ----------------------------------------------
 
 bool CrossContext::is_own(const WorkMark &mark) const {
     return mark.context == context_.handle && mark.context_id == context_.id;

@@ -19,7 +19,7 @@ public:
     void take_back() const;
 
     // --- with the pool's lock, which is let go of ---
-    void look_after(Lock &lock);
+    void do_maintenance(Lock &lock);
     void query(Lock &lock);
     bool mark(Lock &lock); // all contexts or none: a later call tries again
     void mark_what_is_left(Lock &lock);

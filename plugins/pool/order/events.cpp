@@ -62,7 +62,7 @@ CUresult Events::is_capturing(CUstream stream, bool &ret_capturing) const {
     return result;
 }
 
-bool Events::is_still(CUstream stream, uint64_t id) const {
+bool Events::is_same_and_not_capturing(CUstream stream, uint64_t id) const {
     bool capturing = false;
     unsigned long long found = 0;
     return is_capturing(stream, capturing) == CUDA_SUCCESS && !capturing &&

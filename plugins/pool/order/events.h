@@ -28,7 +28,7 @@ public:
     // The state of a live stream.
     CUresult is_capturing(CUstream stream, bool &ret_capturing) const;
     // Whether the handle means the stream of that id, and the stream does not capture.
-    bool is_still(CUstream stream, uint64_t id) const;
+    bool is_same_and_not_capturing(CUstream stream, uint64_t id) const;
 
 private:
     const ServedContext &context_;

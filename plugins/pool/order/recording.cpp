@@ -141,8 +141,8 @@ void StreamOrder::record_what_is_left(Lock &lock) {
 
 // --- after a call --------------------------------------------------------------------------------
 
-void StreamOrder::look_after(Lock &lock, StreamPool &pool, const Caller *caller,
-                             const Allowance &allowance, bool batch) {
+void StreamOrder::do_maintenance(Lock &lock, StreamPool &pool, const Caller *caller,
+                                 const Allowance &allowance, bool batch) {
     if (&pool == &unordered_) {
         if (batch || is_worth_an_event(pool.open_frees_, pool.open_bytes_, allowance)) {
             pool.open_frees_ = 0;
@@ -156,7 +156,7 @@ void StreamOrder::look_after(Lock &lock, StreamPool &pool, const Caller *caller,
         record_event(lock, pool, caller->stream);
     }
     if (const size_t streams = streams_to_ask(streams_.made_since_asked())) {
-        streams_.count_made_anew();
+        streams_.reset_made_count();
         query_streams(lock, false, streams);
     }
     if (captures_.any_graph_gone()) {
@@ -166,7 +166,7 @@ void StreamOrder::look_after(Lock &lock, StreamPool &pool, const Caller *caller,
 
 // A stream that is known to live during this call only gets its event now or never.
 bool StreamOrder::wants_event(const StreamPool &pool) const {
-    if (pool.newest <= pool.recorded || (!streams_.several() && pool.pinned.empty())) {
+    if (pool.newest <= pool.recorded || (!streams_.has_several() && pool.pinned.empty())) {
         return false;
     }
     return pool.answered_ != wanted_ ||

@@ -79,7 +79,7 @@ public:
     // returned.
     emm_status identify(emm_stream stream, Caller &ret_caller);
     emm_status enter_capture(const Caller &caller) { return captures_.enter(caller); }
-    bool is_still(emm_stream stream, uint64_t key);
+    bool is_same_and_not_capturing(emm_stream stream, uint64_t key);
     // The free pool to allocate for, where that takes no driver call to find out; else NULL. And
     // the caller, as far as it is known.
     StreamPool *known(emm_stream stream) {
@@ -89,8 +89,8 @@ public:
     StreamPool *known(emm_stream stream, Caller &ret_caller);
     StreamPool &pool_of(const Caller &caller); // once its stream is identified
     // A call that has let go of the lock meanwhile is done with the free pool.
-    void let_go(StreamPool &pool);
-    void let_go_of_capture(StreamPool &pool); // the same, but a stream's free pool stays
+    void end_use(StreamPool &pool);
+    void end_use_of_capture(StreamPool &pool); // the same, but a stream's free pool stays
     void forget_if_idle(StreamPool &pool);
 
     // --- notices; no lock is held ---
@@ -115,8 +115,8 @@ public:
     void mark_dirty(StreamPool &pool, uint64_t bytes, uint32_t frees = 1);
     // Work that a call leaves behind for once in a while.
     // `batch`: of blocks freed with no stream, which is worth an event.
-    void look_after(Lock &lock, StreamPool &pool, const Caller *caller, const Allowance &allowance,
-                    bool batch);
+    void do_maintenance(Lock &lock, StreamPool &pool, const Caller *caller,
+                        const Allowance &allowance, bool batch);
 
     // --- events ---
     bool record_event_if_reachable(Lock &lock, StreamPool &pool);
@@ -176,7 +176,7 @@ private:
     void query_streams(Lock &lock, bool recording, size_t most = SIZE_MAX);
     bool is_working() const;
 
-    uint64_t now() const { return clock_.now(); } // what a free is tagged with
+    uint64_t now() const { return clock_.now(); } // the tag for a free
     void complete(StreamPool &pool, uint64_t tag);
     void complete_all(uint64_t tag);
     StreamPool *free_with_uses(Place place, StreamPool &pool, Capture *capture);

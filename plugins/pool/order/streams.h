@@ -20,7 +20,7 @@ public:
     StreamPool *find_announced(CUstream stream) const; // with a capture that has not ended
     StreamPool &find_or_make(uint64_t key);            // throws std::bad_alloc
     StreamPool *make();                                // one that has no key, for captures
-    void forget(StreamPool &pool);                     // which nothing refers to any more
+    void forget(StreamPool &pool);                     // nothing refers to it any more
     void recycle(StreamPool &pool);
     void forget_unregistered();
 
@@ -34,9 +34,9 @@ public:
 
     // Streams met for the first time since the others were last asked.
     uint32_t made_since_asked() const { return made_since_asked_; }
-    void count_made_anew() { made_since_asked_ = 0; }
+    void reset_made_count() { made_since_asked_ = 0; }
 
-    bool several() const { return by_key_.size() + (legacy.newest != 0) > 1; }
+    bool has_several() const { return by_key_.size() + (legacy.newest != 0) > 1; }
 
     StreamPool legacy;
 

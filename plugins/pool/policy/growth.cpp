@@ -102,7 +102,7 @@ uint64_t bytes_a_batch(uint64_t limit) {
     return limit / part_held_pending;
 }
 
-uint64_t largest_kept(uint64_t limit) {
+uint64_t kept_block_limit(uint64_t limit) {
     return bytes_a_batch(limit) / blocks_a_batch;
 }
 
@@ -116,7 +116,7 @@ bool is_a_batch(uint32_t blocks, uint64_t bytes, uint64_t limit) {
                           bytes + bytes / blocks > bytes_a_batch(limit));
 }
 
-uint64_t most_kept(uint64_t limit) {
+uint64_t kept_bytes_limit(uint64_t limit) {
     return limit / part_held_unasked;
 }
 

@@ -98,14 +98,14 @@ uint32_t frees_a_batch(uint64_t block_bytes);
 // Unordered bytes that a thread batches, given the pool's limit: enough to be worth an event. Also
 // the largest block that it keeps for its next request of the size: four of them are one batch.
 uint64_t bytes_a_batch(uint64_t limit);
-uint64_t largest_kept(uint64_t limit);
+uint64_t kept_block_limit(uint64_t limit);
 
 // Whether blocks handed over by such threads are worth an event: one more would exceed a batch.
 bool is_a_batch(uint32_t blocks, uint64_t bytes, uint64_t limit);
 
 // Bytes of such blocks that all threads may keep from the heap: up to this amount, the pool prefers
 // growing to asking the driver.
-uint64_t most_kept(uint64_t limit);
+uint64_t kept_bytes_limit(uint64_t limit);
 
 // Whether unordered frees are worth an event on the context: so rarely that one event serves many
 // frees of any size, but at least for each 96th of the device's memory, so that waits are short. An

@@ -37,7 +37,7 @@ uint64_t bytes_to_exchange(uint64_t growth, const SegmentUse &use) {
     return held > ceiling ? held - ceiling : 0;
 }
 
-uint64_t largest_to_cut(uint64_t bytes, uint64_t growth, bool may_exchange, const SegmentUse &use) {
+uint64_t cut_limit(uint64_t bytes, uint64_t growth, bool may_exchange, const SegmentUse &use) {
     if (use.claimed + growth <= with_idle_part(use.most)) {
         return times_cut * bytes;
     }

@@ -33,7 +33,7 @@ uint64_t bytes_to_exchange(uint64_t growth, const SegmentUse &use);
 // the largest need, this is 16 times the request: a small piece would keep an idle segment from
 // serving its own size. Later only a huge request is choosy, by a quarter of itself, if it is 1/16
 // of all and the pool holds 1/8 more than it needs: then exchanging pays.
-uint64_t largest_to_cut(uint64_t bytes, uint64_t growth, bool may_exchange, const SegmentUse &use);
+uint64_t cut_limit(uint64_t bytes, uint64_t growth, bool may_exchange, const SegmentUse &use);
 
 // Whether a small request grows the pool before it waits for other streams: if small segments stay
 // within 1/64 of all, or if that much was held before and a quarter of it is not needed now.

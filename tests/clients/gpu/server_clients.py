@@ -135,9 +135,9 @@ class Engine:
             self.cache = self.transformers.StaticCache(config=config, max_cache_len=CACHED)
             self.cache.early_initialization(1, config.num_key_value_heads, config.head_dim, self.torch.bfloat16,
                                             self.torch.device(self.device))
-        self.settle()
+        self.return_unused()
 
-    def settle(self):
+    def return_unused(self):
         """So that what this process has beside its weights and its cache is the same each time."""
         if self.device == "cuda":
             self.torch.cuda.synchronize()
@@ -148,10 +148,10 @@ class Engine:
         return {"bytes": sum(tensor.nbytes for tensor in tensors)}
 
     def sleep(self):
-        self.settle()
+        self.return_unused()
         if self.way == "reload":
             del self.model, self.cache
-            self.settle()
+            self.return_unused()
         self.memory.sleep()
         return {}
 

@@ -102,15 +102,15 @@ class Sleeper:
     def write(self):
         for number, tensor in enumerate(self.tensors):
             tensor.copy_(self.content(number))
-        self.settle()
+        self.return_unused()
 
-    def settle(self):
+    def return_unused(self):
         """So that what this process has beside the tensors is the same each time."""
         self.torch.cuda.synchronize()
         self.torch.cuda.empty_cache()
 
     def timed(self, function):
-        self.settle()
+        self.return_unused()
         before, begin = self.torch.cuda.mem_get_info()[0], time.perf_counter()
         function()
         self.torch.cuda.synchronize()
@@ -177,7 +177,7 @@ class Asked(AskedProcess):
 
 
 def host_bytes():
-    """What the host can give, as the kernel and the control group tell."""
+    """The memory that the host has free, according to the kernel and the control group."""
     with open("/proc/meminfo", encoding="ascii") as file:
         found = next(int(line.split()[1]) * 1024 for line in file if line.startswith("MemAvailable"))
     try:

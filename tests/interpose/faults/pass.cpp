@@ -146,7 +146,7 @@ bool Pass::call(const char *name, const std::function<CUresult()> &entry) {
     return result == CUDA_SUCCESS;
 }
 
-void Pass::owe(const char *name, const std::function<CUresult()> &entry) {
+void Pass::undo_later(const char *name, const std::function<CUresult()> &entry) {
     owed_.push_back({name, entry});
 }
 
@@ -161,7 +161,7 @@ CUdeviceptr Pass::allocate(size_t size) {
     if (!call("cuMemAlloc", [&] { return cu.cuMemAlloc(&ptr, size); })) {
         return 0;
     }
-    owe("cuMemFree", [ptr] { return cu.cuMemFree(ptr); });
+    undo_later("cuMemFree", [ptr] { return cu.cuMemFree(ptr); });
     use(ptr, size, streams_[0]);
     return ptr;
 }
@@ -171,7 +171,7 @@ CUdeviceptr Pass::allocate_on(CUstream stream, size_t size) {
     if (!call("cuMemAllocAsync", [&] { return cu.cuMemAllocAsync(&ptr, size, stream); })) {
         return 0;
     }
-    owe("cuMemFreeAsync", [=] { return cu.cuMemFreeAsync(ptr, stream); });
+    undo_later("cuMemFreeAsync", [=] { return cu.cuMemFreeAsync(ptr, stream); });
     use(ptr, size, stream);
     return ptr;
 }

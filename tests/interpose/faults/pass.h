@@ -46,7 +46,7 @@ public:
     bool call(const char *name, const std::function<CUresult()> &entry);
     // Calls that the program must make after a successful call: give_back() makes them, or end()
     // makes them again.
-    void owe(const char *name, const std::function<CUresult()> &entry);
+    void undo_later(const char *name, const std::function<CUresult()> &entry);
     void give_back(); // the latest first; a failed call and all before it stay
     void forget() { owed_.clear(); }
     bool has_failed() const { return failures() != 0; }

@@ -16,11 +16,11 @@ void plain(Pass &pass) {
     size_t pitch = 0;
     if (pass.call("cuMemAllocPitch",
                   [&] { return cu.cuMemAllocPitch(&pitched, &pitch, 300, 20, 4); })) {
-        pass.owe("cuMemFree of it", [=] { return cu.cuMemFree(pitched); });
+        pass.undo_later("cuMemFree of it", [=] { return cu.cuMemFree(pitched); });
     }
     if (pass.call("cuMemAllocManaged",
                   [&] { return cu.cuMemAllocManaged(&managed, mib, CU_MEM_ATTACH_GLOBAL); })) {
-        pass.owe("cuMemFree of it", [=] { return cu.cuMemFree(managed); });
+        pass.undo_later("cuMemFree of it", [=] { return cu.cuMemFree(managed); });
     }
     pass.give_back();
     pass.allocate(5 * mib);
@@ -39,7 +39,7 @@ void ordered(Pass &pass) {
     if (pass.call("cuMemAllocFromPoolAsync",
                   [&] { return cu.cuMemAllocFromPoolAsync(&ptr, mib, pool, pass.stream(0)); })) {
         must(cu.cuStreamSynchronize(pass.stream(0)), "cuStreamSynchronize");
-        pass.owe("cuMemFree of it", [=] { return cu.cuMemFree(ptr); });
+        pass.undo_later("cuMemFree of it", [=] { return cu.cuMemFree(ptr); });
     }
     pass.give_back();
     pass.call("cuMemPoolTrimTo", [&] { return cu.cuMemPoolTrimTo(pool, 0); });
@@ -68,14 +68,14 @@ void elsewhere(Pass &pass) {
 void host(Pass &pass) {
     void *pinned = nullptr, *common = nullptr;
     if (pass.call("cuMemHostAlloc", [&] { return cu.cuMemHostAlloc(&pinned, 5000, 0); })) {
-        pass.owe("cuMemFreeHost", [=] { return cu.cuMemFreeHost(pinned); });
+        pass.undo_later("cuMemFreeHost", [=] { return cu.cuMemFreeHost(pinned); });
     }
     if (pass.call("cuMemAllocHost", [&] { return cu.cuMemAllocHost(&common, 3 * mib); })) {
-        pass.owe("cuMemFreeHost", [=] { return cu.cuMemFreeHost(common); });
+        pass.undo_later("cuMemFreeHost", [=] { return cu.cuMemFreeHost(common); });
     }
     alignas(4096) static char own[4096];
     if (pass.call("cuMemHostRegister", [&] { return cu.cuMemHostRegister(own, sizeof own, 0); })) {
-        pass.owe("cuMemHostUnregister", [] { return cu.cuMemHostUnregister(own); });
+        pass.undo_later("cuMemHostUnregister", [] { return cu.cuMemHostUnregister(own); });
     }
     pass.give_back();
 }
@@ -103,7 +103,7 @@ void streams(Pass &pass) {
         CUstream stream = nullptr;
         if (pass.call("cuStreamCreate",
                       [&] { return cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING); })) {
-            pass.owe("cuStreamDestroy", [=] { return cu.cuStreamDestroy(stream); });
+            pass.undo_later("cuStreamDestroy", [=] { return cu.cuStreamDestroy(stream); });
             pass.allocate_on(stream, mib);
             pass.give_back();
         }
@@ -208,7 +208,7 @@ void left(Pass &pass) {
     must(cu.cuStreamSynchronize(stream), "cuStreamSynchronize");
     end_executable(pass, graph);
     if (has_left) {
-        pass.owe("cuMemFree after the graph's end", [=] { return cu.cuMemFree(ptr); });
+        pass.undo_later("cuMemFree after the graph's end", [=] { return cu.cuMemFree(ptr); });
     }
     pass.give_back();
     pass.allocate_on(stream, mib);
@@ -247,7 +247,8 @@ void updated(Pass &pass) {
     end_executable(pass, leaves);
     end_executable(pass, frees);
     if (has_left) {
-        pass.owe("cuMemFree of an updated graph's memory", [=] { return cu.cuMemFree(left); });
+        pass.undo_later("cuMemFree of an updated graph's memory",
+                        [=] { return cu.cuMemFree(left); });
     }
     pass.give_back();
 }
@@ -309,14 +310,14 @@ void passed_on(Pass &pass) {
     CUmemGenericAllocationHandle handle = 0;
     CUdeviceptr range = 0, pooled = 0;
     must(cu.cuMemAddressReserve(&range, 2 * mib, 0, 0, 0), "cuMemAddressReserve");
-    pass.owe("cuMemAddressFree", [=] { return cu.cuMemAddressFree(range, 2 * mib); });
+    pass.undo_later("cuMemAddressFree", [=] { return cu.cuMemAddressFree(range, 2 * mib); });
     const bool made =
         pass.call("cuMemCreate", [&] { return cu.cuMemCreate(&handle, 2 * mib, &properties, 0); });
     if (made && pass.call("cuMemMap", [&] { return cu.cuMemMap(range, 2 * mib, 0, handle, 0); })) {
-        pass.owe("cuMemUnmap", [=] { return cu.cuMemUnmap(range, 2 * mib); });
+        pass.undo_later("cuMemUnmap", [=] { return cu.cuMemUnmap(range, 2 * mib); });
     }
     if (made) { // before its mapping
-        pass.owe("cuMemRelease", [=] { return cu.cuMemRelease(handle); });
+        pass.undo_later("cuMemRelease", [=] { return cu.cuMemRelease(handle); });
     }
     pass.give_back();
     CUDA_ARRAY_DESCRIPTOR flat = {};
@@ -325,19 +326,19 @@ void passed_on(Pass &pass) {
     flat.NumChannels = 1;
     CUarray array = nullptr;
     if (pass.call("cuArrayCreate", [&] { return cu.cuArrayCreate(&array, &flat); })) {
-        pass.owe("cuArrayDestroy", [=] { return cu.cuArrayDestroy(array); });
+        pass.undo_later("cuArrayDestroy", [=] { return cu.cuArrayDestroy(array); });
     }
     CUmemPoolProps pool_properties = {};
     pool_properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
     pool_properties.location = properties.location;
     CUmemoryPool pool = nullptr;
     if (pass.call("cuMemPoolCreate", [&] { return cu.cuMemPoolCreate(&pool, &pool_properties); })) {
-        pass.owe("cuMemPoolDestroy", [=] { return cu.cuMemPoolDestroy(pool); });
+        pass.undo_later("cuMemPoolDestroy", [=] { return cu.cuMemPoolDestroy(pool); });
         if (pass.call("cuMemAllocFromPoolAsync", [&] {
                 return cu.cuMemAllocFromPoolAsync(&pooled, mib, pool, pass.stream(0));
             })) {
-            pass.owe("cuMemFreeAsync",
-                     [=, &pass] { return cu.cuMemFreeAsync(pooled, pass.stream(0)); });
+            pass.undo_later("cuMemFreeAsync",
+                            [=, &pass] { return cu.cuMemFreeAsync(pooled, pass.stream(0)); });
         }
     }
     pass.give_back();

@@ -202,8 +202,8 @@ Bare::Bare(const CheckedPlugin &plugin, const emm_host *host) {
         tables_.push_back(member.table);
     }
     texts_ = members.front().option_texts;
-    slots_ = as_far_as_it_goes(members.size() == 1 ? *tables_.front()
-                                                   : *table_of_stack(std::move(members)));
+    slots_ =
+        known_part_of(members.size() == 1 ? *tables_.front() : *table_of_stack(std::move(members)));
 }
 
 Bare on_device(const CheckedPlugin &plugin) {

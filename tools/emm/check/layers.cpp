@@ -115,7 +115,7 @@ const emm_plugin &watched_slots() {
 class Alone {
 public:
     explicit Alone(const CheckedFile &layer)
-        : slots_(as_far_as_it_goes(*open_entry(layer.path, EMM_LAYER_ENTRY_SYMBOL)(&kit_host()))) {
+        : slots_(known_part_of(*open_entry(layer.path, EMM_LAYER_ENTRY_SYMBOL)(&kit_host()))) {
         std::vector<const char *> texts;
         for (const auto &text : layer.option_texts) {
             texts.push_back(text ? text->c_str() : nullptr);

@@ -217,7 +217,7 @@ const emm_plugin &slots_of_the_suite() {
     return table;
 }
 
-emm_plugin as_far_as_it_goes(const emm_plugin &table) {
+emm_plugin known_part_of(const emm_plugin &table) {
     emm_plugin slots = {};
     const size_t whole_slots = table.struct_size & ~(sizeof(emm_function) - 1);
     std::memcpy(&slots, &table, std::min<size_t>(whole_slots, sizeof slots));
@@ -230,7 +230,7 @@ const emm_plugin *table_of_stack(std::vector<Member> members) {
     stack->members = std::move(members);
     for (const Member &member : stack->members) {
         const bool is_layer = !stack->tables.empty();
-        stack->tables.push_back(as_far_as_it_goes(*member.table));
+        stack->tables.push_back(known_part_of(*member.table));
         if (is_layer) {
             stack->below.push_back(below_of(stack->slots));
             cover(stack->slots, stack->tables.back());

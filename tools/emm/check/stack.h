@@ -20,6 +20,6 @@ const emm_plugin *table_of_stack(std::vector<Member> members);
 const emm_plugin &slots_of_the_suite();
 
 // Copies a table up to its struct_size; half a slot counts as missing.
-emm_plugin as_far_as_it_goes(const emm_plugin &table);
+emm_plugin known_part_of(const emm_plugin &table);
 
 } // namespace emm::tool::check

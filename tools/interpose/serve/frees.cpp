@@ -13,7 +13,8 @@ namespace {
     }
     return result_of(status);
 }
-[[gnu::always_inline]] inline CUresult conclude(const Allocation &allocation, emm_status status) {
+[[gnu::always_inline]] inline CUresult result_of_free(const Allocation &allocation,
+                                                      emm_status status) {
     return status < 0 ? refuse(allocation, status) : CUDA_SUCCESS;
 }
 
@@ -61,7 +62,7 @@ Allocation take(uint64_t address) {
 // Of a pool of the program's own, which may have ended.
 [[gnu::always_inline]] inline CUresult free_to_pool(const Allocation &found, CUstream stream) {
     const CUresult result =
-        conclude(found, emm_memfree(found.pool, found.address, found.size, stream));
+        result_of_free(found, emm_memfree(found.pool, found.address, found.size, stream));
     if (server().own_pools.has_leaving() && !server().streams.any_capture()) [[unlikely]] {
         server().own_pools.freed_to(found.pool);
     }
@@ -83,7 +84,7 @@ Answer free_unordered(CUdeviceptr address) {
     if (found.pool) [[unlikely]] {
         return free_to_pool(found, EMM_STREAM_UNORDERED);
     }
-    return conclude(
+    return result_of_free(
         found,
         found.kind == Kind::managed
             ? emm_memfreemanaged(found.context, found.address, found.size, EMM_STREAM_UNORDERED)
@@ -126,7 +127,7 @@ Answer free_in_own_graph(const Capture &capture, const Allocation &found, CUstre
     if (status >= 0) {
         server().graph_memory.remove(capture, name);
     }
-    return conclude(found, status);
+    return result_of_free(found, status);
 }
 
 // A free on a stream that captures. None: the memory is freed as outside of captures.
@@ -162,9 +163,9 @@ Answer free_in_own_graph(const Capture &capture, const Allocation &found, CUstre
     if (found.kind == Kind::captured) {
         return CUDA_SUCCESS; // until the graph is gone
     }
-    return found.pool
-               ? free_to_pool(found, stream)
-               : conclude(found, emm_memfree(found.context, found.address, found.size, stream));
+    return found.pool ? free_to_pool(found, stream)
+                      : result_of_free(
+                            found, emm_memfree(found.context, found.address, found.size, stream));
 }
 
 // The plugin gets the address, and the context as the program and the stream have told them: so the
@@ -175,8 +176,8 @@ Answer free_outside(uint64_t address, CUstream stream) {
         return free_none(found, address);
     }
     if (found.kind == Kind::managed) [[unlikely]] {
-        return conclude(found, emm_memfreemanaged(found.context, found.address, found.size,
-                                                  EMM_STREAM_UNORDERED));
+        return result_of_free(found, emm_memfreemanaged(found.context, found.address, found.size,
+                                                        EMM_STREAM_UNORDERED));
     }
     emm_status status = EMM_OK;
     const CUstream named = stream;
@@ -190,7 +191,7 @@ Answer free_outside(uint64_t address, CUstream stream) {
     if (found.pool) [[unlikely]] {
         return free_to_pool(found, stream);
     }
-    return conclude(found, emm_memfree(context, address, found.size, stream));
+    return result_of_free(found, emm_memfree(context, address, found.size, stream));
 }
 
 template <bool per_thread> Answer free_ordered(CUdeviceptr address, CUstream stream) {

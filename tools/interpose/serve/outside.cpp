@@ -59,7 +59,7 @@ std::string not_ended(int64_t timeout, const std::string &found) {
         double(timeout) / 1e9, found);
 }
 
-// --- what is on the device ---------------------------------------------------------------------
+// --- work on the device ------------------------------------------------------------------------
 
 // Waits for the work of one context, by an event of all its streams. Gives the driver's answer:
 // CUDA_ERROR_NOT_READY if work goes on at `until`. A context that has died has no work.
@@ -197,7 +197,7 @@ void Outside::stays(const Allocation &memory, const char *why) {
 }
 
 // The reason why the pool may not be paused; "": it may.
-std::string Outside::what_refuses(const Pool &pool) {
+std::string Outside::reason_against_pause(const Pool &pool) {
     const std::lock_guard lock(staying_mutex_);
     std::erase_if(staying_, [](const Staying &each) {
         const Allocation now = server().allocations.find(each.memory.address);
@@ -219,7 +219,7 @@ std::string Outside::pause_pools(const monitor::Outside &outside,
     std::string problem;
     std::vector<Pool> pools = pools_named(outside.pool, problem);
     for (const Pool &pool : pools) {
-        problem = problem.empty() ? what_refuses(pool) : problem;
+        problem = problem.empty() ? reason_against_pause(pool) : problem;
     }
     if (!problem.empty()) {
         return problem;
@@ -310,7 +310,7 @@ std::string Outside::resume(const monitor::Outside &outside) {
     return problem;
 }
 
-void Outside::let_go_if_awake() {
+void Outside::release_if_awake() {
     if (is_held_ && paused_.empty() && !server().physical.sleeps()) {
         is_held_ = false;
         hold_->open();
@@ -336,7 +336,7 @@ bool Outside::ask(monitor::Outside &outside) {
     } catch (const std::exception &error) {
         tell(error.what());
     }
-    let_go_if_awake();
+    release_if_awake();
     outside.is_held = is_held_;
     return is_done;
 }

@@ -40,7 +40,7 @@ private:
         const char *why = nullptr;
     };
 
-    std::string what_refuses(const Pool &pool);
+    std::string reason_against_pause(const Pool &pool);
     std::string pause(const monitor::Outside &outside);
     std::string pause_held(const monitor::Outside &outside);
     static std::vector<Pool> pools_named(const std::string &name, std::string &ret_problem);
@@ -49,7 +49,7 @@ private:
     std::string undo(const std::vector<emm_context *> &paused, bool keeps, uint64_t lost);
     std::string resume(const monitor::Outside &outside);
     std::string hold_calls(int64_t until);
-    void let_go_if_awake();
+    void release_if_awake();
 
     const HoldCalls *const hold_;
     std::mutex mutex_;

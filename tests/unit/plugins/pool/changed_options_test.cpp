@@ -20,8 +20,8 @@ CUdeviceptr touched(Simulation &sim, size_t size, CUstream stream) {
     return ptr;
 }
 
-// Completes all work, so that the pool's next query says so, however work progresses.
-void settle(Simulation &sim) {
+// Completes all work, so that the pool's next query finds it complete in every mode of progress.
+void complete_all_work(Simulation &sim) {
     synchronize(sim);
     sim.trim(SIZE_MAX); // records events for its queries
     synchronize(sim);
@@ -46,7 +46,7 @@ TEST_CASE("set_option: a lower max returns what is idle, and refuses growth unti
         const CUstream stream = sim.stream();
         const CUdeviceptr live = touched(sim, 32 * MiB, stream), idle = sim.alloc(64 * MiB, stream);
         CHECK(sim.free(idle, stream) == EMM_OK);
-        settle(sim);
+        complete_all_work(sim);
         REQUIRE(set(sim, "max", "16MiB") == EMM_OK);
         CHECK(sim.held() == 32 * MiB);
         CHECK(sim.stats().live_bytes == 32 * MiB);
@@ -57,7 +57,7 @@ TEST_CASE("set_option: a lower max returns what is idle, and refuses growth unti
         sim.touch(live, 32 * MiB, stream);
         synchronize(sim);
         CHECK(sim.free(live, stream, 32 * MiB) == EMM_OK);
-        settle(sim);
+        complete_all_work(sim);
         REQUIRE(set(sim, "max", "16MiB") == EMM_OK); // the second call finds idle memory
         CHECK(sim.held() <= 16 * MiB);
         CHECK(sim.free(sim.alloc(8 * MiB, stream), stream) == EMM_OK);
@@ -73,7 +73,7 @@ TEST_CASE("set_option: what is freed beyond a lower max goes back as it is freed
         REQUIRE(set(sim, "max", "16MiB") == EMM_OK);
         synchronize(sim);
         CHECK(sim.free(freed, stream) == EMM_OK);
-        settle(sim);
+        complete_all_work(sim);
         CHECK(sim.free(sim.alloc(3000, stream), stream) == EMM_OK);
         CHECK(sim.held() <= 16 * MiB);
         CHECK(sim.free(kept, stream) == EMM_OK);
@@ -159,12 +159,12 @@ TEST_CASE("set_option: a threshold is kept from then on, also by threads' magazi
         const CUdeviceptr large = sim.alloc(32 * MiB, stream), small = sim.alloc(MiB, stream);
         CHECK(sim.free(large, stream) == EMM_OK);
         CHECK(sim.free(small, stream) == EMM_OK); // the magazine keeps it
-        settle(sim);
+        complete_all_work(sim);
         REQUIRE(set(sim, "release_threshold", "0") == EMM_OK);
         CHECK(sim.held() == 0);
         const CUdeviceptr again = sim.alloc(MiB, stream);
         CHECK(sim.free(again, stream) == EMM_OK);
-        settle(sim);
+        complete_all_work(sim);
         CHECK(sim.free(sim.alloc(512, stream), stream) == EMM_OK);
         CHECK(sim.held() <= 2 * MiB);
         REQUIRE(set(sim, "release_threshold", nullptr) == EMM_OK);
@@ -214,7 +214,7 @@ TEST_CASE("set_option: in a deferred section nothing goes back until its end") {
     REQUIRE(set(sim, "max", "16MiB") == EMM_OK);
     CHECK(sim.held() == 64 * MiB);
     REQUIRE(pool().defer_cleanup(sim.manager, 0) == EMM_OK);
-    settle(sim);
+    complete_all_work(sim);
     CHECK(sim.free(sim.alloc(3000, legacy), legacy) == EMM_OK);
     CHECK(sim.held() <= 16 * MiB);
 }

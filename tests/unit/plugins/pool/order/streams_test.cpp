@@ -47,7 +47,7 @@ TEST_CASE("streams count as met for the first time once each, until they are cou
     streams.find_or_make(2);
     streams.find_or_make(1);
     CHECK(streams.made_since_asked() == 2);
-    streams.count_made_anew();
+    streams.reset_made_count();
     CHECK(streams.made_since_asked() == 0);
     streams.find_or_make(2);
     CHECK(streams.made_since_asked() == 0);
@@ -55,14 +55,14 @@ TEST_CASE("streams count as met for the first time once each, until they are cou
 
 TEST_CASE("two streams are several, and so is one beside frees on the legacy stream") {
     Streams streams;
-    CHECK_FALSE(streams.several());
+    CHECK_FALSE(streams.has_several());
     streams.find_or_make(1);
-    CHECK_FALSE(streams.several());
+    CHECK_FALSE(streams.has_several());
     streams.legacy.newest = 1;
-    CHECK(streams.several());
+    CHECK(streams.has_several());
     streams.legacy.newest = 0;
     streams.find_or_make(2);
-    CHECK(streams.several());
+    CHECK(streams.has_several());
 }
 
 TEST_CASE("a forgotten stream's record serves the next one, and remembers nothing") {

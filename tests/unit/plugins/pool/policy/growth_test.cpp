@@ -159,8 +159,8 @@ TEST_CASE("a batch of kept blocks is 8 MiB, and from 48 to 128 blocks") {
 TEST_CASE("a batch of kept blocks is no more than what is worth an event") {
     const uint64_t limit = 96 * gib;
     CHECK(bytes_a_batch(limit) == gib);
-    CHECK(largest_kept(limit) == gib / 4);
-    CHECK(most_kept(limit) == 3 * gib);
+    CHECK(kept_block_limit(limit) == gib / 4);
+    CHECK(kept_bytes_limit(limit) == 3 * gib);
     CHECK(is_a_batch(48, 48 * mib, limit));
     CHECK_FALSE(is_a_batch(47, 47 * mib, limit));
     CHECK_FALSE(is_a_batch(31, gib - 33 * mib, limit));

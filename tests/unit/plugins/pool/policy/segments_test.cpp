@@ -60,28 +60,28 @@ TEST_CASE("no segment goes back within a 64th more than was ever needed") {
 
 TEST_CASE("while there is room to grow no block is cut for a sixteenth of it") {
     const SegmentUse use = in_segments(gib, gib);
-    CHECK(largest_to_cut(2 * mib, gib / 64, true, use) == 32 * mib);
-    CHECK(largest_to_cut(2 * mib, gib / 64 + 2 * mib, true, use) == UINT64_MAX);
+    CHECK(cut_limit(2 * mib, gib / 64, true, use) == 32 * mib);
+    CHECK(cut_limit(2 * mib, gib / 64 + 2 * mib, true, use) == UINT64_MAX);
 }
 
 TEST_CASE("a huge request takes no block that is larger by more than a quarter if much is idle") {
     const uint64_t bytes = 128 * mib;
-    CHECK(largest_to_cut(bytes, bytes, true, in_segments(gib + gib / 8 + 1, gib)) == 160 * mib);
-    CHECK(largest_to_cut(bytes, bytes, true, in_segments(gib + gib / 8, gib)) == UINT64_MAX);
-    CHECK(largest_to_cut(64 * mib, bytes, true, in_segments(gib, gib / 2)) == 80 * mib);
-    CHECK(largest_to_cut(64 * mib - 1, bytes, true, in_segments(gib + gib / 4, gib)) == UINT64_MAX);
+    CHECK(cut_limit(bytes, bytes, true, in_segments(gib + gib / 8 + 1, gib)) == 160 * mib);
+    CHECK(cut_limit(bytes, bytes, true, in_segments(gib + gib / 8, gib)) == UINT64_MAX);
+    CHECK(cut_limit(64 * mib, bytes, true, in_segments(gib, gib / 2)) == 80 * mib);
+    CHECK(cut_limit(64 * mib - 1, bytes, true, in_segments(gib + gib / 4, gib)) == UINT64_MAX);
 }
 
 TEST_CASE("a request that is little of all, or cannot exchange segments, takes any block") {
-    CHECK(largest_to_cut(128 * mib, 128 * mib, true, in_segments(2 * gib, gib)) == 160 * mib);
-    CHECK(largest_to_cut(128 * mib, 128 * mib, true, in_segments(2 * gib + 16, gib)) == UINT64_MAX);
-    CHECK(largest_to_cut(128 * mib, 128 * mib, false, in_segments(2 * gib, gib)) == UINT64_MAX);
+    CHECK(cut_limit(128 * mib, 128 * mib, true, in_segments(2 * gib, gib)) == 160 * mib);
+    CHECK(cut_limit(128 * mib, 128 * mib, true, in_segments(2 * gib + 16, gib)) == UINT64_MAX);
+    CHECK(cut_limit(128 * mib, 128 * mib, false, in_segments(2 * gib, gib)) == UINT64_MAX);
 }
 
 TEST_CASE("what was taken at the beginning is no excess") {
     SegmentUse use = in_segments(2 * gib, gib);
     use.initial = 2 * gib;
-    CHECK(largest_to_cut(128 * mib, 128 * mib, true, use) == UINT64_MAX);
+    CHECK(cut_limit(128 * mib, 128 * mib, true, use) == UINT64_MAX);
 }
 
 TEST_CASE("small requests grow first while their segments are a 64th of all") {
