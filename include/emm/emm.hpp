@@ -568,7 +568,7 @@ public:
     }
 
 private:
-    struct Parts { // which the array points to
+    struct Parts { // the array points to these
         MemoryPointer memory;
         std::string typestr;
         std::vector<int64_t> shape, strides;

@@ -140,7 +140,7 @@ typedef void (*emm_function)(void); /* cast to the entry's own type before calli
 #define EMM_ACCESS_READ 1u
 #define EMM_ACCESS_READ_WRITE 3u
 
-/* --- what emm offers to plugins -------------------------------------------------------------- */
+/* --- services that emm offers to plugins ----------------------------------------------------- */
 
 /*
  * Orders to a pending free. RUN: free the memory. DROP: the context has died, and its addresses may
@@ -311,7 +311,7 @@ typedef struct emm_block_info {
     uint32_t reserved;
 } emm_block_info;
 
-/* --- what a plugin offers to emm ------------------------------------------------------------- */
+/* --- slots that a plugin offers to emm ------------------------------------------------------- */
 
 typedef struct emm_plugin {
     uint32_t struct_size;       /* sizeof(emm_plugin) where the plugin was compiled */

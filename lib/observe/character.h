@@ -1,5 +1,5 @@
-// Which characters of UTF-8 text can be shown as they are. Needs the C library alone, because the
-// interposer of `emm run` has no other.
+// Tells the characters of UTF-8 text that can be shown as they are. Needs the C library alone,
+// because the interposer of `emm run` has no other.
 #pragma once
 
 #include <cstddef>

@@ -124,7 +124,7 @@ static const emm_plugin table = {.struct_size = sizeof(emm_plugin),
                                  .version = "0.1",
                                  .description = "Counts requests and frees of device memory",
                                  .capabilities =
-                                     ~EMM_PLUGIN_NEEDS_CURRENT, /* what is below has them or not */
+                                     ~EMM_PLUGIN_NEEDS_CURRENT, /* the member below decides */
                                  .options = options,
                                  .create = create,
                                  .destroy = destroy,

@@ -23,7 +23,7 @@ private:
     bool is_impossible() const;
     emm_status identify();
 
-    // --- what is free: the address, or 0 ---
+    // --- free memory: the address, or 0 ---
     emm_deviceptr take_for_known_stream();
     emm_deviceptr take_for_identified_stream();
     emm_deviceptr take_free(Magazine *magazine);

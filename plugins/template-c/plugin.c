@@ -24,7 +24,7 @@ struct block {
 struct emm_manager {
     const emm_host *host;
     emm_context *context;
-    void *cuda_context; /* which may have died, and its addresses be another one's */
+    void *cuda_context; /* it may have died, and its addresses may be another context's */
     uint64_t context_id;
     get_id cuCtxGetId;
     mem_alloc cuMemAlloc;

@@ -64,7 +64,7 @@ def compiled(cc, folder, name, text, *words):
 
 
 def refused_by_an_old_library(library, include, cc, folder):
-    """What the dynamic linker says to a program that uses a new function; an old library has the first node alone."""
+    """The dynamic linker's message to a program that uses a new function; an old library has only the first node."""
     (folder / "old.map").write_text(OLD_MAP)
     compiled(cc, folder, "libemm.so.1", OLD, "-shared", "-fPIC", "-Wl,-soname,libemm.so.1",
              f"-Wl,--version-script,{folder}/old.map")

@@ -76,7 +76,7 @@ def refused(what, *words):
 
 
 def check_versions(cmake, folder, version):
-    """What the version file says to versions that programs may ask for."""
+    """The answers of the version file to versions that programs may ask for."""
     major, minor = version.split(".")[:2]
     expected = {"": True, version: True, f"{major}.{minor}": True, f"{int(major) + 1}": False,
                 f"{major}.{int(minor) + 1}": False, f"{major}.{minor}.999": False}

@@ -25,7 +25,7 @@ def instructions_of(text):
 
 
 def ignored_by(dockerfile, context):
-    """What copytree() leaves out; a pattern of docker's is for names in the context's own folder."""
+    """The names that copytree() leaves out. A docker pattern applies to names in the context's own folder."""
     patterns = pathlib.Path(f"{dockerfile}.dockerignore")
     matching = shutil.ignore_patterns(*patterns.read_text().split() if patterns.is_file() else ())
     return lambda folder, names: matching(folder, names) if pathlib.Path(folder) == context else ()

@@ -21,7 +21,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 MULTIARCH = f"/usr/lib/{os.uname().machine}-linux-gnu"
 DRIVER = "libcuda.so.580.65.06"
 NAME = "libcuda.so.1"
-# Which driver the program got. The interposer has the same name.
+# The driver that the program got. The interposer has the same name.
 TELL = """
 maps = [line.split()[-1] for line in open("/proc/self/maps") if "libcuda.so" in line]
 print("driver:", *sorted({path for path in maps if "/emm/run/" not in path}))
@@ -38,7 +38,7 @@ mkdir "$0/root/emm-test" && cp -r "$1" "$2" "$0/root/emm-test" &&
 
 
 class System:
-    """What a test puts into this system; it takes all of it out again."""
+    """Files that a test puts into this system. The test removes all of them again."""
 
     def __init__(self, installed):
         self.installed = installed

@@ -21,7 +21,7 @@ def install(workshop, build, prefix):
 
 
 def check_documents(installed):
-    """What the templates, plugin.h and `emm check` refer to lies beside the templates."""
+    """Files that the templates, plugin.h and `emm check` refer to lie beside the templates."""
     folder = installed / "share/emm"
     for name in ("README.md", "REQUIREMENTS.md"):
         expect((folder / name).is_file(), f"{folder / name} is not installed")

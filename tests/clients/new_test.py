@@ -26,7 +26,7 @@ def written(tool, workshop, name, *flags):
 
 
 def told(tool, workshop, variable, *flags, **environment):
-    """What the steps that are printed set the variable to; "" if they do not."""
+    """The value that the printed steps give the variable; "" if they give none."""
     said = run([tool, "new", "told", *flags], cwd=workshop.folder, env=clean_environment(**environment))
     shutil.rmtree(workshop.folder / "told")
     step = next((line for line in said.splitlines() if f"export {variable}=" in line), "true")

@@ -14,7 +14,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 
 
 def obstacle(cuda, rmm, logger, runtime):
-    """What keeps the program from being built, or None."""
+    """The reason why the program cannot be built, or None."""
     if not (rmm.is_file() and logger.is_file()):
         return f"there is no {rmm}"
     if not runtime:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What shared libraries export.
+"""The exports of shared libraries.
 
     symbols.py list LIBRARY FILE [HEADER...]    exactly the symbols that the file names, one a line;
                                                 they are the functions that the headers declare

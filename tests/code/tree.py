@@ -20,7 +20,7 @@ UNFINISHED_WORD = re.compile(r"\b(" + "|".join(UNFINISHED) + r")\b")
 
 
 def files_of(root):
-    """What git tracks or would; without git, everything that is not hidden or a build folder."""
+    """Files that git tracks or would track; without git, all files that are not hidden or in a build folder."""
     if os.path.exists(os.path.join(root, ".git")) and shutil.which("git"):
         listing = subprocess.run(["git", "-C", root, "ls-files", "-co", "--exclude-standard"],
                                  capture_output=True, text=True, check=False)

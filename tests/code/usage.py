@@ -156,7 +156,7 @@ class Bare(unittest.TestCase):
 
 
 class Setup(unittest.TestCase):
-    """What the two tools and CI share."""
+    """The rules that the two tools and CI share."""
 
     def headers(self, **variables):
         environment = {key: value for key, value in os.environ.items() if not key.startswith("CUDA_")}

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""words.py ROOT: comments have things as subjects, do not begin with "What", and use the field's terms."""
+"""words.py ROOT: comments have things as subjects, not "what" or "which", and use the field's terms."""
 import os
 import re
 import sys
@@ -17,7 +17,10 @@ PRIVATE = {
 }
 PRIVATE_WORD = re.compile(r"\b(" + "|".join(PRIVATE) + r")s?\b", re.I)
 TEXTS = (".h", ".hpp", ".c", ".cpp", ".md")
-CLAUSE = re.compile(r"^\s*(?://|#|/\*|\*) What\b|\S\s+(?://|/\*) What\b")
+CLAUSE = re.compile(r"""^\s*(?://|\#|/\*|\*)\ (?:What|Which|Whose)\b         # a line of a comment
+                     |\S\s+(?://|/\*)\ (?:[Ww]hat|[Ww]hich|[Ww]hose)\b    # behind code
+                     |^\s*(?://|\#|/\*)\ -+\ (?:what|which|whose)\b       # a heading
+                     |^\s*r?"{3}(?:What|Which|Whose)\b                    # a docstring""", re.X)
 SOURCES = (".h", ".hpp", ".c", ".cpp", ".S", ".py", ".sh", "meson.build")
 
 
@@ -31,7 +34,7 @@ def faults(name, text):
             for found in PRIVATE_WORD.findall(line):
                 yield f"{name}:{number}: '{found}': the field says {PRIVATE[found.lower()]}"
         if name.endswith(SOURCES) and CLAUSE.search(line):
-            yield f"{name}:{number}: a comment begins with its subject, not with 'What'"
+            yield f"{name}:{number}: a comment begins with its subject, not with 'what' or 'which'"
 
 
 def main():

@@ -5,7 +5,7 @@
 
 namespace faults {
 
-enum class Leaves { context, no_context, no_process }; // what can be used afterwards
+enum class Leaves { context, no_context, no_process }; // the thing that can be used afterwards
 
 struct Workload {
     const char *name;

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What CUDA's checkpoint of a process makes of memory: natively, and on emm's plugins. Needs a GPU and driver 570.
+"""The effect of CUDA's checkpoint of a process on memory: natively, and on emm's plugins. Needs a GPU and driver 570.
 
     checkpoint.py [--mib 1024] [--only WAY,...] [--cases CASE,...] [--list]
 
@@ -203,7 +203,7 @@ def state_of(pid):
 
 
 def watched(way, case, size):
-    """What a row has told within its time; its processes end with it."""
+    """The lines of a row within its time. Its processes end with the row."""
     with tempfile.TemporaryFile("w+") as told:
         process = subprocess.Popen([sys.executable, __file__, "--row", way, case, str(size)], stdout=told,
                                    start_new_session=True)

@@ -100,7 +100,7 @@ def driver(name, *arguments):
 
 
 def missing():
-    """What this machine lacks; empty: nothing."""
+    """The thing that this machine lacks; empty: nothing."""
     count = c_int()
     try:
         driver("cuInit", 0)
@@ -163,7 +163,7 @@ class Plain:
         driver("cuMemFree_v2", ptr)
 
     def export(self):
-        """What another process needs: words, and descriptors that it inherits."""
+        """The input of another process: words, and descriptors that it inherits."""
         handle = IpcMemHandle()
         driver("cuIpcGetMemHandle", byref(handle), self.ptr)
         return bytes(handle).hex(), ()

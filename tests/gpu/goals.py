@@ -57,7 +57,7 @@ def footprint_checks(found):
 
 
 def failure_checks(found):
-    """The driver's own are only counted where the pool has some."""
+    """Failures on the driver itself count only if the pool has failures."""
     return at_most(found.get(POOL), found.get("emm passthrough", 0 if found.get(POOL) == 0 else None))
 
 
@@ -138,7 +138,7 @@ def markdown(results):
 
 
 class Kept:
-    """What was found, in a file that is written after each run. That of another build is dropped, and what failed or was
+    """The results, in a file that is written after each run. A file of another build is dropped, and what failed or was
     not there is tried again."""
 
     def __init__(self, path, build):

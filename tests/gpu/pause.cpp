@@ -202,7 +202,7 @@ Words read(CUdeviceptr ptr, size_t bytes) {
     return words;
 }
 
-// --- what a cycle may leave behind
+// --- the traces that a cycle may leave
 
 size_t free_device_bytes() {
     size_t free = 0, total = 0;

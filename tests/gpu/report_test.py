@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What report.py makes of the files that tests/gpu/run leaves."""
+"""The report that report.py makes of the files that tests/gpu/run leaves."""
 import json
 import pathlib
 import tempfile

@@ -151,7 +151,7 @@ class Group:
             time.sleep(0.2)
 
     def filled_afterwards(self):
-        """What a last program gets once the others were killed, in MiB."""
+        """The MiB that a last program gets once the others were killed."""
         for member in self.members:
             member.kill()
             member.holder.process.wait()

@@ -59,7 +59,7 @@ CUdeviceptr allocate_async(size_t size, CUstream stream);
 
 // A memory pool of the program's own; the bytes that a pool tells of; whose pool memory is.
 CUmemoryPool make_pool(CUdevice device = 0);
-CUmemoryPool make_keeping_pool(CUdevice device = 0); // whose threshold is the highest
+CUmemoryPool make_keeping_pool(CUdevice device = 0); // its threshold is the highest
 uint64_t figure(CUmemoryPool pool, CUmemPool_attribute attribute);
 CUmemoryPool pool_of(CUdeviceptr address);
 inline uint64_t used(CUmemoryPool pool) {

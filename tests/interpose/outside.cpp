@@ -312,7 +312,7 @@ struct Obey {
         return status == 0 ? "child ended" : "child failed";
     }
 
-    // Ended or not, the event's work comes before.
+    // The event's work comes first, whether it has ended or not.
     void wait_for_event() const {
         CUevent event = nullptr;
         REQUIRE(cu.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));

@@ -49,7 +49,7 @@ class Release(Programs):
         return self.end(self.started.pop(case, None) or self.start_case(case, options, library))
 
     def outcome(self, case, options=BOTH, library=CALLER):
-        """What the program tells, and the lines that it writes after that."""
+        """The program's JSON, and the lines that it writes after that."""
         done = self.program(case, options, library)
         self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
         told, *rest = done.stdout.splitlines()

@@ -22,7 +22,7 @@ void allocate(World &world) {
     }
 }
 
-// May be used on any stream at once.
+// Any stream may use the memory at once.
 void allocate_unordered(World &world) {
     if (world.blocks.size() >= world.settings.live) {
         return;

@@ -66,7 +66,7 @@ public:
     // none.
     void allocated(size_t context, Kind kind, uint64_t ptr, uint64_t size, size_t graph = 0);
     void freed(uint64_t ptr);
-    void freed_in_capture(uint64_t ptr, size_t graph); // whose life has begun
+    void freed_in_capture(uint64_t ptr, size_t graph); // the graph's life has begun
     void failed(size_t context, bool more_than_once);  // a request for device memory
     // Threads have freed at the same time. Until the next judgement so many frees may be counted or
     // not, and the peak may be as high as if nothing had been freed meanwhile.
@@ -74,7 +74,7 @@ public:
     void asked(size_t context, uint64_t requests) { figures_[context].allocations += requests; }
     void lost_count_of_failures(size_t context) { figures_[context].any_failures = true; }
 
-    // --- what is made of a capture: the graph, its clones and executable graphs
+    // --- results of a capture: the graph, its clones and executable graphs
 
     void life_begins(size_t graph) { ++graphs_[graph].lives; }
     void life_ends(size_t graph);
@@ -86,7 +86,7 @@ public:
     void section_begins(size_t context) { ++figures_[context].sections; }
     void section_ends(size_t context);
 
-    // --- what is asked
+    // --- questions
 
     const Range *live_around(uint64_t address) const; // NULL: no live allocation has it
     bool is_free(uint64_t begin, uint64_t end) const;

@@ -189,7 +189,7 @@ void open(World &world) {
     if (offer->is_over) {
         return world.refused(status, EMM_E_NOT_OWNED, "an export that is over");
     }
-    const bool by_sibling = known && known->pool != pool; // whose reset would close it
+    const bool by_sibling = known && known->pool != pool; // a reset of that pool would close it
     if (by_sibling && offer->handle.kind != EMM_IPC_FILE_DESCRIPTOR) {
         return world.refused(status, EMM_E_BUSY, "an export that another pool has open");
     }

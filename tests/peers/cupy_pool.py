@@ -195,7 +195,7 @@ def nearest_rank(values, share):
 
 
 def meter(lines):
-    """What the first pass asks of a metered driver."""
+    """The calls of the first pass to a metered driver."""
     read = getattr(ctypes.CDLL("libcuda.so.1"), "emmPeersDriverUse", None)
     if read is None:
         return {"absent": "-", "detail": "its driver cannot be metered"}

@@ -12,7 +12,7 @@ SOURCES = [HERE / "driver.cpp", HERE / "recording.cpp", TOOL / "bench/team.cpp",
 
 
 class Missing(Exception):
-    """What the cells of a family say that cannot be measured; `detail` goes under the table."""
+    """The text in the cells of a family that cannot be measured; `detail` goes under the table."""
 
     def __init__(self, cell, detail=""):
         super().__init__(cell)

@@ -1,4 +1,4 @@
-"""What is measured: the allocators and the cases."""
+"""The plan of the measurements: allocators and cases."""
 import dataclasses
 import gzip
 from operator import itemgetter

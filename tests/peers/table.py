@@ -45,7 +45,7 @@ def markdown(report):
 
 
 def notes(results):
-    """What the cells have no room for, each reason once."""
+    """Reasons that do not fit into the cells, each once."""
     cases = {}
     for result in results:
         reason = result.get("error") or result.get("detail")

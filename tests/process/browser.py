@@ -101,7 +101,7 @@ class Browser:
             self.note(self.receive())
 
     def value(self, expression):
-        """What the expression is in the page, as JSON could say it."""
+        """The value of the expression in the page, as JSON."""
         result = self.send("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         if "exceptionDetails" in result:
             raise RuntimeError(f"{expression}: {result['exceptionDetails']}")

@@ -4,9 +4,10 @@
 //     copies LIBEMM first|second|at-once|namespace|interposer
 //     copies LIBEMM DEVICE
 //
-// Which one begins: LIBEMM, a copy of that file, both at once (each with a driver in a namespace of
-// dlmopen), or LIBEMM because `emm run` has loaded it. Needs EMM_LIMIT and the simulated driver.
-// With a DEVICE the program does what it reads, and serves with a copy from its first step on.
+// The copy that begins: LIBEMM, a copy of that file, both at once (each with a driver in a
+// namespace of dlmopen), or LIBEMM because `emm run` has loaded it. Needs EMM_LIMIT and the
+// simulated driver. With a DEVICE the program does what it reads, and serves with a copy from its
+// first step on.
 #include <emm/cuda.h>
 #include <emm/emm.h>
 

@@ -1,4 +1,4 @@
-"""What the tests beside this file need of emm/array.h, over the Python package."""
+"""The parts of emm/array.h that the tests beside this file need, over the Python package."""
 import ctypes
 
 import emm
@@ -95,7 +95,7 @@ def described(typestr, shape, strides=None, read_only=False, version=3):
 
 
 class Shared:
-    """What a DLPack consumer is given: a tensor in some memory."""
+    """The input of a DLPack consumer: a tensor in some memory."""
     names = {True: b"dltensor_versioned", False: b"dltensor"}
 
     def __init__(self, memory, array, device, offset=0):

@@ -31,7 +31,7 @@ def run(*arguments, data_limit=None, **variables):
 
 
 def answer(*arguments, status=0, **variables):
-    """What --json prints, which must be one object and nothing else."""
+    """The output of --json, which must be one object and nothing else."""
     done = run(*arguments, "--json", **variables)
     if done.returncode != status:
         raise AssertionError(f"{arguments}: expected status {status}, found {done.returncode}\n"

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What `emm` exchanges with other tools: `export`, `replay -`, and the files of both directions."""
+"""Files that `emm` exchanges with other tools: `export`, `replay -`, in both directions."""
 import gzip
 import io
 import json

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What `emm import` makes of the recordings of PyTorch and RMM."""
+"""The traces that `emm import` makes of recordings of PyTorch and RMM."""
 import gzip
 import json
 import os

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a library does to the process that loads it, and which driver EMM_DRIVER may name."""
+"""The effects of a library on the process that loads it, and the drivers that EMM_DRIVER may name."""
 import os
 import pathlib
 import shutil

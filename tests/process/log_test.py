@@ -109,7 +109,7 @@ class Log(unittest.TestCase):
 
 class Statistics(unittest.TestCase):
     def told(self, scenario, **variables):
-        """What is on standard error of a program that came to such an end."""
+        """The standard error of a program that ended in this way."""
         with tempfile.TemporaryDirectory() as folder:
             done = subprocess.run([PROGRAM, scenario], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                   timeout=60, check=False, cwd=folder,

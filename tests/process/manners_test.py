@@ -291,7 +291,7 @@ class Specs(Files):
 
 class Terminal(Files):
     def shown(self, columns, *arguments, stream="stdout", **variables):
-        """What a terminal of so many columns gets from standard output or standard error."""
+        """The output for a terminal of so many columns, from standard output or standard error."""
         terminal, end = pty.openpty()
         fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
         streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, stream: end}

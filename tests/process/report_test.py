@@ -20,7 +20,7 @@ CALLERS = ["/usr/lib/liba.so+0x12 (work(int)+0x3)", "/usr/lib/liba.so+0x40 (work
 
 
 def data_of(page):
-    """What the page draws; the element ends where the first tag begins."""
+    """The data that the page draws. The element ends where the first tag begins."""
     text = pathlib.Path(page).read_text(encoding="ascii")
     start = text.index('id="data">') + len('id="data">')
     return json.loads(text[start:text.index("<", start)])

@@ -319,7 +319,7 @@ class PrintEnv(Tree):
 
 
 class Audit(Tree):
-    """Which libcuda a program gets, by each way to ask for it."""
+    """The libcuda that a program gets, by each way to ask for it."""
 
     def setUp(self):
         super().setUp()

@@ -51,7 +51,7 @@ class Budget(unittest.TestCase):
         return done.stderr
 
     def start(self, **variables):
-        """What a program says that cannot start."""
+        """The error of a program that cannot start."""
         done = subprocess.run([HOLDER, "alloc=1"], text=True, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
                               env=environment(**{"EMM_PLUGIN": "pool", "EMM_SIM": SIM, "EMM_LIMIT": f"{LIMIT}MiB",
                                                  "EMM_LIMIT_FOLDER": self.folder, **variables}))

@@ -5,7 +5,7 @@ MiB, GiB = 1 << 20, 1 << 30
 
 
 class Load:
-    """What a random program allocates and frees, on a stream for each thread."""
+    """The allocations and frees of a random program, on a stream for each thread."""
 
     def __init__(self, threads, most):
         self.rows = []

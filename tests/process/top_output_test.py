@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What `emm top` prints, writes for collectors, and does with a terminal."""
+"""The output of `emm top`: printed, written for collectors, and on a terminal."""
 import fcntl
 import os
 import pathlib

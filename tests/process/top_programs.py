@@ -38,7 +38,7 @@ def names_of(pid):
 
 
 def until(condition):
-    """What `condition` answers once that is true. It gives up, but no speed is judged."""
+    """The result of `condition` once it is true. A long time-out ends the wait, so no speed is judged."""
     end = time.monotonic() + TIMEOUT
     while time.monotonic() < end:
         found = condition()
@@ -96,7 +96,7 @@ def top(*arguments, **variables):
 
 
 def shown():
-    """What emm top --json tells, by process id."""
+    """The output of emm top --json, by process id."""
     processes = emm_program.answer("top", "--interval", "0.05")["processes"]
     return {process["pid"]: process for process in processes}
 

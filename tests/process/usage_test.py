@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the emm tool says of itself, and of command lines that it cannot obey."""
+"""The help of the emm tool, and its errors for wrong command lines."""
 import os
 import re
 import shlex

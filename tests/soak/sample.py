@@ -1,4 +1,4 @@
-"""What a running process has: host memory, descriptors, threads, children, and what its plugins have from the driver."""
+"""The resources of a running process: host memory, descriptors, threads, children, and its plugins' driver memory."""
 import json
 import os
 import pathlib
@@ -34,7 +34,7 @@ def name_of(pid):
 
 
 def of_contexts(pid):
-    """What all contexts together have reserved, and the highest number of one, as `emm top` is told. Without an answer, or
+    """The reserved bytes of all contexts together, and the highest number of a context, from `emm top`. Without an answer, or
     while the process is busy with a context, nothing."""
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as asking:

@@ -56,7 +56,7 @@ def kill(process):
 
 
 def end(process, ends_by_itself):
-    """What is wrong with how it ends, or None."""
+    """The fault in how it ends, or None."""
     try:
         if process.poll() is None and not ends_by_itself:
             return None

@@ -76,7 +76,7 @@ class Fit(unittest.TestCase):
 
 
 class Programs(unittest.TestCase):
-    """What a program has too much of is told, and nothing else."""
+    """The report names the resource that a program has too much of, and nothing else."""
 
     def grown(self, program):
         text = "import os, subprocess, sys, threading, time\n" + program

@@ -40,7 +40,7 @@ struct Block {
 // A block that its thread leaves to another one, which frees it.
 struct HandOver {
     enum class Free {
-        on_its_stream, // which is common to all threads
+        on_its_stream, // the stream is common to all threads
         behind_event,  // on any stream that waits for the event
         unordered,
     };

@@ -91,7 +91,7 @@ def fit(rows, limit):
 
 
 def describe(rows):
-    """What a reader wants to know of a trace, as name and figure."""
+    """The main figures of a trace, as name and number."""
     live = peak = 0
     counts = {"alloc": 0, "free": 0, "mark": 0}
     for _, _, _, op, _, size in rows:

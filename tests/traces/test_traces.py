@@ -124,7 +124,7 @@ class Files(unittest.TestCase):
 
 
 def faults(text):
-    """What is wrong with a trace, by the rules in README.md."""
+    """The faults of a trace, by the rules in README.md."""
     lines = text.splitlines()
     if not lines or lines[0] != snapshot_to_trace.HEADER:
         return ["the header is missing"]

@@ -74,7 +74,7 @@ struct RunOptions {
     std::optional<std::string> shared;  // EMM_LIMIT_SHARED
     std::optional<std::string> record;  // the event log
     std::optional<std::string> track;   // EMM_TRACK
-    std::optional<std::string> release; // whose caches give back, separated by commas
+    std::optional<std::string> release; // modules whose caches give back, separated by commas
     bool sync_free = false;
     bool zero = false;
     bool pausable = false;

@@ -75,7 +75,7 @@ size_t index_of(const char *name) {
     return index;
 }
 
-// --- what is held while the process is paused
+// --- calls that are held while the process is paused
 // -----------------------------------------------------
 
 bool is_pausable = false;  // as the process was started

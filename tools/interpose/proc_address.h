@@ -1,4 +1,4 @@
-// Which served entry cuGetProcAddress is asked for: pure functions.
+// Finds the served entry that cuGetProcAddress is asked for. Pure functions.
 #pragma once
 
 #include "served.h"

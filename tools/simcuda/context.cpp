@@ -89,7 +89,7 @@ void end_context(Context *context) {
         }
     }
     if (context->primary) {
-        sim().contexts.set(handle, nullptr); // which stays the device's
+        sim().contexts.set(handle, nullptr); // the context stays the device's
         delete context;
     } else {
         sim().contexts.destroy(handle);

@@ -108,6 +108,6 @@ void *map_host(uint64_t size);
 unsigned handle_types_of(const Physical &physical);
 Physical &find_physical(CUmemGenericAllocationHandle handle);
 void end_mapping(Physical &physical);
-void collect_unheld(); // whose last descriptor was closed, here or in another process
+void collect_unheld(); // frees memory whose last descriptor was closed, here or in another process
 
 } // namespace simcuda

@@ -21,7 +21,7 @@ emm_status parse_typestr(const char *text, const std::string &where, ElementType
 emm_status check_descr(const emm_array_field *fields, uint32_t count, uint64_t size,
                        const std::string &where);
 
-// An array's shape, strides and typestr, checked and computed, wherever its data is.
+// An array's shape, strides and typestr, checked and computed. The data may be anywhere.
 struct Layout {
     ElementType type;
     uint64_t count = 0;  // elements

@@ -1,5 +1,5 @@
-// Which devices may use memory behind addresses: the pool's own, and peers. A peer gets access to
-// everything mapped, and no thread maps or unmaps meanwhile.
+// The devices that may use memory behind addresses: the pool's own, and peers. A peer gets access
+// to everything mapped, and no thread maps or unmaps meanwhile.
 #pragma once
 
 #include "cuda/served_context.h"

@@ -10,14 +10,14 @@ namespace emm::pool {
 
 class BlockDepot {
 public:
-    // Of no more than `most` bytes.
+    // Holds at most `most` bytes.
     BlockDepot(Heap &heap, uint64_t most) : heap_(heap), most_(most) {}
     BlockDepot(const BlockDepot &) = delete;
     BlockDepot &operator=(const BlockDepot &) = delete;
 
-    void set_most(uint64_t most) { most_ = most; } // what is here stays
+    void set_most(uint64_t most) { most_ = most; } // blocks in the depot stay
 
-    // A block that no one has any more, and that waits from now on. False: there are too many.
+    // Adds a block that waits for its work. False: the depot has too many blocks.
     bool put(Block &block);
     // Blocks put here with tags up to this one are complete. If `keep`, they can be taken again,
     // else they return to the heap.

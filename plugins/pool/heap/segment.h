@@ -52,7 +52,7 @@ struct Segment {
     const uint64_t driver_base; // as returned by cuMemAlloc, for cuMemFree
     const uint64_t driver_bytes;
     Zone zone = Zone::large;
-    std::atomic<bool> keeps_addresses{false}; // a mapping in it has stayed, and is in no list
+    std::atomic<bool> keeps_addresses{false}; // the driver refused to end a mapping in it
     bool refused = false;                     // when it was given up, the driver refused a part
     uint64_t device_base = 0; // of pinned memory that is mapped: the device's name for driver_base
     const uint64_t base;      // the part in use: aligned to segment_granule

@@ -1,4 +1,4 @@
-// Which stream a call means: what is found out before the pool's lock is taken.
+// The stream that a call means, found out before the pool's lock is taken.
 #pragma once
 
 #include <cstdint>

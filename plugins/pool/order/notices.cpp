@@ -99,7 +99,7 @@ void StreamOrder::end_capture(emm_stream stream) {
     announced_ -= announced_ > 0 ? 1 : 0;
     StreamPool *pool = streams_.find_registered(stream);
     if (!pool || pool->capturing_ == 0) {
-        pool = streams_.find_announced(stream); // which has retired since
+        pool = streams_.find_announced(stream); // the stream has retired since
     }
     if (pool) {
         pool->capturing_--;

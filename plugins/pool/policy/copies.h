@@ -1,4 +1,4 @@
-// Which ranges of a paused pool are copied.
+// Chooses the ranges of a paused pool that are copied.
 #pragma once
 
 #include <algorithm>

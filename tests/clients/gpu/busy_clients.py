@@ -61,7 +61,7 @@ class Run:
                                         stdout=subprocess.PIPE, stderr=self.errors)
 
     def result(self, timeout):
-        """What it found; where it failed, `error` says how it ended."""
+        """Its results. If it failed, `error` says how it ended."""
         watch = threading.Timer(timeout, self.process.kill)
         watch.start()
         said, _ = self.process.communicate("\n")
@@ -179,7 +179,7 @@ def record(program, folder, *more):
 
 
 def record_all(programs, folder, *more):
-    """What went wrong, by program."""
+    """The failures, by program."""
     found = {program: record(program, folder, *more) for program in programs}
     return {program: wrong for program, wrong in found.items() if wrong}
 

@@ -38,7 +38,7 @@ def set_up(allocator):
 
 
 def pair_ns(alloc, size, count):
-    """What an allocation and its free cost, from Python, once the allocator has its memory from the driver."""
+    """The time of an allocation and its free from Python, once the allocator has its memory from the driver."""
     for _ in range(count // 10):
         alloc(size)
     begun = time.perf_counter()
@@ -114,7 +114,7 @@ def child(allocator, scale):
 
 
 def measure(folder, allocator, scale):
-    """What a process of its own found, or why it failed."""
+    """The results of a separate process, or why it failed."""
     options = [folder, "--scale", str(scale), "--child", allocator]
     done = subprocess.run([sys.executable, __file__, *options], text=True, capture_output=True,
                           timeout=200, check=False)

@@ -92,7 +92,7 @@ LINE = re.compile(r"^\w+ \(([^)]+)\)(?:\n.*?)? \.\.\. .*?"
 
 
 def summary(text, status, wall):
-    """What unittest says at its end, or, if it was ended before, what it had said by then."""
+    """The last lines of unittest; if it was stopped, the lines until then."""
     ran = re.search(r"^Ran (\d+) tests? in ([\d.]+)s", text, re.M)
     lines = LINE.findall(text)
     bad = {name for name, outcome in lines if outcome in ("FAIL", "ERROR")}

@@ -69,7 +69,7 @@ def runtime_folder():
 
 
 def searched(*folders):
-    """The variable by which the dynamic linker finds a library's own needs."""
+    """The variable by which the dynamic linker finds a library's dependencies."""
     known = [os.environ.get("LD_LIBRARY_PATH", "")]
     return ("LD_LIBRARY_PATH", os.pathsep.join(filter(None, [*map(str, folders), *known])))
 

@@ -21,7 +21,7 @@ def worst(phases):
 
 
 def summary(text):
-    """What the lines of one run say: of each test the outcome and why, and how many allocations emm served."""
+    """The results in the lines of one run: each test's outcome and reason, and the number of allocations that emm served."""
     phases, served, finished = collections.defaultdict(list), 0, False
     for line in map(json.loads, text.splitlines()):
         if line["phase"] == "finished":

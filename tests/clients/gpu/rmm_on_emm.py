@@ -40,7 +40,7 @@ def below_the_adaptors(device, pool_allocator, initial_pool_size, maximum_pool_s
 
 def initialize(pool_allocator=False, managed_memory=False, initial_pool_size=None, maximum_pool_size=None,
                devices=0, logging=False, log_file_name=None):
-    """What stands behind rmm.reinitialize(): managed memory is RMM's own there."""
+    """Replaces rmm.reinitialize(). Managed memory stays RMM's own."""
     if managed_memory:
         NATIVE_INITIALIZE(pool_allocator, managed_memory, initial_pool_size, maximum_pool_size, devices, logging,
                           log_file_name)

@@ -21,7 +21,7 @@ RESOURCES = {
 
 
 def obstacle(tests):
-    """What keeps the suite from running, or None."""
+    """The reason why the suite cannot run, or None."""
     for module in "rmm", "pytest", "numba":
         if importlib.util.find_spec(module) is None:
             return f"{module} is not installed"

@@ -286,7 +286,7 @@ def compare(program, times, monitor):
 
 
 def missing(program):
-    """What this machine lacks for a program; empty: nothing."""
+    """The thing that this machine lacks for a program; empty: nothing."""
     if program.needs and importlib.util.find_spec(program.needs) is None:
         return f"{program.needs} is not installed"
     return "" if shutil.which(program.command[0]) else f"{program.command[0]} is not there"

@@ -58,7 +58,7 @@ def find_spec(module):
 
 
 def obstacle(suite, folder):
-    """What keeps a suite from running, or nothing."""
+    """The reason why a suite cannot run, or nothing."""
     for module in ("pytest", *suite.needs):
         if find_spec(module) is None:
             return f"{module} is not installed"

@@ -71,7 +71,7 @@ def trained(pool=None):
 
 
 def replayed(pool=None):
-    """What a graph of the model computes that was captured in `pool`, while others allocate."""
+    """The results of a graph of the model, captured in `pool`, while others allocate."""
     model, inputs = small_model()
     outputs, graph = [], torch.cuda.CUDAGraph()
     with torch.no_grad():
@@ -230,7 +230,7 @@ def check_programs():
 
 
 def check_backend():
-    """What PyTorch has with its own allocator, and not with a pluggable one."""
+    """Features of PyTorch that need its own allocator and fail with a pluggable one."""
     if torch.cuda.get_allocator_backend() != "emm":
         report("emm is PyTorch's own kind of allocator", False, torch.cuda.get_allocator_backend())
         return
@@ -299,7 +299,7 @@ def live_bytes():
 
 
 def check_graph():
-    """What a graph was captured with stays its own while others allocate, and goes with it."""
+    """The memory of a capture stays its graph's while others allocate, and ends with the graph."""
     x = torch.ones(MIB, device="cuda")
     (x * 2).sum()
     before = live_bytes()

@@ -25,7 +25,7 @@ failed = []
 
 
 def child(script, *arguments):
-    """What it printed; a failure is shown and counted."""
+    """The program's output. A failure is shown and counted."""
     done = subprocess.run([sys.executable, HERE / script, *map(str, arguments)], text=True,
                           capture_output=True, timeout=900, env=os.environ, check=False)
     noise = "" if done.returncode == 0 else done.stderr[-3000:]

@@ -124,7 +124,7 @@ def start_child(allocator, module, log="-", names=(), limit=None):
 
 
 def read_outcomes(text):
-    """What the lines of a process tell. A test that began and did not end is the process's end."""
+    """The results in the lines of a process. If a test began and did not end, the process ended there."""
     found, begun = {}, None
     for line in text.splitlines():
         told = json.loads(line)

@@ -122,7 +122,7 @@ class Programs(unittest.TestCase):
         self.assertRegex(done.stdout, re.compile("^figure registered-buffers 0$", re.MULTILINE))
 
     def run_ranks(self, code):
-        """What two ranks print that do `code`, whose work is the function `work`."""
+        """The output of two ranks that run `code`, whose work is the function `work`."""
         with tempfile.TemporaryDirectory() as folder:
             environment = {**os.environ, "EMM_TEST_RANKS": "cpu", "EMM_TEST_MEETING": folder + "/meeting",
                            "PYTHONPATH": str(PROGRAMS), "PYTHONDONTWRITEBYTECODE": "1"}

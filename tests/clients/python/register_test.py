@@ -14,7 +14,7 @@ driver = {name: ctypes.CFUNCTYPE(ctypes.c_int, *arguments)(emm.lib.emm_driver_en
 
 
 class Plain:
-    """What a plugin can be at least, and a few slots whose outputs differ."""
+    """The smallest plugin, and a few slots whose outputs differ."""
     made, last = [], None
 
     def __init__(self, info):

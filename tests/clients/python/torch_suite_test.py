@@ -61,7 +61,7 @@ class Recorded(unittest.TestCase):
 
 class Processes(unittest.TestCase):
     def run_with(self, names, *processes):
-        """What processes write that are started one after the other."""
+        """The output of processes that are started one after the other."""
         self.asked = []
 
         def start(_allocator, _module, log, rest, _limit):

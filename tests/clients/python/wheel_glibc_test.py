@@ -1,4 +1,4 @@
-"""What a wheel is linked with: a program of C++ asks for glibc 2.28 at most, wherever it is built, and runs as it would."""
+"""The libraries of a wheel: wherever a C++ program is built, it needs glibc 2.28 at most, and runs as usual."""
 import ast
 import pathlib
 import re

@@ -185,7 +185,7 @@ def several_threads():
 
 
 def after_a_callback():
-    """The program's own, which gives nothing back, is asked before."""
+    """The program's own callback is asked first, and gives nothing back."""
     libemm = ctypes.CDLL("libemm.so.1")
     calls = []
     import_torch(Cache("torch").give_back)

@@ -70,7 +70,7 @@ ThreadCalls &calls_of_thread() {
     return *its;
 }
 
-// --- what is kept of a call --------------------------------------------------------------------
+// --- the record of a call ----------------------------------------------------------------------
 
 template <class Value> uint64_t bits_of(Value value) {
     if constexpr (std::is_pointer_v<Value>) {

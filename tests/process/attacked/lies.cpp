@@ -72,7 +72,7 @@ void lie_about(int socket) {
     const std::vector<std::string> names = names_of(handle);
     put(socket, Told{});
     Told lie;
-    CHECK(get(socket, lie)); // which, once the exporter has ended
+    CHECK(get(socket, lie)); // fails, once the exporter has ended
     std::vector<pollfd> all = {{socket, POLLIN, 0}};
     for (const std::string &name : names) {
         all.push_back({listen_at(name, 100), POLLIN, 0});

@@ -18,7 +18,7 @@
 
 using namespace share;
 
-// --- what the C library is asked for on the way, for a part that says so
+// --- calls of the C library on the way, for a part that counts them
 
 namespace {
 
@@ -95,7 +95,7 @@ extern "C" {
 
 namespace attacked {
 
-// --- what a part does
+// --- the steps of a part
 
 namespace {
 

@@ -39,7 +39,7 @@ void fork_many(int rounds, const std::function<void()> &act);
 // A real driver has threads of its own, which go on when a child's first thread has ended.
 void fork_many_that_use_the_driver(int rounds, const std::function<void()> &act);
 
-// --- what a child does: answers.cpp
+// --- the steps of a child: answers.cpp
 
 extern Things things;
 extern const emm_host *services; // of the linked-in plugin
@@ -50,7 +50,7 @@ void be_refused();
 void answer_at_all();
 void go_on();
 
-// --- what the parent does: parent.cpp, exports.cpp
+// --- the steps of the parent: parent.cpp, exports.cpp
 
 void make_things();
 void pair_of_handles();

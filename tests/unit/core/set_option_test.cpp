@@ -82,7 +82,7 @@ TEST_CASE("a manager that a reset makes anew is told what was changed, and not w
 }
 
 TEST_CASE("a plugin without the slot, and one of an older minor, change no options") {
-    emm_context *const context = changing_context(1); // what was reserved there says nothing
+    emm_context *const context = changing_context(1); // the memory reserved there does not matter
     CHECK_THAT(refusal(context, "max", "64MiB", EMM_E_NOT_SUPPORTED),
                ContainsSubstring("option 'max' of plugin 'recorder' cannot change"));
     CHECK(Recorder::the().calls().empty());

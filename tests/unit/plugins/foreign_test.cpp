@@ -74,7 +74,7 @@ TEST_CASE("memory freed on a stream of another context waits for it, or the free
             enter(home);
             CHECK(home.free(ptr, size) == EMM_OK);
         }
-        for (int round = 0; round < 4; round++) { // which makes the own context's work complete
+        for (int round = 0; round < 4; round++) { // this completes the own context's work
             std::vector<emm_deviceptr> taken;
             for (const emm_stream stream : {emm_stream(own), EMM_STREAM_UNORDERED}) {
                 taken.push_back(home.allocate(size, stream));

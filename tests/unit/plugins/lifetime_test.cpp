@@ -56,7 +56,7 @@ TEST_CASE("a trim runs the pending frees, unless a capture is announced") {
     free_some();
     CHECK(emm_trim(gpu.emm(), 0, nullptr) == EMM_OK);
     CHECK(pending() == 0);
-    if (plugin_name() == "passthrough") { // which caches nothing
+    if (plugin_name() == "passthrough") { // passthrough caches nothing
         CHECK(device_bytes() <= idle);
     }
     REQUIRE(emm_capture_begin(gpu.emm(), nullptr) == EMM_OK);
@@ -122,7 +122,7 @@ TEST_CASE("the driver is asked once whether a context has died that ends", "[sim
 TEST_CASE("no memory of a context that died is given out once the next one is served") {
     Gpu gpu;
     const emm_deviceptr live = gpu.allocate(4096);
-    for (int i = 0; i < 8; i++) { // what comes back without a question to the driver
+    for (int i = 0; i < 8; i++) { // blocks that come back without a question to the driver
         CHECK(gpu.free(gpu.allocate(4096), 4096) == EMM_OK);
         CHECK(gpu.free(gpu.allocate(1 << 20), 1 << 20) == EMM_OK);
     }

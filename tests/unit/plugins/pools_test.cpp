@@ -112,7 +112,7 @@ TEST_CASE("idle memory of one pool serves another before a request fails", "[sim
 TEST_CASE("a pool's limit is its own, and leaves its siblings alone") {
     const Gpu gpu;
     emm_context *small = nullptr;
-    if (plugin_name() == "passthrough") { // which has no limit
+    if (plugin_name() == "passthrough") { // passthrough has no limit
         CHECK(emm_context_named(gpu.emm(), "small", "max=64MiB", &small) == EMM_E_PLUGIN_SPEC);
         return;
     }

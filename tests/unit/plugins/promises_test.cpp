@@ -225,7 +225,7 @@ TEST_CASE("memory whose use was recorded on another stream waits for that stream
 
 TEST_CASE("portable memory that is freed unordered waits for the work of every context") {
     const Gpu gpu;
-    const Gpu other; // whose context is current now
+    const Gpu other; // its context is current now
     const CUstream stream = other.make_stream();
     const uint64_t before = races();
     constexpr uint32_t flags = EMM_HOST_PORTABLE | EMM_HOST_MAPPED;

@@ -68,7 +68,7 @@ bool is_alone() {
     return std::getenv("EMM_TEST_ALONE") != nullptr;
 }
 
-// Which addresses are live, by their lower bits.
+// The live addresses, by their lower bits.
 class Lent {
 public:
     void begin(emm_deviceptr ptr) { twice_ += place(ptr).exchange(true) ? 1 : 0; }

@@ -148,7 +148,7 @@ void forked(const CheckedPlugin &plugin) {
 #endif
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) ||                               \
     EMM_HAS_FEATURE(address_sanitizer) || EMM_HAS_FEATURE(thread_sanitizer)
-constexpr bool has_sanitizer_locks = true; // which stay locked in a child as well
+constexpr bool has_sanitizer_locks = true; // they stay locked in a child as well
 #else
 constexpr bool has_sanitizer_locks = false;
 #endif

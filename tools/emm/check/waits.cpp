@@ -116,7 +116,7 @@ State ask_meanwhile(const BareManager &manager, CUcontext context) {
     };
     ask_little();
     const emm_deviceptr half = manager.alloc(160 * mib, busy.get());
-    std::optional<Caller> waiter, other; // which end when the stream does
+    std::optional<Caller> waiter, other; // they end when the stream does
     const HeldStream held(context, busy.get());
     waiter.emplace(context, [&, half] {
         emm_deviceptr next = 0;

@@ -22,7 +22,7 @@ std::string fish_completion(const CLI::App &app);
 
 struct Choice {
     std::vector<std::string> names; // "-o", "--output"; none: a word by its place
-    std::string value;              // what stands for its value, "FILE"; "": it has none
+    std::string value;              // the word for its value, "FILE"; "": it has none
     std::vector<std::string> words; // the possible values; empty: not known
     std::string help;               // may have several lines
     bool is_required = false;

@@ -22,8 +22,8 @@ struct Effort {
 // computing no longer counts.
 bool is_at_work(const Effort &before, const Effort &now, double seconds, double seconds_in_step);
 
-// Tells the parent the progress, and that the work goes on: by time, from a thread of its own, so
-// that a step may take any time.
+// A thread that tells the parent the progress at fixed intervals. So the parent knows that the work
+// goes on, even if a step takes long.
 class Heartbeat {
 public:
     explicit Heartbeat(Parent &parent);

@@ -92,7 +92,7 @@ struct Recorded {
     uint64_t last = 0;           // of the last event of the whole recording
     Part part;                   // of the recording
     std::vector<History> histories;
-    uint64_t left_off = 0; // events of histories beyond the most
+    uint64_t left_off = 0; // events of the histories that are left out
     CallSites sites;
     Names contexts;                                     // a named pool has a number of its own,
     std::unordered_map<std::string, std::string> pools; // of which this has "NAME (context N)"

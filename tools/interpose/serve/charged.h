@@ -49,7 +49,7 @@ private:
                 status = try_it();
             }
         }
-        return status != EMM_E_OUT_OF_MEMORY; // memory without an account is the driver's alone
+        return status != EMM_E_OUT_OF_MEMORY; // after other failures memory is not counted
     }
 
     uint64_t id_ = 0;

@@ -1,4 +1,4 @@
-// Which file may be the driver: the rules for plugins, as libemm has them.
+// Checks the driver's file by the rules for plugins, as libemm has them.
 #include "../say.h"
 #include "../served.h"
 #include "dl/trust.h"

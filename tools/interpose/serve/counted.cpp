@@ -78,7 +78,7 @@ template <class Call> CUresult end(Passed kind, uint64_t key, Call call) {
     return result;
 }
 
-// --- what is made and destroyed by handle ------------------------------------------------------
+// --- objects that are made and destroyed by handle ---------------------------------------------
 
 // The charge for an object, by the arguments behind the handle's place.
 emm_driver_memory tell_physical(size_t size, const CUmemAllocationProp *properties,

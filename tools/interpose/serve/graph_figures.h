@@ -23,7 +23,7 @@ public:
                   const emm_context *context) noexcept;
 
     Bytes in(const emm_context *context);
-    void forget(const emm_context *context); // which ends
+    void forget(const emm_context *context); // the context ends
     void reset_used_high(const emm_context *context);
     void reset_reserved_high(const emm_context *context);
 

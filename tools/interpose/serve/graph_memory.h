@@ -97,7 +97,7 @@ private:
     };
     struct Graph {
         uint64_t capture_id = 0; // of the last capture into it
-        bool complete = false;   // which has ended well
+        bool complete = false;   // the call has succeeded
         Token *token = nullptr;  // NULL: the token of a graph that was moved here
         Uses uses;
     };

@@ -11,7 +11,7 @@ namespace emm::run {
 
 [[gnu::tls_model("initial-exec")]] constinit thread_local OwnPools::Latest OwnPools::latest_;
 
-// --- what decides --------------------------------------------------------------------------------
+// --- decisions -----------------------------------------------------------------------------------
 
 bool is_worth_serving(uint64_t capabilities) {
     constexpr uint64_t wanted = EMM_PLUGIN_CACHES | EMM_PLUGIN_STREAM_ORDERED;
@@ -264,7 +264,7 @@ void OwnPools::forget(const emm_context *context) {
     note_leaving();
 }
 
-// --- what is told of them ------------------------------------------------------------------------
+// --- notices about them --------------------------------------------------------------------------
 
 std::vector<emm_context *> OwnPools::all_managers() {
     std::vector<emm_context *> all;

@@ -48,7 +48,7 @@ void handle_retained(CUmemGenericAllocationHandle *ret_handle, void *address) {
     }
 }
 
-// --- what --------------------------------------------------------------------------------------
+// --- the objects asked about -------------------------------------------------------------------
 
 // Whether the driver would tell of a whole segment or pool where the program has an allocation.
 bool is_of_allocation(CUpointer_attribute attribute) {

@@ -95,7 +95,7 @@ Allocation Server::own_around(uint64_t address) {
         }
     }
     const Allocation managed = managed_around(address);
-    return managed.address != 0 ? managed : there; // which may have been freed
+    return managed.address != 0 ? managed : there; // the memory may have been freed
 }
 
 Allocation Server::pinned_around(uint64_t address, uint32_t kinds) {

@@ -141,7 +141,7 @@ class Array:
         return new_capsule(kind.make(self), kind.name, _capsule_end())
 
     def _order_behind(self, stream):
-        """What is put on `stream` next runs behind what the array's stream holds."""
+        """Later work on `stream` waits for the work that the array's stream has now."""
         memory = c_void_p()
         check(lib.emm_array_import(self._context, byref(self._info), stream, 0, None, None,
                                    byref(memory), None))

@@ -3,7 +3,7 @@ from ._api import EMM_E_OUT_OF_HOST_MEMORY, EMM_E_OUT_OF_MEMORY, lib
 
 
 class Error(RuntimeError):
-    """What emm_last_error says: `status`, `driver_result` (a CUresult, or 0) and the sentence.
+    """The result of emm_last_error: `status`, `driver_result` (a CUresult, or 0) and the sentence.
 
     If a plugin did not load, `stage`, `path`, `hint` and `json` tell more; else they are None.
     A plugin in Python raises it with a sentence of its own.

@@ -1,4 +1,4 @@
-"""What a Python program asks of emm as a whole: plugin, driver, contexts, figures."""
+"""Functions for the whole process: plugin, driver, contexts, figures."""
 import contextlib
 import os
 from ctypes import CFUNCTYPE, byref, c_int, c_size_t, c_void_p, cast
@@ -149,7 +149,7 @@ def tag(name):
 
 
 def device_account(device):
-    """What this process holds of a device, an ordinal, and the device's bound: rows by EMM_MEMORY_*."""
+    """The memory that this process holds on a device, an ordinal, and the device's limit: rows by EMM_MEMORY_*."""
     return made_by(lib.emm_get_device_account, device, kind=DeviceAccount)
 
 

@@ -68,7 +68,7 @@ class _Table:
         return TYPES[slot](lambda *arguments: self.guard(call, *arguments))
 
     def guard(self, function, *arguments):
-        """What an exception that would leave a callback says to emm."""
+        """Reports an exception to emm instead of letting it leave a callback."""
         try:
             function(*arguments)
         except Error as error:

@@ -55,7 +55,7 @@ def _malloc_asking_python():
 
 
 def allocator(ordered=True):
-    """What cupy.cuda.set_allocator and cupy.cuda.using_allocator take.
+    """The allocator for cupy.cuda.set_allocator and cupy.cuda.using_allocator.
 
     With `ordered` false all memory waits for all work of its context after its free.
     """
@@ -76,7 +76,7 @@ _pinned = _function_allocator(_PINNED)
 
 
 def pinned_allocator(size):
-    """What cupy.cuda.set_pinned_memory_allocator takes."""
+    """The allocator for cupy.cuda.set_pinned_memory_allocator."""
     memory = _pinned(size).mem
     if size and not memory.ptr:
         _refuse(size)

@@ -92,7 +92,7 @@ class MemoryManager(driver.BaseCUDAMemoryManager):
 
     @property
     def emm_context(self):
-        """What the C API calls the context."""
+        """The context's name in the C API."""
         if self._emm_context is None:
             self._serve()
         return self._emm_context

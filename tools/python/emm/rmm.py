@@ -28,7 +28,7 @@ from ._process import context_for_device, context_named, driver_info, made_by
 
 
 class _Callbacks:
-    """What RMM calls where it can call Python alone."""
+    """Called by RMM where RMM can only call Python."""
 
     def __init__(self, context):
         self._context = context

@@ -24,7 +24,7 @@ _GETTER = "get_mem_allocator_instance"
 
 
 class Allocator:
-    """What vLLM calls a MemAllocator: a pool of emm's for each tag. The calls come from one thread."""
+    """A MemAllocator of vLLM: one emm pool for each tag. All calls come from one thread."""
 
     default_tag = "default"
 
@@ -74,7 +74,7 @@ class Allocator:
         self.asleep.update(wanted)
 
     def _return_caches(self):
-        """What nothing holds any more goes back, so that no pause copies it."""
+        """Returns unused memory, so that no pause copies it."""
         import torch
         gc.collect()
         self._regions.end_pools()

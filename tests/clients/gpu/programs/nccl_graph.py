@@ -13,7 +13,7 @@ PERIOD = 1000  # whole numbers that float32 holds, however often they are added 
 
 
 def verified(rank, count, replays):
-    """How many words were wrong, at all ranks, in replays that each reduce other numbers."""
+    """The number of wrong words on all ranks. Each replay reduces other numbers."""
     device = ranks.device(rank)
     numbers = torch.arange(count, device=device, dtype=torch.float32) % PERIOD
     work, turn = torch.empty_like(numbers), torch.zeros((), device=device)

@@ -1,4 +1,4 @@
-"""What NCCL asks of memory that it registers, and its functions that PyTorch does not call."""
+"""The memory that NCCL can register, and NCCL functions that PyTorch does not call."""
 import ctypes
 import dataclasses
 import pathlib
@@ -27,7 +27,7 @@ class Memory:
 
 
 def lacks(mine, reference):
-    """What memory lacks that `reference`, of ncclMemAlloc, has. NVLink multicast is not asked for."""
+    """Properties of `reference`, memory from ncclMemAlloc, that `memory` lacks. NVLink multicast is not required."""
     found = []
     if reference.handle_types & POSIX_DESCRIPTOR and not mine.handle_types & POSIX_DESCRIPTOR:
         found.append("descriptor")

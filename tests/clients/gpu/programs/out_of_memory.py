@@ -20,7 +20,7 @@ wrong = []
 
 
 def used_by_all():
-    """What is in use on the device, in bytes, by a process that emm does not serve."""
+    """Bytes in use on the device, read in a process that emm does not serve."""
     plain = {name: value for name, value in os.environ.items() if name not in ("LD_PRELOAD", "LD_LIBRARY_PATH")}
     told = subprocess.run(["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"], text=True,
                           env=plain, stdout=subprocess.PIPE, check=True).stdout

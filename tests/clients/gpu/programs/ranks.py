@@ -1,4 +1,4 @@
-"""What the ranks have in common that start_ranks.py starts: a device each, between which they reduce.
+"""Shared parts of the ranks that start_ranks.py starts. Each has a device; they reduce between the devices.
 
 EMM_TORCH names a plugin of emm's, which then serves PyTorch as its backend. With EMM_TEST_RANKS=cpu the ranks
 are on the CPU: that tries a program where there is no GPU, and measures nothing.
@@ -47,7 +47,7 @@ def summed(value):
 
 
 class Captured:
-    """What `step` does on the device, recorded once and replayed; on the CPU it is done anew."""
+    """The work of `step`: on the device recorded once and replayed, on the CPU repeated."""
 
     def __init__(self, step):
         self.replay = step

@@ -120,7 +120,7 @@ def requests(count=20000):
 
 
 def copy_unrecorded(target, source):
-    """As a library does that does not tell PyTorch."""
+    """Uses the memory as a library does that PyTorch does not know of."""
     runtime = next(line.split()[-1] for line in open("/proc/self/maps", encoding="utf-8") if "libcudart.so" in line)
     status = ctypes.CDLL(runtime).cudaMemcpyAsync(
         ctypes.c_void_p(target.data_ptr()), ctypes.c_void_p(source.data_ptr()), ctypes.c_size_t(source.nbytes),
@@ -201,7 +201,7 @@ def cpus_of(node):
 
 
 def node(_count=0):
-    """Which part of pinned memory lies on the device's node, when a CPU of another node asks for it."""
+    """The share of pinned memory on the device's node, when a CPU of another node asks for it."""
     device = torch.cuda.get_device_properties(0)
     place = f"{device.pci_domain_id:04x}:{device.pci_bus_id:02x}:{device.pci_device_id:02x}.0"
     path = pathlib.Path("/sys/bus/pci/devices", place, "numa_node")

@@ -121,7 +121,7 @@ class HostTensor:
 
 @contextlib.contextmanager
 def graph(cuda_graph, pool=None, stream=None, capture_error_mode="global"):
-    """What is made in it is in the pool of that id."""
+    """Tensors made inside are in the pool with that id."""
     with use_mem_pool(MemPool.living[pool]):
         yield
 

@@ -25,7 +25,7 @@ class Range(ctypes.Structure):
 
 
 def read_from_first(tensor):
-    """What stands for a kernel of the first device reads it. The driver ends the process if it may not."""
+    """A copy that stands for a kernel of the first device reads it. Without access, the driver ends the process."""
     ranges = Range(tensor.data_ptr(), tensor.nbytes, 0, 0)
     assert ctypes.CDLL("libcuda.so.1").simcuda_launch(None, None, None, ctypes.byref(ranges), ctypes.c_size_t(1)) == 0
     torch.cuda.synchronize()

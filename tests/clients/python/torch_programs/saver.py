@@ -71,7 +71,7 @@ with saver.region(tag="kv cache"):
     tensor(2)
 del kept_error
 
-# --- what a graph writes to
+# --- the memory that a graph writes to
 source = tensor(4)
 graph = torch.cuda.CUDAGraph()
 with saver.cuda_graph(graph, tag="graph", enable_cpu_backup=True):

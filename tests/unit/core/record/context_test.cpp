@@ -178,7 +178,8 @@ TEST_CASE("the driver is not asked again about a context that it has called dest
     CHECK(!emm::core::is_alive(*other));
     const auto fail =
         reinterpret_cast<CUresult (*)(const char *)>(emm_driver_entry("simcuda_fail", 12000));
-    REQUIRE(fail("cuCtxGetId@1:999") == CUDA_SUCCESS); // which would say nothing about the context
+    REQUIRE(fail("cuCtxGetId@1:999") ==
+            CUDA_SUCCESS); // that failure would say nothing about the context
     CHECK(!emm::core::is_alive(*other));
     REQUIRE(fail("") == CUDA_SUCCESS);
     CHECK(emm::core::is_alive(*context));

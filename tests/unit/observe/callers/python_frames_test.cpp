@@ -241,7 +241,7 @@ TEST_CASE("a thread that may not ask is told nothing") {
     interpreter.checks = false;
     CHECK(python_frames(words, 8) == 0);
     interpreter = {};
-    interpreter.detached = true; // what PyGILState_Check does not see with subinterpreters
+    interpreter.detached = true; // PyGILState_Check does not see this with subinterpreters
     CHECK(python_frames(words, 8) == 0);
     interpreter.version = "3.15.0 (new)";
     REQUIRE(find_python_frames(find));
@@ -277,7 +277,7 @@ TEST_CASE("a thread without the lock is told the frames of its own that are call
     interpreter.detached = true;
     REQUIRE(find_python_frames(find));
     const PythonLayout &layout = *python_layout(interpreter.version);
-    memory.put(0, layout.state_frame, memory[1] + 200); // what has the frame
+    memory.put(0, layout.state_frame, memory[1] + 200); // the object that has the frame
     memory.put(1, 200 + layout.behind_frame, memory[1]);
     make_frame(1, layout, 4, 2, 6);
     make_frame(2, layout, 5, 3, 0);

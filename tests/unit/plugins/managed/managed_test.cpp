@@ -87,7 +87,7 @@ TEST_CASE("what is freed is discarded where the free's stream orders all its use
     CHECK(discards(stream, EMM_STREAM_UNORDERED, false) == 0);
     CHECK(discards(EMM_STREAM_UNORDERED, stream, false) == 0); // its prefetch may still run
     CHECK(discards(other, stream, false) == 0);                // likewise
-    CHECK(discards(EMM_STREAM_PER_THREAD, EMM_STREAM_PER_THREAD, false) == 0); // whose?
+    CHECK(discards(EMM_STREAM_PER_THREAD, EMM_STREAM_PER_THREAD, false) == 0); // unknown thread
     CHECK(discards(EMM_STREAM_LEGACY, EMM_STREAM_LEGACY, false) == 0);         // forbidden
 }
 

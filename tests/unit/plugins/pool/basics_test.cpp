@@ -169,7 +169,7 @@ TEST_CASE("the statistics tell the largest free block, of a stream's own too") {
     const emm_stats stats = sim.stats();
     CHECK(stats.largest_free_block >= 8 * MiB);
     CHECK(stats.largest_free_block <= stats.cached_bytes);
-    sim.free(beside, unordered); // which may still be in use
+    sim.free(beside, unordered); // the block may still be in use
     CHECK(sim.stats().largest_free_block <= sim.stats().cached_bytes);
     cuda().cuCtxSynchronize();
     const CUdeviceptr all = sim.alloc(16 * MiB, stream);

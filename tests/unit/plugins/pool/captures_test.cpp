@@ -431,7 +431,7 @@ TEST_CASE(
         if (sim.try_alloc(32 * MiB, other, ptr) == EMM_OK) {
             sim.free(ptr, other);
         }
-        graph.end(); // which it could not if it had been invalidated
+        graph.end(); // fails if the capture was invalidated
     }
     cuda().cuStreamDestroy(blocking);
 }

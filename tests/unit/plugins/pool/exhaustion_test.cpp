@@ -267,7 +267,7 @@ TEST_CASE("reclaim: the pool waits a while for idle memory rather than hold more
 }
 
 TEST_CASE("pages: pending pieces get a second place also where the request needs new addresses") {
-    Simulation sim("growth=vmm"); // which begins with 4 GiB of addresses
+    Simulation sim("growth=vmm"); // the pool begins with 4 GiB of addresses
     const CUstream stream = sim.stream();
     std::vector<CUdeviceptr> blocks;
     for (int i = 0; i < 10; i++) {

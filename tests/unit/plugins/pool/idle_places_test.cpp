@@ -81,7 +81,7 @@ TEST_CASE("places: idle mappings end with a trim, with a reset and in a pause") 
         synchronize(sim);
         INFO(way);
         if (std::string(way) == "trim") {
-            sim.trim(UINT32_MAX); // which keeps all memory
+            sim.trim(UINT32_MAX); // this keeps all memory
             sim.trim(UINT32_MAX);
             CHECK(pages_in_two_places(block, large, comb.freed) == 0);
             CHECK(mapped_pages(comb.kept) == teeth);
@@ -191,7 +191,7 @@ TEST_CASE("places: the number of idle mappings has a bound, beyond which the old
         kept.push_back(sim.alloc(2 * MiB, stream));
     }
     std::vector<CUdeviceptr> blocks;
-    for (size_t done = 0; done < pages; done += 100) { // which get at most half a GiB in all
+    for (size_t done = 0; done < pages; done += 100) { // the pages get at most half a GiB in all
         for (size_t i = done; i < done + 100; i++) {
             sim.free(freed[i], stream);
         }

@@ -65,7 +65,7 @@ TEST_CASE("pause: what was kept can be read meanwhile, and nothing else") {
 
 TEST_CASE("pause: where it went through in part, what was not copied cannot be read") {
     Simulation sim("growth=vmm");
-    std::vector<CUdeviceptr> blocks; // whose copy has three whole parts and a rest
+    std::vector<CUdeviceptr> blocks; // their copy has three whole parts and a rest
     for (int i = 0; i < 3; i++) {
         blocks.push_back(sim.alloc(20 * MiB, legacy));
         write(sim, blocks.back(), 20 * MiB, (unsigned char)(1 + 20 * i));

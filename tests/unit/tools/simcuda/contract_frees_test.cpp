@@ -1,5 +1,5 @@
-// Behaviour: the work that a free waits for: the same on real hardware and simulated. An allocator
-// that passes frees on to the driver, later and from another thread, relies on each.
+// Behaviour: the work that each kind of free waits for, on real hardware and simulated. An
+// allocator that passes frees on to the driver, later and from another thread, relies on each.
 #include "cuda_driver.h"
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// The names of PyTorch's that the backend uses, and conversions to its words.
+// Names of PyTorch that the backend uses, and conversions to PyTorch's types.
 #pragma once
 
 #include "pool.h"

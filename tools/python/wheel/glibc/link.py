@@ -42,7 +42,7 @@ def run(*command):
 
 
 def make_library(compiler, folder, name, functions):
-    """What the linker reads names and versions from; nothing ever runs in it."""
+    """A file from which the linker reads names and versions. Nothing ever runs in it."""
     source, script, library = folder / f"{name}.c", folder / f"{name}.map", folder / name
     source.write_text("".join(f"void {function}(void) {{}}\n" for function in functions))
     script.write_text(version_script(functions, platform.machine()))

@@ -1,4 +1,4 @@
-"""What the programs beside this file share: their options, their clock, their line of JSON.
+"""Shared parts of the programs beside this file: their options, their clock, their line of JSON.
 
 A program hands over a function that makes its step. A round is a fixed number of steps, whose sizes come from the
 same seed each time, so every run has the same blocks live, however quick the machine is. The first round warms up,

@@ -16,7 +16,7 @@ constexpr std::chrono::milliseconds short_time{10};
 
 std::mutex outer_mutex;
 std::atomic<bool> is_held{false};
-std::atomic<int> released{0}; // what the lock was released with
+std::atomic<int> released{0}; // the value that the lock was released with
 
 int take() {
     outer_mutex.lock();
