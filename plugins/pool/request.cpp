@@ -80,12 +80,12 @@ emm_status Manager::Request::serve(emm_deviceptr *ret_ptr) {
 // driver gives whole pages or segments.
 bool Manager::Request::is_impossible() const {
     const uint64_t obtainable =
-        manager_.holdings_.largest_request() / segment_granule * segment_granule;
+        manager_.holdings_.request_limit() / segment_granule * segment_granule;
     return size_ > largest_request ||
            round_up(block_bytes(manager_.options_, size_), segment_granule) > obtainable;
 }
 
-// --- what is free --------------------------------------------------------------------------------
+// --- free memory ---------------------------------------------------------------------------------
 
 // While the thread's magazine is open, its free pool is that of the stream.
 inline emm_deviceptr Manager::Request::take_for_known_stream() {
@@ -230,13 +230,13 @@ emm_deviceptr Manager::Request::search() {
         }
     }
     if (!place) {
-        manager_.order_.let_go(*pool_);
+        manager_.order_.end_use(*pool_);
         return 0;
     }
     const emm_deviceptr address = account(place);
     manager_.holdings_.count_served();
     manager_.maintain(lock_, *pool_, nullptr);
-    manager_.order_.let_go_of_capture(*pool_);
+    manager_.order_.end_use_of_capture(*pool_);
     return address;
 }
 
@@ -451,7 +451,7 @@ Block *Manager::Request::take_from_any_zone() {
 emm_status Manager::Request::refuse() {
     manager_.memory_.counts.count_failure();
     const Holdings &holdings = manager_.holdings_;
-    const unsigned long long most = holdings.largest_request();
+    const unsigned long long most = holdings.request_limit();
     const char *const limit = most > holdings.limit()        ? "spill"
                               : holdings.is_limited_by_max() ? "max"
                                                              : "the device";
