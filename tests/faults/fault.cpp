@@ -1,15 +1,12 @@
 #include "fault.h"
 
+#include "../parts/failing_calls.h"
+
 #include <simcuda.h>
 
-#include <atomic>
-#include <cerrno>
-#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <dlfcn.h>
-#include <new>
-#include <pthread.h>
 
 namespace faults {
 namespace {
@@ -32,36 +29,17 @@ template <class Function> void find(void *library, const char *name, Function &r
     }
 }
 
-// Counts the calls that the driver does not count.
-struct Count {
-    std::atomic<bool> armed{false};
-    std::atomic<unsigned> seen{0}, failed{0};
-    unsigned first = 0, second = 0;
-    bool onwards = false;
-
-    bool fails() {
-        if (!armed.load(std::memory_order_acquire)) {
-            return false;
-        }
-        const unsigned number = seen.fetch_add(1) + 1;
-        const bool due = number == first || number == second || (onwards && number > first);
-        failed.fetch_add(due);
-        return due;
-    }
-    void arm(const Plan &plan) {
-        first = plan.first;
-        second = plan.second;
-        onwards = plan.onwards;
-        seen = failed = 0;
-        armed.store(true, std::memory_order_release);
-    }
-};
-Count memory, threads;
-
 thread_local int depth_outside = 0; // a thread of emm's has never been told
 
-bool is_emms() {
-    return depth_outside == 0 && !(simulator.is_inside && simulator.is_inside());
+bool is_simulators(const void *caller) {
+    Dl_info of_caller = {}, of_simulator = {};
+    return dladdr(caller, &of_caller) &&
+           dladdr(reinterpret_cast<void *>(simulator.is_inside), &of_simulator) &&
+           of_caller.dli_fbase == of_simulator.dli_fbase;
+}
+
+bool is_emms(const void *caller) {
+    return depth_outside == 0 && !simulator.is_inside() && !is_simulators(caller);
 }
 
 constexpr const char *takes_back[] = {
@@ -99,8 +77,9 @@ void arm_driver(const Plan &plan) {
 } // namespace
 
 std::string text_of(const Plan &plan) {
-    const char *const kinds[] = {"driver call", "allocation", "thread"};
-    std::string text = std::string(kinds[static_cast<int>(plan.kind)]) + " ";
+    const char *const kinds[] = {"driver call", "allocation", "thread", "system call"};
+    std::string text =
+        std::string(plan.name ? plan.name : kinds[static_cast<int>(plan.kind)]) + " ";
     text += std::to_string(plan.first);
     text += plan.onwards  ? " and all after it"
             : plan.second ? " and " + std::to_string(plan.second)
@@ -128,25 +107,34 @@ void open_driver() {
 void arm(const Plan &plan) {
     faults_before = driver_faults();
     refusals_before = refusals();
-    switch (plan.kind) {
-    case Kind::driver:
+    if (plan.kind == Kind::driver) {
         return arm_driver(plan);
-    case Kind::memory:
-        return memory.arm(plan);
-    case Kind::threads:
-        return threads.arm(plan);
     }
+    const auto kind = plan.kind == Kind::memory    ? failing_calls::Kind::memory
+                      : plan.kind == Kind::threads ? failing_calls::Kind::threads
+                                                   : failing_calls::Kind::system;
+    failing_calls::arm({kind, plan.first, plan.onwards, plan.second, plan.name}, &is_emms);
 }
 
 Outcome disarm() {
-    memory.armed = threads.armed = false;
+    failing_calls::disarm();
     simulator.fail(nullptr);
     Outcome outcome;
     outcome.failed = static_cast<unsigned>(driver_faults() - faults_before);
-    outcome.last = outcome.failed ? simulator.last_fault() : "";
-    outcome.failed += memory.failed.exchange(0) + threads.failed.exchange(0);
+    outcome.last = outcome.failed ? simulator.last_fault() : failing_calls::last_failure();
+    outcome.failed += failing_calls::failures();
+    outcome.without_record = failing_calls::has_failed("pthread_key_create") ||
+                             failing_calls::has_failed("pthread_setspecific");
     outcome.keeps_memory = refusals() != refusals_before;
     return outcome;
+}
+
+bool tells_reason(const std::string &text) {
+    return failing_calls::tells_reason(text);
+}
+
+const char *system_call(unsigned number) {
+    return failing_calls::name_of(failing_calls::Kind::system, number);
 }
 
 Inside::Inside() {
@@ -169,56 +157,4 @@ Outside::~Outside() {
     simulator.spare(depth_outside);
 }
 
-// A check on the way may be the first use of a library's thread-local storage, for which the C
-// library takes memory.
-bool memory_fails() {
-    thread_local bool asks = false;
-    if (!memory.armed || asks) {
-        return false;
-    }
-    asks = true;
-    const bool fails = is_emms() && memory.fails();
-    asks = false;
-    errno = fails ? ENOMEM : errno;
-    return fails;
-}
-
-bool thread_fails() {
-    return is_emms() && threads.fails();
-}
-
 } // namespace faults
-
-// --- in front of the C library's, for the whole process ------------------------------------------
-
-#define EMM_TEST_IN_FRONT __attribute__((visibility("default")))
-
-#ifdef EMM_TEST_FAILS_MALLOC
-// Operator new calls these, also in a library with a C++ runtime of its own inside.
-extern "C" {
-void *__libc_malloc(size_t size);
-void *__libc_calloc(size_t count, size_t size);
-void *__libc_realloc(void *old, size_t size);
-void *__libc_memalign(size_t alignment, size_t size);
-
-EMM_TEST_IN_FRONT void *malloc(size_t size) {
-    return faults::memory_fails() ? nullptr : __libc_malloc(size);
-}
-EMM_TEST_IN_FRONT void *calloc(size_t count, size_t size) {
-    return faults::memory_fails() ? nullptr : __libc_calloc(count, size);
-}
-EMM_TEST_IN_FRONT void *realloc(void *old, size_t size) {
-    return faults::memory_fails() ? nullptr : __libc_realloc(old, size);
-}
-EMM_TEST_IN_FRONT void *aligned_alloc(size_t alignment, size_t size) {
-    return faults::memory_fails() ? nullptr : __libc_memalign(alignment, size);
-}
-}
-#endif
-
-extern "C" EMM_TEST_IN_FRONT int pthread_create(pthread_t *thread, const pthread_attr_t *how,
-                                                void *(*begin)(void *), void *argument) noexcept {
-    using Create = int (*)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
-    static const auto real = reinterpret_cast<Create>(dlsym(RTLD_NEXT, "pthread_create"));
-    return faults::thread_fails() ? EAGAIN : real(thread, how, begin, argument);
-}

@@ -1,28 +1,30 @@
-// The calls that can be made to fail while emm works, and when: of the driver, for memory, for
-// threads.
+// The calls that can be made to fail while emm works, and when: of the driver, and of the C library
+// (parts/failing_calls.def) for memory, for threads, and other system calls.
 #pragma once
 
 #include <string>
 
 namespace faults {
 
-enum class Kind { driver, memory, threads };
+enum class Kind { driver, memory, threads, system };
 
 // Counted from 1, since the plan was armed.
 struct Plan {
     Kind kind = Kind::driver;
     unsigned first = 1;
-    bool onwards = false; // all calls from the first on
-    unsigned second = 0;  // one more call; 0: none
-    int code = 0;         // the result of a driver call; 0: a suitable one
+    bool onwards = false;       // all calls from the first on
+    unsigned second = 0;        // one more call; 0: none
+    int code = 0;               // the result of a driver call; 0: a suitable one
+    const char *name = nullptr; // of the only calls that count; null: all
 };
 
 std::string text_of(const Plan &plan);
 
 struct Outcome {
     unsigned failed = 0;
-    bool keeps_memory = false; // the driver refused to take something back
-    std::string last;          // the last driver call that failed
+    bool keeps_memory = false;   // the driver refused to take something back
+    std::string last;            // the last call that failed
+    bool without_record = false; // an error has no place for a text of its own
 };
 
 // Loads the simulated driver, which EMM_DRIVER names by its path.
@@ -30,6 +32,12 @@ void open_driver();
 
 void arm(const Plan &plan);
 Outcome disarm();
+
+// Whether `text`, of a failure since arm(), has the system's words for what failed.
+bool tells_reason(const std::string &text);
+
+// The name of a system call that can fail, counted from 0; null behind the last one.
+const char *system_call(unsigned number);
 
 // Within the scope, this thread's calls count as emm's and fail as planned. Calls of threads that
 // emm has started always count so.

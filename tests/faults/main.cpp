@@ -27,8 +27,8 @@ constexpr unsigned pass_seconds = 60; // at most
 constexpr unsigned reach = 12;        // calls after a failure that belong to its clean-up
 
 // How failures are put together.
-enum Way { once, onwards, twice, broken, ways };
-const char *const names[ways] = {"once", "from there on", "twice", "for good"};
+enum Way { once, onwards, twice, broken, forbidden, ways };
+const char *const names[ways] = {"once", "from there on", "twice", "for good", "of one name"};
 
 // The report of a process to the one that started it, whatever becomes of it.
 struct Report {
@@ -143,6 +143,13 @@ void fail_twice(const Setup &setup) {
     }
 }
 
+// As a sandbox does, which forbids one call for as long as the process lives.
+void forbid_each(const Setup &setup) {
+    for (unsigned i = 0; const char *const name = system_call(i); ++i) {
+        report->failures[forbidden] += setup.fail({Kind::system, 1, true, 0, 0, name});
+    }
+}
+
 void run_loops(const Setup &setup, Kind kind) {
     constexpr int illegal_address = 700;
     fail_in_turn(setup, {kind, 1, false, 0, 0}, once);
@@ -150,6 +157,9 @@ void run_loops(const Setup &setup, Kind kind) {
         return;
     }
     fail_in_turn(setup, {kind, 1, true, 0, 0}, onwards);
+    if (kind == Kind::system) {
+        forbid_each(setup);
+    }
     if (kind == Kind::driver) {
         if (!std::getenv("EMM_TEST_NO_PAIRS")) {
             fail_twice(setup);
@@ -249,8 +259,8 @@ bool is_named(const Workload &workload, char **names) {
 }
 
 bool read_kind(const char *text, Kind &ret_kind) {
-    const char *const kinds[] = {"driver", "memory", "threads"};
-    for (int i = 0; i < 3; ++i) {
+    const char *const kinds[] = {"driver", "memory", "threads", "system"};
+    for (int i = 0; i < 4; ++i) {
         if (std::strcmp(text, kinds[i]) == 0) {
             ret_kind = static_cast<Kind>(i);
             return true;
@@ -264,7 +274,8 @@ bool read_kind(const char *text, Kind &ret_kind) {
 int main(int argc, char *argv[]) {
     Kind kind;
     if (argc < 3 || !read_kind(argv[1], kind)) {
-        std::fprintf(stderr, "usage: faults driver|memory|threads PLUGIN... [-- WORKLOAD...]\n");
+        std::fprintf(stderr,
+                     "usage: faults driver|memory|threads|system PLUGIN... [-- WORKLOAD...]\n");
         return 2;
     }
     char **wanted = argv + 2;
@@ -295,6 +306,7 @@ int main(int argc, char *argv[]) {
     std::printf("total: %lu failures of %s in %lu workloads, %lu complaints\n", sum,
                 kind == Kind::driver   ? "driver calls"
                 : kind == Kind::memory ? "allocations"
+                : kind == Kind::system ? "system calls"
                                        : "threads",
                 runs, complaints);
     return complaints != 0 || sum == 0;
