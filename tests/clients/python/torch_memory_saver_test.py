@@ -15,6 +15,7 @@ import time
 import unittest
 import unittest.mock
 import warnings
+import weakref
 
 sys.path.insert(0, str(pathlib.Path(__file__).with_name("stand_ins")))
 import torch_stand_in  # noqa: E402
@@ -293,6 +294,19 @@ class Saver(unittest.TestCase):
             inside = torch_stand_in.Tensor(SIZE).fill(3)
         self.assertEqual(torch_stand_in.ABORTED, [])
         self.assertEqual(inside.bytes(), bytes([3]) * SIZE)
+
+    def test_no_pool_ends_within_a_region_of_the_programs_own(self):
+        own = torch_stand_in.MemPool()
+        graph = Graph()
+        ended = weakref.ref(self.pool_of(graph))
+        with torch_stand_in.use_mem_pool(own):
+            with self.saver.disable():
+                passing = weakref.ref(torch_stand_in.CURRENT[-1])
+            del graph
+            self.saver.pause("nothing of that name")
+            self.assertEqual((torch_stand_in.ABORTED, ended() is None, passing() is None), ([], False, False))
+        self.saver.pause("nothing of that name")
+        self.assertEqual((ended(), passing()), (None, None))
 
     def test_a_pause_that_fails_leaves_all_tags_awake(self):
         kept = self.make(1, tag="one", enable_cpu_backup=True)

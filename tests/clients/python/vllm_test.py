@@ -249,6 +249,11 @@ class Sleep(unittest.TestCase):
                 raise KeyError
         self.assertEqual(torch_stand_in.ABORTED, [])
 
+    def test_no_pool_ends_within_a_region_of_the_programs_own(self):
+        with torch_stand_in.use_mem_pool(torch_stand_in.MemPool()), self.allocator.use_memory_pool("kv_cache"):
+            pass
+        self.assertEqual(torch_stand_in.ABORTED, [])
+
     def test_usage_is_that_of_all_tags(self):
         self.assertEqual(self.allocator.get_current_usage(), 0)
         self.make("weights", "kv_cache")

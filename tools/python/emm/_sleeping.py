@@ -1,5 +1,4 @@
 """Pools with names that go to sleep together: what emm.vllm and emm.torch_memory_saver have in common."""
-import threading
 import weakref
 from contextlib import contextmanager
 
@@ -24,12 +23,12 @@ def pause_all(wanted):
 class Regions:
     """Parts of a program whose tensors are in a pool of PyTorch's.
 
-    The end of a torch.cuda.MemPool returns what was freed in it. PyTorch aborts the process if one ends while
-    another is in use, so a pool that is to end waits until no region is entered. Any thread.
+    The end of a torch.cuda.MemPool returns what was freed in it. So a pool that is to end waits until PyTorch can end
+    it. Any thread.
     """
 
     def __init__(self):
-        self._lock, self._entered, self._ending = threading.Lock(), 0, []
+        self._ending = []
 
     @contextmanager
     def enter(self, pool, ends=False):
@@ -41,29 +40,41 @@ class Regions:
                     yield
             finally:  # also after an error: the end of this frame must not be the pool's
                 if ends:
-                    with self._lock:
-                        self._ending.append(pool)
+                    self._ending.append(pool)
 
     @contextmanager
     def entered(self):
         """For what uses a pool by itself, as the capture of a graph does."""
         self.end_pools()
-        with self._lock:
-            self._entered += 1
         try:
             yield
         finally:
-            with self._lock:
-                self._entered -= 1
             self.end_pools()
 
     def end_with(self, user, pool):
         """The pool waits for its end once each `user` that it was passed with is gone. It ends in a later call."""
-        # Any line of Python may collect `user`, also one that has the lock: append() needs none.
         weakref.finalize(user, self._ending.append, pool).atexit = False
 
     def end_pools(self):
-        import torch
-        with self._lock:
-            if self._entered == 0 and not torch.cuda.is_current_stream_capturing():
-                self._ending.clear()
+        if self._ending and _can_end_pools():
+            self._ending.clear()
+
+
+def _can_end_pools():
+    """PyTorch's own allocator aborts the process if a pool ends while another is in use, by whatever part of the
+    program. That allocator waits for its streams when it empties its cache, unless a pool is in use on that device."""
+    import torch
+    if torch.cuda.is_current_stream_capturing():
+        return False
+    if torch.cuda.get_allocator_backend() != "native":
+        return True
+    before = _waits_by_device(torch)
+    try:
+        torch.cuda.empty_cache()
+    except RuntimeError:  # in PyTorch before 2.9, for the same reason
+        return False
+    return all(now != then for now, then in zip(_waits_by_device(torch), before))
+
+
+def _waits_by_device(torch):
+    return [torch.cuda.memory_stats(device)["num_sync_all_streams"] for device in range(torch.cuda.device_count())]

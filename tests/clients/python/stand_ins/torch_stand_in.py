@@ -127,6 +127,7 @@ def graph(cuda_graph, pool=None, stream=None, capture_error_mode="global"):
 
 
 CURRENT = []
+WAITS = []  # of the allocator for its streams
 ABORTED = []  # messages with which PyTorch would end the process
 
 
@@ -137,6 +138,12 @@ def use_mem_pool(pool, device=None):
         yield
     finally:
         CURRENT.pop()
+
+
+def empty_cache():
+    """As PyTorch's own allocator, which does not wait while a pool is in use."""
+    if not CURRENT:
+        WAITS.append("empty_cache")
 
 
 def install():
@@ -150,7 +157,9 @@ def install():
     torch.cuda.current_device = lambda: 0
     torch.empty = HostTensor
     torch.cuda.graph = graph
-    torch.cuda.empty_cache = lambda: None
+    torch.cuda.get_allocator_backend, torch.cuda.device_count = lambda: "native", lambda: 1
+    torch.cuda.memory_stats = lambda device: {"num_sync_all_streams": len(WAITS)}
+    torch.cuda.empty_cache = empty_cache
     sys.modules.update({"torch": torch, "torch.cuda": torch.cuda})
     context = ctypes.c_void_p()
     driver("cuInit", ctypes.c_uint)(0)

@@ -71,6 +71,14 @@ with saver.region(tag="kv cache"):
     tensor(2)
 del kept_error
 
+# --- a region of the program's own around emm's
+with torch.cuda.use_mem_pool(torch.cuda.MemPool()):
+    tensor(1)
+    with saver.disable():
+        tensor(2)
+    saver.pause("nothing of that name")
+saver.pause("nothing of that name")
+
 # --- the memory that a graph writes to
 source = tensor(4)
 graph = torch.cuda.CUDAGraph()
