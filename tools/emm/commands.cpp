@@ -60,7 +60,7 @@ Command replay_command(CLI::App &app) {
     expect_one_of(workload, names);
     file->excludes(workload);
     workload->excludes(file);
-    option(replay, "--seed N", options->seed, "of the built-in workload (default 1)")
+    option(replay, "--seed N", options->seed, "the seed of the built-in workload (default 1)")
         ->check(whole_number())
         ->needs(workload);
     plugin_option(replay, options->plugins);
@@ -70,35 +70,32 @@ Command replay_command(CLI::App &app) {
                          "another thread's block waits"),
                   {"strict", "free"});
     replay->add_flag("--touch", options->touch,
-                     "write to each block, and check it before its free, on the streams\n"
-                     "concerned: finds memory that is handed over too early");
+                     "write to each block and check it before its free, on its streams;\nthis "
+                     "finds memory that is handed over too early");
     replay->add_flag("--warm", options->warm,
-                     "play the trace once before, so that the plugin has its memory already;\n"
-                     "the times and the driver's calls of the second half are the second "
-                     "time's");
+                     "play the trace twice, so that the plugin has its memory already; the\ntimes, "
+                     "and the driver calls of the second half, are of the second time");
     option(replay, "--pace", options->pace,
-           "keep the recording's times between calls, times FACTOR (default 1),\n"
-           "with work on the streams meanwhile; tells the share of the time that\n"
-           "emm's calls take")
+           "keep the recording's times between calls, multiplied by FACTOR\n(default 1), with work "
+           "on the streams meanwhile; the result has the\nshare of the time that emm's calls take")
         ->option_text("[FACTOR]")
         ->expected(0, 1)
         ->default_str("1")
         ->check(positive_number());
     option(replay, "--limit SECONDS", options->limit,
-           "seconds (default 120) after which a plugin's process is stopped, if no\n"
-           "event came to its end and it used no processor time meanwhile")
+           "stop a plugin's process after so many seconds (default 120) in which\nno event has "
+           "ended and no processor time was used")
         ->check(positive_number());
     json_flag(replay, options->json);
     replay->footer(
         workload_help() +
-        "\nns/event is the time inside emm's calls alone. 'peak reserved' is what "
-        "the plugin had taken\nfrom the driver, 'peak live' what the trace had allocated "
-        "at once, 'ratio' the one by the other\n(none if an allocation failed), "
-        "'leaked' what was not given back after the context was retired,\n'2nd "
-        "half' the driver's calls in the trace's second half, 'early hand-overs' "
-        "blocks that\nwere given out again while work of their previous owner could still "
-        "use them, 'share of\ntime' with --pace what emm's calls take of the time from the first "
-        "event to the last.");
+        "\nns/event            time inside emm's calls\npeak reserved       the most memory that "
+        "the plugin had from the driver\npeak live           the most memory that the trace had "
+        "allocated at once\nratio               peak reserved / peak live; none if an allocation "
+        "failed\nleaked              memory that was not returned when the context was "
+        "retired\n2nd half            driver calls in the trace's second half\nearly hand-overs    "
+        "blocks given out while work of their previous owner could still use them\nshare of time   "
+        "    with --pace: the share of the whole time that emm's calls took");
     return {replay, [options, order] {
                 if (options->trace.empty() == options->workload.empty()) {
                     throw usage("replay: give a trace file or --generate NAME");
@@ -158,9 +155,9 @@ Command events_command(CLI::App &app) {
         "events", "Complete the event log of a program that was killed, and sum it up");
     option(events, "LOG", options->log, "the file that EMM_EVENT_LOG named")->required();
     json_flag(events, options->json);
-    events->footer("What the program had recorded and not yet written lies beside the log, in "
-                   "LOG.spool;\nit becomes rows, and that file goes. `emm replay LOG` does the "
-                   "same first.");
+    events->footer(
+        "Records that the program had not yet written are in LOG.spool, beside the log. They "
+        "become\nrows of the log, and LOG.spool is deleted. `emm replay LOG` does the same first.");
     return {events, [options] { return run_events(*options); }};
 }
 
@@ -169,24 +166,23 @@ Command check_command(CLI::App &app) {
     CLI::App *check = app.add_subcommand(
         "check", "Test whether a plugin meets its requirements; each case has its own process");
     option(check, "SPEC", options->spec, "the plugin");
-    option(check, "--filter TEXT", options->filters,
-           "only cases with this in their name, or of this requirement; may be given\n"
-           "several times")
+    option(
+        check, "--filter TEXT", options->filters,
+        "only cases with TEXT in their name, or of this requirement; may be given\nseveral times")
         ->take_all()
         ->allow_extra_args(false);
-    option(check, "--seed N", options->seed, "of what is random (default 1)")
+    option(check, "--seed N", options->seed, "the seed of random tests (default 1)")
         ->check(whole_number());
     option(check, "--limit SECONDS", options->limit, "seconds that a case may take (default 30)")
         ->check(positive_number());
-    option(check, "--jobs N", options->jobs, "cases at a time (default: a processor each)")
+    option(check, "--jobs N", options->jobs, "cases at a time (default: one for each processor)")
         ->check(whole_number(1, 1024));
-    check->add_flag("--list", options->list, "name the cases and what they ask; run none");
+    check->add_flag("--list", options->list, "list the cases and what they check; run none");
     json_flag(check, options->json);
     check->footer("Requirements (EMM-P-01 ...) are numbered in REQUIREMENTS.md, beside the "
-                  "templates\n(`pkg-config --variable=templatedir emm`; in the sources: "
-                  "plugins/). With EMM_DRIVER=sim,\nwhich needs no GPU, every case runs; on a "
-                  "real driver those that only the simulated one\ncan judge are skipped by "
-                  "name. Speed is not judged.");
+                  "templates\n(`pkg-config --variable=templatedir emm`; in the sources: plugins/). "
+                  "With EMM_DRIVER=sim,\nwhich needs no GPU, every case runs; on a real driver, "
+                  "cases that need the simulated\none are skipped by name. Speed is not judged.");
     return {check, [options] {
                 if (options->spec.empty() && !options->list) {
                     throw usage("check: give a SPEC");
@@ -201,42 +197,41 @@ Command run_command(CLI::App &app, const std::vector<std::string> &program,
                     WriteSignalsIgnored &signals) {
     const auto options = std::make_shared<RunOptions>();
     CLI::App *run = app.add_subcommand(
-        "run", "Start any CUDA program with its memory on a plugin: no source, no rebuild");
+        "run", "Start any CUDA program on a plugin, without a change to its source or binary");
     run->formatter(help_formatter_of_run());
     run->get_formatter()->column_width(34);
     option(run, "--plugin SPEC", options->plugin, "the plugin (default: EMM_PLUGIN)");
     option(run, "--limit SIZE", options->limit,
-           "device memory of all kinds that the program may have of each device;\n"
-           "GPU-UUID=SIZE;*=SIZE: of one, and of the others");
+           "the most device memory, of all kinds, that the program may have on each\ndevice; "
+           "GPU-UUID=SIZE;*=SIZE: on one device, and on the others");
     option(run, "--shared NAME", options->shared,
-           "share the limit with all processes that are started with the NAME");
+           "share the limit with all processes that are started with this NAME");
     run->add_flag("--sync-free", options->sync_free,
-                  "a free waits for the work of its context, as the driver's does");
+                  "a free waits for all work of its context, as cuMemFree does");
     run->add_flag("--zero", options->zero, "memory is zero when it is handed out");
     option(run, "--release MODULE,...", options->release,
-           "when an allocation fails, have the caches of these modules (torch,\n"
-           "cupy) of a Python program give back, and try again");
+           "when an allocation fails, empty the caches of these Python modules\n(torch, cupy) and "
+           "try again");
     option(run, "--record FILE", options->record,
            "write each allocation and free to FILE, as EMM_EVENT_LOG does;\n"
            "%p in the name is the process id");
     option(run, "--track SPEC", options->track,
-           "keep who asked for each live allocation, as EMM_TRACK does: module or\n"
-           "stack, with :sample=1/N for one of N; told when memory runs out");
+           "record who asked for each live allocation, as EMM_TRACK does: module or\nstack; "
+           ":sample=1/N records one of N. The report shows it when memory\nruns out");
     run->add_flag("--pausable", options->pausable,
-                  "emm pause and emm resume take the program's memory and bring it back");
+                  "let emm pause take the program's memory, and emm resume bring it back");
     run->add_flag("--audit", options->audit,
                   "also serve a program that opens the driver by its absolute path");
     run->add_flag("--no-children", options->no_children,
-                  "programs that the program starts run without emm");
+                  "child processes of the program run without emm");
     run->add_flag("--print-env", options->print_env,
                   "print the variables for a shell, and start nothing");
     run->footer(
-        "  emm run --plugin pool --limit 8GiB -- python train.py\n"
-        "  eval \"$(emm run --plugin pool --print-env)\"\n\n"
-        "LD_PRELOAD and LD_LIBRARY_PATH lead the program to emm's libcuda.so.1, which serves "
-        "its\nmemory and passes all other calls on.\n\n"
-        "Exit status: the program's; 1: the plugin does not load; 2: wrong usage; 126: the "
-        "program\ncannot be run, or not on emm; 127: it is not there.");
+        "  emm run --plugin pool --limit 8GiB -- python train.py\n  eval \"$(emm run --plugin pool "
+        "--print-env)\"\n\nLD_PRELOAD and LD_LIBRARY_PATH lead the program to emm's libcuda.so.1. "
+        "This library serves\nthe memory, and passes all other calls to the driver.\n\nExit "
+        "status: the program's; 1: the plugin does not load; 2: wrong usage; 126: the "
+        "program\ncannot be run, or not on emm; 127: there is no such program.");
     return {run, [options, &program, &signals] {
                 options->program = program;
                 if (options->plugin) {
@@ -254,8 +249,8 @@ Command export_command(CLI::App &app) {
            "the file that EMM_EVENT_LOG or emm run --record named;\n"
            "- for standard input");
     option(command, "--pid PID", options->pid,
-           "in place of a log, what is live in a process that runs with EMM_TRACK\n"
-           "or emm run --track; to pprof alone")
+           "export the live memory of a process that runs with EMM_TRACK or\nemm run --track, "
+           "instead of a log; only with --to pprof")
         ->check(whole_number(1));
     expect_one_of(option(command, "--to FORMAT", options->to,
                          "torch-snapshot: a memory snapshot of PyTorch, for\n"
@@ -266,34 +261,29 @@ Command export_command(CLI::App &app) {
                   {"torch-snapshot", "chrome-trace", "pprof"});
     output_option(command, options->output);
     option(command, "--last N", options->last,
-           "of each device the last N events (default: all); the viewers are\n"
-           "slow from some 100,000 on")
+           "only the last N events of each device (default: all); viewers are\nslow beyond 100,000")
         ->check(whole_number(1));
     json_option(command, options->json);
-    command->footer("  emm run --record log.csv -- python train.py\n"
-                    "  emm export log.csv --to torch-snapshot -o snapshot.pickle\n"
-                    "  python -m torch.cuda._memory_viz trace_plot snapshot.pickle -o plot.html\n"
-                    "  emm export log.csv --to chrome-trace -o trace.json\n"
-                    "  emm export log.csv --to pprof -o heap.pb.gz\n"
-                    "  emm export --pid 7810 --to pprof -o live.pb.gz\n\n"
-                    "A snapshot has device memory alone. A log does not tell what a plugin had "
-                    "reserved, so each\n"
-                    "block is a segment of its own there. A profile has who called: all that was "
-                    "allocated, what is\n"
-                    "live in the end, and what was live when a device had the most.");
+    command->footer(
+        "  emm run --record log.csv -- python train.py\n  emm export log.csv --to torch-snapshot "
+        "-o snapshot.pickle\n  python -m torch.cuda._memory_viz trace_plot snapshot.pickle -o "
+        "plot.html\n  emm export log.csv --to chrome-trace -o trace.json\n  emm export log.csv "
+        "--to pprof -o heap.pb.gz\n  emm export --pid 7810 --to pprof -o live.pb.gz\n\nA snapshot "
+        "has only device memory. A log does not have the memory that a plugin had reserved,\nso "
+        "each block is a segment of its own. A profile has the callers of all allocations, of "
+        "those\nthat are live at the end, and of those that were live when a device had the most.");
     return {command, [options] { return run_export(*options); }};
 }
 
 Command import_command(CLI::App &app) {
     const auto options = std::make_shared<ImportOptions>();
     CLI::App *command = app.add_subcommand(
-        "import", "Make a trace for emm replay out of what another program recorded");
+        "import", "Make a trace for emm replay from the recording of another program");
     option(command, "FILE", options->file, "plain or gzip; - for standard input")->required();
     expect_one_of(option(command, "--from FORMAT", options->from,
-                         "torch-snapshot: torch.cuda.memory._dump_snapshot();\n"
-                         "rmm: the CSV of RMM's logging_resource_adaptor;\n"
-                         "kineto: the JSON of torch.profiler with profile_memory=True\n"
-                         "(default: what the file begins with)"),
+                         "torch-snapshot: torch.cuda.memory._dump_snapshot();\nrmm: the CSV of "
+                         "RMM's logging_resource_adaptor;\nkineto: the JSON of torch.profiler with "
+                         "profile_memory=True\n(default: found by the first bytes of the file)"),
                   {"torch-snapshot", "rmm", "kineto"});
     expect_one_of(option(command, "--to FORMAT", options->to,
                          "trace: for emm replay, the default;\n"
@@ -301,16 +291,14 @@ Command import_command(CLI::App &app) {
                   {"trace", "event-log"});
     output_option(command, options->output);
     option(command, "--device N", options->device,
-           "the device, of a snapshot or Kineto trace with several")
+           "the device, if a snapshot or Kineto trace has several")
         ->check(whole_number());
     json_option(command, options->json);
     command->footer(
-        "  emm import snapshot.pickle -o trace.csv\n"
-        "  emm replay trace.csv --plugin pool\n"
-        "  emm import rmm_log.csv | emm replay - --plugin pool\n\n"
-        "A recording may lack its beginning: the ring of a snapshot holds the latest events "
-        "alone.\nBlocks that were live before are allocated at the start of the trace, and how "
-        "many is told.");
+        "  emm import snapshot.pickle -o trace.csv\n  emm replay trace.csv --plugin pool\n  emm "
+        "import rmm_log.csv | emm replay - --plugin pool\n\nA recording may lack its beginning: a "
+        "snapshot holds only the latest events. Blocks that were\nlive before are allocated at the "
+        "start of the trace; their number is printed.");
     return {command, [options] { return run_import(*options); }};
 }
 
@@ -331,13 +319,11 @@ Command new_command(CLI::App &app) {
     layer->excludes(cpp)->excludes(cmake);
     json_flag(command, options->json);
     command->footer(
-        "  emm new mine --cpp --meson && cd mine\n"
-        "  meson setup build && meson compile -C build\n"
-        "  EMM_DRIVER=sim emm check $PWD/build/libemm-mine.so\n"
-        "  EMM_PLUGIN=$PWD/build/libemm-mine.so PROGRAM\n\n"
-        "Meson finds emm with pkg-config (PKG_CONFIG_PATH), CMake with find_package "
-        "(CMAKE_PREFIX_PATH).\nThe plugin gives out cuMemAlloc's memory; change it from "
-        "there.");
+        "  emm new mine --cpp --meson && cd mine\n  meson setup build && meson compile -C build\n  "
+        "EMM_DRIVER=sim emm check $PWD/build/libemm-mine.so\n  "
+        "EMM_PLUGIN=$PWD/build/libemm-mine.so PROGRAM\n\nMeson finds emm with pkg-config "
+        "(PKG_CONFIG_PATH), CMake with find_package (CMAKE_PREFIX_PATH).\nThe new plugin serves "
+        "memory from cuMemAlloc; change it as you like.");
     return {command, [options] { return run_new(*options); }};
 }
 
@@ -349,23 +335,23 @@ Command report_command(CLI::App &app) {
            "an event log (EMM_EVENT_LOG, emm run --record), a trace or a\n"
            "snapshot of PyTorch, plain or gzip; - for standard input")
         ->required();
-    option(command, "--device N", options->device, "of a snapshot with several")
+    option(command, "--device N", options->device, "the device, if a snapshot has several")
         ->check(whole_number());
     option(command, "-o,--output FILE", options->output,
            "the page to write, once it is whole (default: report.html,\n"
            "with --json none); - for standard output");
     CLI::Option *plugin =
         option(command, "--plugin SPEC", options->plugin,
-               "replay the events through a plugin, on the simulated driver unless\n"
-               "EMM_DRIVER is set: what it reserves, its driver calls, its addresses");
+               "replay the events through a plugin, on the simulated driver unless\nEMM_DRIVER is "
+               "set; shows reserved memory, driver calls and addresses");
     CLI::Option *compare = option(command, "--compare SPEC SPEC...", options->compare,
                                   "the same for two to six plugins, side by side; comes after LOG")
                                ->expected(2, 6)
                                ->excludes(plugin);
-    CLI::Option *step =
-        option(command, "--step N", options->step, "of a trace, from the mark N to the next one")
-            ->check(whole_number(0, INT64_MAX))
-            ->excludes(plugin, compare);
+    CLI::Option *step = option(command, "--step N", options->step,
+                               "only the part of a trace from mark N to the next mark")
+                            ->check(whole_number(0, INT64_MAX))
+                            ->excludes(plugin, compare);
     option(command, "--from SECONDS", options->from,
            "the part after this time, with the memory that was live then")
         ->check(number_from(0))
@@ -374,23 +360,20 @@ Command report_command(CLI::App &app) {
         ->check(number_from(0))
         ->excludes(plugin, compare, step);
     option(command, "--against LOG", options->against,
-           "a recording of an earlier run, or the same part of it: what changed since,\n"
-           "by caller");
+           "the recording of an earlier run; shows the changes since then, by caller");
     option(command, "--limit SECONDS", options->limit,
-           "seconds (default 120) that a plugin's process may be silent")
+           "seconds (default 120) that a plugin's process may give no sign of life")
         ->check(positive_number());
     command->add_flag("--json", options->json,
                       "print the figures of the page as one JSON object, and nothing else");
     command->footer(
-        "  emm run --plugin pool --record log.csv -- python train.py\n"
-        "  emm report log.csv -o report.html\n"
-        "  emm report log.csv --plugin pool:max=8GiB\n"
-        "  emm report trace.csv.gz --compare pool async -o compared.html\n"
-        "  emm report trace.csv.gz --step 12\n"
-        "  emm report snapshot.pickle --against yesterday.pickle\n\n"
-        "The page needs no other file and no network. A log does not tell what the plugin had "
-        "reserved,\nnor which driver calls it made; a trace has no callers and no addresses. "
-        "A replay shows what\na plugin would have done with the same events.");
+        "  emm run --plugin pool --record log.csv -- python train.py\n  emm report log.csv -o "
+        "report.html\n  emm report log.csv --plugin pool:max=8GiB\n  emm report trace.csv.gz "
+        "--compare pool async -o compared.html\n  emm report trace.csv.gz --step 12\n  emm report "
+        "snapshot.pickle --against yesterday.pickle\n\nThe page needs no other file and no "
+        "network. A log has neither the memory that the plugin had\nreserved nor its driver calls; "
+        "a trace has neither callers nor addresses. A replay shows what\na plugin would have done "
+        "with the same events.");
     return {command, [options] { return run_report(*options); }};
 }
 

@@ -21,18 +21,16 @@ Command top_command(CLI::App &app) {
     CLI::App *command =
         app.add_subcommand("top", "Show what each process of yours that uses emm holds, live");
     CLI::Option *json = command->add_flag(
-        "--json", options->json, "print one JSON object, or --count N so many, and nothing else");
+        "--json", options->json, "print one JSON object, or N with --count N, and nothing else");
     CLI::Option *prometheus = command->add_flag("--prometheus", options->prometheus,
                                                 "print Prometheus's text exposition format");
     option(command, "-o,--output FILE", options->output,
-           "the file that --prometheus writes in place of printing; with --interval\n"
-           "again and again, each time as a whole")
+           "write the --prometheus text to this file; with --interval repeatedly,\nand each time "
+           "the whole file")
         ->needs(prometheus);
-    CLI::Option *dump =
-        option(command, "--dump PID", options->dump,
-               "have a process write its memory report where its EMM_LOG writes, and\n"
-               "print it")
-            ->check(whole_number(1, most_processes));
+    CLI::Option *dump = option(command, "--dump PID", options->dump,
+                               "let a process write its memory report to its EMM_LOG, and print it")
+                            ->check(whole_number(1, most_processes));
     option(command, "--interval SECONDS", options->interval,
            "seconds between two tables (default 1)")
         ->check(number_from(0.05, 86400));
@@ -48,16 +46,14 @@ Command top_command(CLI::App &app) {
     dump->excludes(count);
     command->footer(
         "On a terminal the table is refreshed until q is pressed; s sorts by the next column. In "
-        "a\n"
-        "pipe, or on a terminal that knows no escape codes, one table comes after half a second;\n"
-        "with --interval or --count, several.\n\n"
-        "LIVE is what the program has asked for, CACHED what the plugin keeps for later, RESERVED\n"
-        "what it has from the driver, PEAK the highest RESERVED, FAILED how many requests failed. "
-        "Where\n"
-        "the device has a bound, LIMIT is that, FREE what it leaves, GROUP the name that shares "
-        "it,\n"
-        "DRIVER what the program took from the driver itself.\n"
-        "NO_COLOR is honoured. A program that runs with EMM_TOP=off is not shown.");
+        "a\npipe, or on a terminal without escape codes, one table is printed after half a "
+        "second;\nwith --interval or --count, several.\n\nLIVE      memory that the program has "
+        "asked for\nCACHED    memory that the plugin keeps for later requests\nRESERVED  memory "
+        "that the plugin has from the driver\nPEAK      the highest RESERVED\nFAILED    the number "
+        "of failed requests\nLIMIT     the limit of the device, if it has one (emm run "
+        "--limit)\nFREE      the memory that the limit leaves\nGROUP     the name under which "
+        "processes share the limit\nDRIVER    memory that the program took from the driver "
+        "itself\n\nNO_COLOR is honoured. A program that runs with EMM_TOP=off is not shown.");
     return {command, [options] { return run_top(*options); }};
 }
 
@@ -66,39 +62,39 @@ Command limit_command(CLI::App &app) {
     CLI::App *command = app.add_subcommand(
         "limit", "Change how much device memory a running process or group may have");
     option(command, "PID|NAME", options->whose,
-           "a process that was started with --limit, or all that share one by\n--shared NAME")
+           "a process that was started with --limit, or the NAME of --shared, under\nwhich "
+           "processes share a limit")
         ->required();
     option(command, "SIZE", options->size,
-           "of each device; GPU-UUID=SIZE;*=SIZE: of one, and of the others")
+           "the limit on each device; GPU-UUID=SIZE;*=SIZE: on one, and on the others")
         ->required();
     json_flag(command, options->json);
-    command->footer("  emm limit 7810 6GiB\n"
-                    "  emm limit training 12GiB\n\n"
-                    "More holds at once. If there is less than the programs have, they give back "
-                    "what no\nallocation uses, and get no more until they fit; what is live stays "
-                    "theirs.");
+    command->footer(
+        "  emm limit 7810 6GiB\n  emm limit training 12GiB\n\nA higher limit applies at once. If "
+        "the new limit is below what the programs have, they return\nunused memory, and requests "
+        "fail until they fit. Live allocations stay.");
     return {command, [options] { return run_limit(*options); }};
 }
 
 Command set_command(CLI::App &app) {
     const auto options = std::make_shared<SetOptions>();
     CLI::App *command =
-        app.add_subcommand("set", "Change an option of the plugin in a process that runs");
+        app.add_subcommand("set", "Change an option of the plugin in a running process");
     option(command, "PID", options->pid, "a process that uses emm")
         ->required()
         ->check(whole_number(1, most_processes));
     option(command, "SETTING", options->words,
-           "[NAME] KEY=VALUE: the name of a pool, or none: each CUDA context's own; and the\n"
-           "option. Without a VALUE it gets its default")
+           "[NAME] KEY=VALUE: the name of a pool (default: each CUDA context's own pool),\nand the "
+           "option; KEY= sets the default")
         ->required()
         ->expected(1, 2);
     json_flag(command, options->json);
-    command->footer("  emm set 7810 max=6GiB\n"
-                    "  emm set 7810 kv-cache release_threshold=1GiB\n\n"
-                    "emm info says which options of a plugin change: of pool max, slack and\n"
-                    "release_threshold. The new value is for the requests that follow. A lower max "
-                    "gives back\nwhat is idle, and refuses growth until it fits; what is live "
-                    "stays. A value that the\nplugin refuses changes nothing.");
+    command->footer(
+        "  emm set 7810 max=6GiB\n  emm set 7810 kv-cache release_threshold=1GiB\n\nemm info shows "
+        "which options of a plugin can change; those of pool are max, slack "
+        "and\nrelease_threshold. The new value applies to later requests. A lower max returns idle "
+        "memory,\nand the pool cannot grow until it fits; live memory stays. If the plugin refuses "
+        "a value,\nnothing changes.");
     return {command, [options] { return run_set(*options); }};
 }
 
@@ -117,20 +113,18 @@ CLI::App *outside_command(CLI::App &app, const char *name, const char *help,
 Command pause_command(CLI::App &app) {
     const auto options = std::make_shared<PauseOptions>();
     CLI::App *command = outside_command(
-        app, "pause", "Put a program to sleep: its device memory goes back, its addresses stay",
+        app, "pause", "Put a program to sleep: return its device memory, keep its addresses",
         *options);
     command->add_flag("--discard", options->discard,
                       "copy nothing: after emm resume the content is undefined");
     option(command, "--limit SECONDS", options->limit,
            "seconds that work on the device may take to end (default 10)")
         ->check(number_from(0.001, 86400));
-    command->footer(
-        "  emm run --pausable --plugin pool -- python serve.py\n"
-        "  emm pause 7810\n"
-        "  emm resume 7810\n\n"
-        "Calls that put work on a device, or take memory, wait until all is resumed. What is on "
-        "the\ndevice ends first; if it does not in time, nothing has changed. The content is kept "
-        "in host\nmemory, also that of cuMemCreate. What other processes have open stays.");
+    command->footer("  emm run --pausable --plugin pool -- python serve.py\n  emm pause 7810\n  "
+                    "emm resume 7810\n\nCalls that put work on a device, or take memory, wait for "
+                    "the resume. The pause first waits for\nthe work on the device; if that does "
+                    "not end in time, nothing changes. Host memory keeps the\ncontent, also of "
+                    "memory from cuMemCreate. Memory that other processes have open stays.");
     return {command, [options] { return run_pause(*options); }};
 }
 

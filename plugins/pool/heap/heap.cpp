@@ -350,7 +350,7 @@ void Heap::complete(FreePool &pool, uint64_t tag) {
             index(*coalesce(block));
         } else if (piece_at(block->begin).role == Role::former) {
             former_places_--;
-            rest(*block);
+            make_idle_place(*block);
         }
     }
 }
