@@ -51,7 +51,7 @@ bool has_access_list(const std::string &path) {
 
 // A walk along a path: the part that has been followed, without symbolic links, and the part that
 // is left.
-class Way {
+class PathWalk {
 public:
     struct Entry {
         std::string path;
@@ -169,9 +169,9 @@ Distrust distrust_of(const struct stat &status, Role role, const std::string &pa
 }
 
 Distrust distrust(const std::string &path, uid_t user) {
-    Way way;
-    const int error = way.follow(path);
-    for (const Way::Entry &entry : way.passed()) {
+    PathWalk walk;
+    const int error = walk.follow(path);
+    for (const PathWalk::Entry &entry : walk.passed()) {
         const bool asks_for_group = (entry.status.st_mode & S_IWGRP) != 0;
         const bool group_is_private = asks_for_group && !has_access_list(entry.path) &&
                                       is_private_group(entry.status.st_gid, user);

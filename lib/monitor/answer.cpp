@@ -109,7 +109,7 @@ std::string report_json(const Collected &collected, size_t most) {
                                  : in_quotes(std::string_view(collected.report).substr(0, most)));
 }
 
-std::string body(Wish wish, const Program &program, const loader::Plugin *plugin,
+std::string body(RequestKind kind, const Program &program, const loader::Plugin *plugin,
                  const Collected &collected, const Limits &limits) {
     return fmt::format(
         R"({{"emm":{},"pid":{},"program":{},"command":{},"plugin":{},)"
@@ -118,8 +118,8 @@ std::string body(Wish wish, const Program &program, const loader::Plugin *plugin
         in_quotes(shortened(program.command, longest_command)),
         text_or_null(plugin ? &plugin->name : nullptr),
         text_or_null(plugin ? &plugin->version : nullptr), collected.stuck, collected.is_held,
-        wish == Wish::report ? report_json(collected, limits.report)
-                             : contexts_json(collected, limits.contexts));
+        kind == RequestKind::report ? report_json(collected, limits.report)
+                                    : contexts_json(collected, limits.contexts));
 }
 
 std::string message(const std::string &text) {
@@ -134,13 +134,13 @@ Program this_program() {
     return {getpid(), observe::program_name(), command_line()};
 }
 
-std::string answer(Wish wish, const Program &program, const loader::Plugin *plugin,
+std::string answer(RequestKind kind, const Program &program, const loader::Plugin *plugin,
                    const Collected &collected) {
     Limits limits;
-    std::string text = message(body(wish, program, plugin, collected, limits));
+    std::string text = message(body(kind, program, plugin, collected, limits));
     while (text.size() > longest_answer && limits.contexts > 0) {
         limits = {limits.contexts / 2, limits.report / 2};
-        text = message(body(wish, program, plugin, collected, limits));
+        text = message(body(kind, program, plugin, collected, limits));
     }
     return text;
 }

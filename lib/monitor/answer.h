@@ -16,18 +16,18 @@ struct Program {
 // This process, as /proc describes it now.
 Program this_program();
 
-// The whole message that answers `wish`: header and JSON, of at most longest_answer bytes. Contexts
+// The whole message that answers `kind`: header and JSON, of at most longest_answer bytes. Contexts
 // that do not fit are counted.
-std::string answer(Wish wish, const Program &program, const loader::Plugin *plugin,
+std::string answer(RequestKind kind, const Program &program, const loader::Plugin *plugin,
                    const Collected &collected);
 
-// The same for Wish::set, from the collected answer.
+// The same for RequestKind::set, from the collected answer.
 std::string answer_to_set(const Collected &collected);
 
-// The same for Wish::profile.
+// The same for RequestKind::profile.
 std::string answer_to_profile(const Collected &collected);
 
-// The outcome of Wish::pause or Wish::resume.
+// The outcome of RequestKind::pause or RequestKind::resume.
 struct PausedPool {
     int32_t device = 0;
     uint64_t context = 0;
@@ -42,7 +42,8 @@ struct OutsideDone {
 };
 std::string answer_to_outside(const OutsideDone &done);
 
-// The same for Wish::limit. `above`: a sentence if more is in use than the new bound allows, else
+// The same for RequestKind::limit. `above`: a sentence if more is in use than the new bound allows,
+// else
 // "".
 std::string answer_to_limit(const std::string &problem, const std::string &above);
 

@@ -155,7 +155,7 @@ std::string write_report() {
     return lines.empty() ? "no context is served" : fmt::format("{}", fmt::join(lines, "\n"));
 }
 
-Collected unasked(const char *why) {
+Collected not_asked(const char *why) {
     Collected found;
     found.set_problem = std::string(why) + "; nothing has changed";
     for (const emm_context *context : oldest_first()) {
@@ -225,14 +225,14 @@ bool Collector::wait(std::unique_lock<std::mutex> &lock, int64_t until) {
 }
 
 // The mutex is held. False: no thread could be started.
-bool Collector::begin(Wish wish, std::string_view rest) {
+bool Collector::begin(RequestKind kind, std::string_view rest) {
     std::string kept(rest);
     if (!has_thread_ && !sockets::start_thread("emm-top-ask", [this] { run(); })) {
         return false;
     }
     has_thread_ = true;
     is_busy_ = true;
-    wish_ = wish;
+    kind_ = kind;
     rest_ = std::move(kept);
     since_ = sockets::now();
     found_ = {};
@@ -240,14 +240,14 @@ bool Collector::begin(Wish wish, std::string_view rest) {
     return true;
 }
 
-Collected Collector::collect(Wish wish, int64_t timeout, std::string_view rest) {
+Collected Collector::collect(RequestKind kind, int64_t timeout, std::string_view rest) {
     std::unique_lock lock(mutex_);
     if (has_ended_) {
-        return unasked("the process ends");
+        return not_asked("the process ends");
     }
-    const bool is_late = is_busy_; // an earlier wish goes on
-    if (!is_busy_ && !begin(wish, rest)) {
-        return unasked("cannot start a thread to ask the plugin");
+    const bool is_late = is_busy_; // an earlier request is still running
+    if (!is_busy_ && !begin(kind, rest)) {
+        return not_asked("cannot start a thread to ask the plugin");
     }
     wait(lock, since_ + timeout);
     Collected found = found_;
@@ -267,16 +267,16 @@ void Collector::end(int64_t timeout) noexcept {
 
 void Collector::run() noexcept {
     for (;;) {
-        Wish wish;
+        RequestKind kind;
         std::string rest;
         {
             std::unique_lock lock(mutex_);
             asked_.wait(lock, [this] { return is_busy_; });
-            wish = wish_;
+            kind = kind_;
             rest.swap(rest_);
         }
         try {
-            work(wish, rest);
+            work(kind, rest);
         } catch (const std::exception &error) {
             observe::log(EMM_LOG_WARN, "emm top gets only a part of the figures: {}", error.what());
         }
@@ -286,8 +286,8 @@ void Collector::run() noexcept {
     }
 }
 
-void Collector::work(Wish wish, const std::string &rest) {
-    if (wish == Wish::set) {
+void Collector::work(RequestKind kind, const std::string &rest) {
+    if (kind == RequestKind::set) {
         Collected changed;
         if (has_ended()) {
             changed.set_problem = "the process ends; nothing has changed";
@@ -298,20 +298,20 @@ void Collector::work(Wish wish, const std::string &rest) {
         found_ = std::move(changed);
         return;
     }
-    if (wish == Wish::profile) {
+    if (kind == RequestKind::profile) {
         core::LiveProfile profile = core::live_profile();
         const std::lock_guard lock(mutex_);
         found_.profile = std::move(profile);
         return;
     }
-    if (wish == Wish::trim && !has_ended()) {
+    if (kind == RequestKind::trim && !has_ended()) {
         core::give_back_idle();
         driver::ask_copies();
     }
     for (emm_context *context : oldest_first()) {
         work_on(*context);
     }
-    if (wish == Wish::report) {
+    if (kind == RequestKind::report) {
         std::string report = write_report();
         const std::lock_guard lock(mutex_);
         found_.report = std::move(report);

@@ -79,25 +79,25 @@ struct Collected {
 };
 
 // Changes an option in each CUDA context that has the pool. `setting` has the option and the pool's
-// name ("": the context's own pool), as for Wish::set. Stops at the first refusal.
+// name ("": the context's own pool), as for RequestKind::set. Stops at the first refusal.
 void change_option(std::string_view setting, Collected &ret_collected);
 
 // Asks every context on a thread of its own, because a plugin may hang for good. Then the answer is
 // everything known by then, now and later. The thread starts with the first question.
 class Collector {
 public:
-    // For one calling thread. Waits for about `timeout` (nanoseconds). `rest`: the argument of the
-    // wish.
-    Collected collect(Wish wish, int64_t timeout, std::string_view rest = {});
+    // For one calling thread. Waits for about `timeout` (nanoseconds). `rest`: the request's
+    // argument.
+    Collected collect(RequestKind kind, int64_t timeout, std::string_view rest = {});
 
     // Called at the process's end: no plugin is asked any more. Waits for a plugin that is being
     // asked, for at most `timeout`.
     void end(int64_t timeout) noexcept;
 
 private:
-    bool begin(Wish wish, std::string_view rest);
+    bool begin(RequestKind kind, std::string_view rest);
     void run() noexcept;
-    void work(Wish wish, const std::string &rest);
+    void work(RequestKind kind, const std::string &rest);
     bool has_ended();
     void work_on(emm_context &context);
     bool wait(std::unique_lock<std::mutex> &lock, int64_t until);
@@ -105,7 +105,7 @@ private:
     std::mutex mutex_; // guards the members below; not held while a plugin is asked
     std::condition_variable asked_, answered_;
     bool has_thread_ = false, is_busy_ = false, has_ended_ = false;
-    Wish wish_ = Wish::figures;
+    RequestKind kind_ = RequestKind::figures;
     std::string rest_;
     int64_t since_ = 0;
     Collected found_;

@@ -21,7 +21,7 @@
 namespace emm::monitor {
 namespace {
 
-constexpr int64_t answer_timeout = plugin_timeout(Wish::trim) + 200'000'000; // nanoseconds
+constexpr int64_t answer_timeout = plugin_timeout(RequestKind::trim) + 200'000'000; // nanoseconds
 
 bool holds_any(const driver::SharedState &state, unsigned member) {
     return std::any_of(
@@ -34,7 +34,7 @@ int ask_to_trim(std::string_view name) {
     const sockets::Address address = sockets::address_of(name);
     const int made = observe::make_own(
         [] { return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); });
-    const Request request = {protocol_magic, protocol_version, uint32_t(Wish::trim), 0};
+    const Request request = {protocol_magic, protocol_version, uint32_t(RequestKind::trim), 0};
     uint32_t user = 0;
     if (made >= 0 &&
         (connect(made, address.get(), address.length) != 0 || !sockets::is_own_user(made, &user) ||

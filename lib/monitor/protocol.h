@@ -39,7 +39,7 @@ inline constexpr uint32_t protocol_version = 1;
 inline constexpr size_t longest_answer = 96 * 1024; // bytes, with the header: one message holds it
 inline constexpr size_t most_contexts = 64;         // further contexts are counted
 
-enum class Wish : uint32_t {
+enum class RequestKind : uint32_t {
     figures = 1, // of each context
     report = 2,  // written to the log's destination, and in the answer
     trim = 3,    // unused memory goes back to the driver; then as figures
@@ -54,17 +54,17 @@ enum class Wish : uint32_t {
 
 // How long a process waits for its plugin before it answers, in nanoseconds. A new option may give
 // back much memory. A pause and a resume are answered when they are done, however much is copied.
-constexpr int64_t plugin_timeout(Wish wish) {
-    return wish == Wish::pause || wish == Wish::resume ? INT64_C(3'600'000'000'000)
-           : wish == Wish::profile                     ? 10'000'000'000 // symbols are read
-           : wish == Wish::set                         ? 800'000'000
-                                                       : 300'000'000;
+constexpr int64_t plugin_timeout(RequestKind kind) {
+    return kind == RequestKind::pause || kind == RequestKind::resume ? INT64_C(3'600'000'000'000)
+           : kind == RequestKind::profile ? 10'000'000'000 // symbols are read
+           : kind == RequestKind::set     ? 800'000'000
+                                          : 300'000'000;
 }
 
 struct Request {
     uint32_t magic;
     uint32_t version;
-    uint32_t wish;
+    uint32_t kind;
     uint32_t reserved; // 0
 };
 

@@ -47,10 +47,10 @@ constexpr auto &collector = observe::immortal<Collector>;
 
 constinit std::atomic<const loader::Plugin *> plugin_in_force{nullptr};
 
-std::string figures(Wish wish) {
-    Collected found = collector().collect(wish, plugin_timeout(wish));
+std::string figures(RequestKind kind) {
+    Collected found = collector().collect(kind, plugin_timeout(kind));
     found.is_held = is_held();
-    return answer(wish, this_program(), plugin_in_force.load(), found);
+    return answer(kind, this_program(), plugin_in_force.load(), found);
 }
 
 // Set when a limit may have become smaller. Until the process fits the limit, memory that its
@@ -62,7 +62,7 @@ int64_t fit_limit() noexcept {
     try {
         may_be_above = may_be_above && !driver::above_limit_text().empty();
         if (may_be_above) {
-            collector().collect(Wish::trim, plugin_timeout(Wish::trim));
+            collector().collect(RequestKind::trim, plugin_timeout(RequestKind::trim));
         }
     } catch (const std::exception &error) {
         observe::log(EMM_LOG_DEBUG,
@@ -82,21 +82,21 @@ std::string limit_to(std::string_view text) {
 }
 
 // `rest`: what follows the request.
-std::string answer_to(Wish wish, std::string_view rest) {
-    switch (wish) {
-    case Wish::limit:
+std::string answer_to(RequestKind kind, std::string_view rest) {
+    switch (kind) {
+    case RequestKind::limit:
         return limit_to(rest);
-    case Wish::set:
-        return answer_to_set(collector().collect(wish, plugin_timeout(wish), rest));
-    case Wish::profile:
-        return answer_to_profile(collector().collect(wish, plugin_timeout(wish)));
-    case Wish::trim:
+    case RequestKind::set:
+        return answer_to_set(collector().collect(kind, plugin_timeout(kind), rest));
+    case RequestKind::profile:
+        return answer_to_profile(collector().collect(kind, plugin_timeout(kind)));
+    case RequestKind::trim:
         may_be_above = true;
-        return figures(wish);
-    case Wish::report:
-        return figures(wish);
+        return figures(kind);
+    case RequestKind::report:
+        return figures(kind);
     default:
-        return figures(Wish::figures);
+        return figures(RequestKind::figures);
     }
 }
 
@@ -107,20 +107,20 @@ void answer_request(int socket, const void *message, long size) noexcept {
     if (bytes < sizeof request || request.magic != protocol_magic) {
         return;
     }
-    const auto wish = static_cast<Wish>(request.wish);
+    const auto kind = static_cast<RequestKind>(request.kind);
     const std::string_view rest(static_cast<const char *>(message) + sizeof request,
                                 bytes - sizeof request);
-    const bool is_outside = wish == Wish::pause || wish == Wish::resume;
-    const bool has_rest = wish == Wish::limit || wish == Wish::set || is_outside;
+    const bool is_outside = kind == RequestKind::pause || kind == RequestKind::resume;
+    const bool has_rest = kind == RequestKind::limit || kind == RequestKind::set || is_outside;
     if (rest.empty() == has_rest || rest.size() > longest_rest) {
         return;
     }
     try {
         if (is_outside) {
-            answer_outside(socket, wish == Wish::pause, rest);
+            answer_outside(socket, kind == RequestKind::pause, rest);
             return;
         }
-        const std::string text = answer_to(wish, rest);
+        const std::string text = answer_to(kind, rest);
         const int room = 2 * longest_answer;
         setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &room, sizeof room);
         sockets::send_message(socket, text.data(), text.size(), nullptr, 0);

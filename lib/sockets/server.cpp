@@ -29,7 +29,7 @@ bool Server::step() noexcept {
     pollfd waiting[1 + most_silent];
     waiting[0] = {listener_.number(), POLLIN, 0};
     for (size_t i = 0; i < count_; ++i) {
-        waiting[1 + i] = {silent_[i].socket, POLLIN, 0};
+        waiting[1 + i] = {waiting_[i].socket, POLLIN, 0};
     }
     if (waiting[0].fd < 0) {
         return false;
@@ -42,16 +42,16 @@ bool Server::step() noexcept {
         return errno == EINTR || errno == EAGAIN || errno == ENOMEM;
     }
     for (size_t i = count_; i-- > 0;) {
-        if (waiting[1 + i].revents != 0 && hear(silent_[i].socket)) {
+        if (waiting[1 + i].revents != 0 && receive_request(waiting_[i].socket)) {
             hang_up(i);
         }
     }
-    while (count_ > 0 && now() - silent_[0].since > silence_) {
+    while (count_ > 0 && now() - waiting_[0].since > silence_) {
         hang_up(0);
     }
     if (waiting[0].revents != 0) {
         const int listening = listener_.number();
-        welcome(listening);
+        accept_peers(listening);
         return listening >= 0;
     }
     return true;
@@ -63,17 +63,17 @@ int Server::timeout() const noexcept {
     if (count_ == 0 && most < 0) {
         return -1;
     }
-    int64_t left = count_ == 0 ? most : silence_ - (now() - silent_[0].since);
+    int64_t left = count_ == 0 ? most : silence_ - (now() - waiting_[0].since);
     left = most < 0 ? left : std::min(left, most);
     return static_cast<int>(std::max<int64_t>(left, 0) / 1'000'000) + 1;
 }
 
-void Server::welcome(int listening) noexcept {
+void Server::accept_peers(int listening) noexcept {
     const int made = observe::make_own(
         [listening] { return accept4(listening, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK); });
     uint32_t user = 0;
     if (made >= 0) {
-        if (!is_own_user(made, &user) || hear(made)) {
+        if (!is_own_user(made, &user) || receive_request(made)) {
             observe::forget_and_close(made);
         } else {
             keep(made);
@@ -86,7 +86,7 @@ void Server::welcome(int listening) noexcept {
     }
 }
 
-bool Server::hear(int socket) noexcept {
+bool Server::receive_request(int socket) noexcept {
     alignas(std::max_align_t) unsigned char request[longest_request];
     Descriptors unwanted;
     const long got = receive_message(socket, request, sizeof request, unwanted);
@@ -101,12 +101,12 @@ void Server::keep(int socket) noexcept {
     if (count_ == most_silent) {
         hang_up(0);
     }
-    silent_[count_++] = {socket, now()};
+    waiting_[count_++] = {socket, now()};
 }
 
 void Server::hang_up(size_t index) noexcept {
-    observe::forget_and_close(silent_[index].socket);
-    std::copy(silent_ + index + 1, silent_ + count_, silent_ + index);
+    observe::forget_and_close(waiting_[index].socket);
+    std::copy(waiting_ + index + 1, waiting_ + count_, waiting_ + index);
     --count_;
 }
 

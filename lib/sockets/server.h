@@ -30,7 +30,7 @@ public:
     void run() noexcept;
 
 private:
-    struct Silent {
+    struct WaitingPeer {
         int socket;
         int64_t since; // when it was accepted
     };
@@ -38,8 +38,8 @@ private:
 
     bool step() noexcept;
     int timeout() const noexcept;
-    void welcome(int listening) noexcept;
-    bool hear(int socket) noexcept; // false: the peer has sent nothing yet
+    void accept_peers(int listening) noexcept;
+    bool receive_request(int socket) noexcept; // false: the peer has sent nothing yet
     void keep(int socket) noexcept;
     void hang_up(size_t index) noexcept;
 
@@ -48,7 +48,7 @@ private:
     const Answer answer_;
     const BeforeWait before_wait_; // NULL: nothing to do before a wait
     size_t count_ = 0;
-    Silent silent_[most_silent] = {}; // the oldest first
+    WaitingPeer waiting_[most_silent] = {}; // the oldest first
 };
 
 // Starts a detached thread that blocks all signals. False: no thread could be started; this is

@@ -358,7 +358,7 @@ class Names(Tree):
     def test_a_function_with_a_private_name_is_named_with_its_line(self):
         self.assertEqual(list(names.private_names("lib/a.h", "int a;\nvoid settle" + "_share(int device);\n")),
                          ["lib/a.h:2: settle_share: call the function by what it does"])
-        self.assertEqual(list(names.private_names("lib/a.h", "void return_unused(); // what is owed\n")), [])
+        self.assertEqual(list(names.private_names("lib/a.h", "void return_unused(); // settled\n")), [])
 
 
 class Layout(Tree):

@@ -62,12 +62,12 @@ Backing::~Backing() {
 }
 
 Block *Backing::await_idle(Lock &lock, StreamPool &pool, uint64_t bytes,
-                           const std::function<bool()> &enough) {
+                           const std::function<bool()> &has_enough) {
     Block *block = nullptr;
-    if (!moves_.returns_are_deferred() && !enough()) {
+    if (!moves_.returns_are_deferred() && !has_enough()) {
         order_.wait_bounded(lock, pool, [&] {
             block = take(pool, bytes);
-            return block || enough();
+            return block || has_enough();
         });
     }
     return block;

@@ -99,10 +99,10 @@ public:
     virtual emm_status set_access(int32_t peer, uint32_t flags) = 0;
 
 protected:
-    // Waits a while for incomplete memory until there is `enough`. Returns a block if the wait
-    // alone has made one.
+    // Waits a while for incomplete memory until `has_enough` returns true. Returns a block if the
+    // wait alone has made one.
     Block *await_idle(Lock &lock, StreamPool &pool, uint64_t bytes,
-                      const std::function<bool()> &enough);
+                      const std::function<bool()> &has_enough);
 
     ServedContext &context_;
     const Options &options_;

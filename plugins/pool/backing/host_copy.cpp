@@ -58,7 +58,7 @@ bool HostCopy::add(uint64_t bytes, bool pinned) {
 }
 
 CUresult HostCopy::save(const std::vector<Range> &ranges,
-                        const std::function<bool(uint64_t)> &saved) {
+                        const std::function<bool(uint64_t)> &on_saved) {
     uint64_t bytes = 0;
     for (const Range &range : ranges) {
         bytes += range.bytes();
@@ -80,13 +80,13 @@ CUresult HostCopy::save(const std::vector<Range> &ranges,
     for (size_t i = 0; i < ends.size() && goes_on; i++) {
         goes_on = copies_.await_mark(i);
         saved_end = goes_on ? ends[i] : saved_end;
-        goes_on = goes_on && saved(saved_end);
+        goes_on = goes_on && on_saved(saved_end);
     }
     const CUresult result = copies_.wait();
     if (result != CUDA_SUCCESS) {
         drop_from(saved_end);
     }
-    return result == CUDA_SUCCESS && !saved(UINT64_MAX) ? CUDA_ERROR_NOT_PERMITTED : result;
+    return result == CUDA_SUCCESS && !on_saved(UINT64_MAX) ? CUDA_ERROR_NOT_PERMITTED : result;
 }
 
 // Each part ends with a copy.

@@ -22,12 +22,12 @@ public:
     HostCopy &operator=(const HostCopy &) = delete;
 
     // Copies from the device in parts; its context is current. After each part, while the next is
-    // being copied, `saved` gets the address below which everything is saved: UINT64_MAX after the
-    // last part. `saved` returns whether to go on; if it stops at the last part, the result is
-    // CUDA_ERROR_NOT_PERMITTED. Before its first return nothing has changed. Throws std::bad_alloc,
-    // before `saved` is called. After a failure, the copy has what lies below the last of these
-    // addresses.
-    CUresult save(const std::vector<Range> &ranges, const std::function<bool(uint64_t)> &saved);
+    // being copied, `on_saved` gets the address below which everything is saved: UINT64_MAX after
+    // the last part. `on_saved` returns whether to go on; if it stops at the last part, the result
+    // is CUDA_ERROR_NOT_PERMITTED. Before its first return nothing has changed. Throws
+    // std::bad_alloc, before `on_saved` is called. After a failure, the copy has what lies below
+    // the last of these addresses.
+    CUresult save(const std::vector<Range> &ranges, const std::function<bool(uint64_t)> &on_saved);
     // Begins to copy a range back, as far as it was saved; the range has memory again.
     void load(Range range);
     CUresult wait() { return copies_.wait(); } // for the copies begun

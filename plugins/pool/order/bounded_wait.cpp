@@ -39,7 +39,7 @@ bool StreamOrder::is_working() const {
 // Waits until there is enough, or nothing more can come; not while a capture is announced. Other
 // threads' calls go on meanwhile.
 void StreamOrder::wait_bounded(Lock &lock, const StreamPool &pool,
-                               const std::function<bool()> &enough) {
+                               const std::function<bool()> &has_enough) {
     if (announced_ > 0) {
         return;
     }
@@ -52,7 +52,7 @@ void StreamOrder::wait_bounded(Lock &lock, const StreamPool &pool,
     const uint64_t last_recorded = unordered_.recorded;
     uint64_t completed = unordered_.completed;
     const auto is_over = [&] {
-        return enough() || !is_working() || (!on_stream && completed >= last_recorded);
+        return has_enough() || !is_working() || (!on_stream && completed >= last_recorded);
     };
     bool over = is_over();
     for (uint32_t round = 0; !over && announced_ == 0 && steady_clock::now() - last_progress < wait;

@@ -98,12 +98,12 @@ void StreamOrder::query_streams(Lock &lock, bool recording, size_t most) {
 
 // Records no event on the context, which would invalidate an unannounced capture, unless memory was
 // freed with no stream.
-void StreamOrder::query_for_pinned(Lock &lock, const std::function<bool()> &enough) {
+void StreamOrder::query_for_pinned(Lock &lock, const std::function<bool()> &has_enough) {
     size_t count = 0;
     for (StreamPool *d = askable_.first(); d; d = askable_.next(*d)) {
         count++;
     }
-    for (; count > 0 && !askable_.empty() && context_.serves() && !enough(); count--) {
+    for (; count > 0 && !askable_.empty() && context_.serves() && !has_enough(); count--) {
         StreamPool &pool = *askable_.first();
         pool.references_++;
         if (!pool.pinned.empty() && !query_stream(lock, pool)) {
@@ -117,7 +117,7 @@ void StreamOrder::query_for_pinned(Lock &lock, const std::function<bool()> &enou
         }
         forget_if_idle(pool);
     }
-    if (!unordered_.pinned.empty() && !enough()) {
+    if (!unordered_.pinned.empty() && !has_enough()) {
         query(lock, unordered_);
         record_unordered_event(lock);
     }

@@ -126,12 +126,12 @@ public:
     void record_and_query(Lock &lock, StreamPool &pool);
     void record_and_query_unordered(Lock &lock);
     // Until one of them has given enough pinned memory back.
-    void query_for_pinned(Lock &lock, const std::function<bool()> &enough);
+    void query_for_pinned(Lock &lock, const std::function<bool()> &has_enough);
     // The next event that is recorded needs no host memory then. Throws std::bad_alloc.
     void reserve_event();
     bool wait_for_context(Lock &lock);
     // For calls on a stream, and for those with none.
-    void wait_bounded(Lock &lock, const StreamPool &pool, const std::function<bool()> &enough);
+    void wait_bounded(Lock &lock, const StreamPool &pool, const std::function<bool()> &has_enough);
     // Work of the caller's stream waits for what `pool` freed with tags up to `tag`.
     static bool has_event_for(const StreamPool &pool, uint64_t tag) { return event_for(pool, tag); }
     bool wait_on_stream(Lock &lock, const Caller &caller, StreamPool &pool, uint64_t tag);

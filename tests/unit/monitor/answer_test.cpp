@@ -41,7 +41,7 @@ TEST_CASE("an answer is one object with the process and its contexts") {
     emm::loader::Plugin plugin;
     plugin.name = "pool";
     const auto json =
-        body_of(answer(Wish::figures, {7, "python3", "python3 a.py"}, &plugin, collected));
+        body_of(answer(RequestKind::figures, {7, "python3", "python3 a.py"}, &plugin, collected));
     CHECK(json.at("pid") == 7);
     CHECK(json.at("command") == "python3 a.py");
     CHECK(json.at("plugin") == "pool");
@@ -71,7 +71,8 @@ TEST_CASE("an answer fits in its message, and what does not is counted") {
     const std::string hostile(1 << 20, '\\');
     emm::loader::Plugin plugin;
     plugin.name = plugin.version = hostile;
-    const std::string message = answer(Wish::figures, {7, hostile, hostile}, &plugin, collected);
+    const std::string message =
+        answer(RequestKind::figures, {7, hostile, hostile}, &plugin, collected);
     CHECK(message.size() <= longest_answer);
     const auto json = body_of(message);
     const size_t told = json.at("contexts").size();
@@ -106,7 +107,8 @@ TEST_CASE(
 }
 
 TEST_CASE("names with control characters and bytes that are no UTF-8 come as plain text") {
-    const auto json = body_of(answer(Wish::figures, {7, "\033[2J", "a\xff\nb"}, nullptr, {}));
+    const auto json =
+        body_of(answer(RequestKind::figures, {7, "\033[2J", "a\xff\nb"}, nullptr, {}));
     CHECK(json.at("program") == "?[2J");
     CHECK(json.at("command") == "a\xef\xbf\xbd b");
     CHECK(json.at("plugin").is_null());
@@ -115,9 +117,9 @@ TEST_CASE("names with control characters and bytes that are no UTF-8 come as pla
 
 TEST_CASE("a report that was not written is null, and a long one is cut") {
     Collected collected;
-    CHECK(body_of(answer(Wish::report, {}, nullptr, collected)).at("report").is_null());
+    CHECK(body_of(answer(RequestKind::report, {}, nullptr, collected)).at("report").is_null());
     collected.report = std::string(1 << 20, '\n');
-    const std::string message = answer(Wish::report, {}, nullptr, collected);
+    const std::string message = answer(RequestKind::report, {}, nullptr, collected);
     CHECK(message.size() <= longest_answer);
     CHECK(body_of(message).at("report").get<std::string>().size() > 10'000);
 }

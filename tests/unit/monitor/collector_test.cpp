@@ -51,7 +51,7 @@ void wait_for_call(const char *call, size_t count) {
 // The collector's thread is in the plugin's function afterwards, until `hangs` is false again.
 void let_plugin_hang() {
     hangs = true;
-    collector().collect(Wish::figures, second / 20);
+    collector().collect(RequestKind::figures, second / 20);
     wait_for_call("get_stats", 1);
 }
 
@@ -59,7 +59,7 @@ void let_plugin_hang() {
 
 TEST_CASE("each context tells its figures, and what the plugin has counted") {
     emm_context *const context = told_context();
-    const Collected found = collector().collect(Wish::figures, 10 * second);
+    const Collected found = collector().collect(RequestKind::figures, 10 * second);
     CHECK(found.stuck == 0);
     REQUIRE(found.contexts.size() == 1);
     CHECK(found.contexts[0].id == context->id);
@@ -73,17 +73,17 @@ TEST_CASE("each context tells its figures, and what the plugin has counted") {
 TEST_CASE("a plugin that hangs is waited for once, and what is known is the answer until then") {
     told_context();
     let_plugin_hang();
-    const Collected first = collector().collect(Wish::figures, second / 20);
+    const Collected first = collector().collect(RequestKind::figures, second / 20);
     CHECK(first.stuck >= second / 20);
     REQUIRE(first.contexts.size() == 1);
     CHECK_FALSE(first.contexts[0].stats);
     CHECK(first.contexts[0].problem == "the plugin has not answered yet");
-    CHECK(collector().collect(Wish::report, second / 20).stuck > first.stuck);
-    CHECK(collector().collect(Wish::report, second / 20).report == "");
+    CHECK(collector().collect(RequestKind::report, second / 20).stuck > first.stuck);
+    CHECK(collector().collect(RequestKind::report, second / 20).report == "");
     CHECK(Recorder::the().count("get_stats") == 1);
     hangs = false;
     wait_for_call("told", 1);
-    const Collected later = collector().collect(Wish::figures, 10 * second);
+    const Collected later = collector().collect(RequestKind::figures, 10 * second);
     CHECK(later.stuck == 0);
     CHECK(later.contexts[0].stats);
 }
@@ -100,8 +100,8 @@ TEST_CASE("a context is not given up while its plugin is asked") {
     REQUIRE(calls.size() >= 2);
     CHECK(calls[calls.size() - 2] == "told");
     CHECK(calls.back() == "destroy");
-    collector().collect(Wish::figures, 10 * second); // may be the end of the first question
-    CHECK(collector().collect(Wish::figures, 10 * second).contexts.empty());
+    collector().collect(RequestKind::figures, 10 * second); // may be the end of the first question
+    CHECK(collector().collect(RequestKind::figures, 10 * second).contexts.empty());
 }
 
 TEST_CASE("a context whose manager is being reset is not waited for, and not asked") {
@@ -109,17 +109,17 @@ TEST_CASE("a context whose manager is being reset is not waited for, and not ask
     Recorder::the().clear();
     {
         const emm::core::OwnerGuard resetting(context->manager_lock);
-        const Collected found = collector().collect(Wish::figures, 10 * second);
+        const Collected found = collector().collect(RequestKind::figures, 10 * second);
         REQUIRE(found.contexts.size() == 1);
         CHECK(found.contexts[0].problem == "its manager is being created, reset or destroyed");
     }
     CHECK(Recorder::the().count("get_stats") == 0);
-    CHECK(collector().collect(Wish::figures, 10 * second).contexts[0].stats);
+    CHECK(collector().collect(RequestKind::figures, 10 * second).contexts[0].stats);
 }
 
 TEST_CASE("a plugin that keeps no figures is not taken for one with none") {
     recorded_context();
-    const Collected found = collector().collect(Wish::figures, 10 * second);
+    const Collected found = collector().collect(RequestKind::figures, 10 * second);
     REQUIRE(found.contexts.size() == 1);
     CHECK_FALSE(found.contexts[0].stats);
     CHECK(found.contexts[0].problem == "the plugin keeps no figures");
@@ -127,13 +127,13 @@ TEST_CASE("a plugin that keeps no figures is not taken for one with none") {
 
 TEST_CASE("a report is the one of who holds the memory, by device") {
     told_context();
-    const Collected found = collector().collect(Wish::report, 10 * second);
+    const Collected found = collector().collect(RequestKind::report, 10 * second);
     CHECK(found.report.rfind("memory of device 0:\n", 0) == 0);
     CHECK(found.report.find("kept by plugin recorder") != std::string::npos);
 }
 
 TEST_CASE("without a context a report says so") {
-    CHECK(collector().collect(Wish::report, 10 * second).report == "no context is served");
+    CHECK(collector().collect(RequestKind::report, 10 * second).report == "no context is served");
 }
 
 TEST_CASE("once the process ends no plugin is asked, and one that is asked is waited for") {
@@ -145,7 +145,7 @@ TEST_CASE("once the process ends no plugin is asked, and one that is asked is wa
     hangs = false;
     collector().end(10 * second);
     CHECK(Recorder::the().count("told") == 1);
-    const Collected found = collector().collect(Wish::figures, 10 * second);
+    const Collected found = collector().collect(RequestKind::figures, 10 * second);
     REQUIRE(found.contexts.size() == 1);
     CHECK(found.contexts[0].problem == "the process ends");
     CHECK(Recorder::the().count("get_stats") == 1);

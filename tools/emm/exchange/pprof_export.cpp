@@ -160,7 +160,8 @@ ProfileTotals export_profile(Timeline &timeline, const CallSites &sites, Output 
 namespace {
 
 top::LiveProfile ask_for_profile(int64_t pid) {
-    const top::Process process = top::Inquiry().ask(pid, monitor::Wish::profile, "export: --pid");
+    const top::Process process =
+        top::Inquiry().ask(pid, monitor::RequestKind::profile, "export: --pid");
     const auto failure = [pid](const std::string &message) {
         return Failure(
             {.stage = "export", .message = fmt::format("export: process {}: {}", pid, message)});

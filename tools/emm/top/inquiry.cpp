@@ -20,7 +20,7 @@
 namespace emm::tool::top {
 namespace {
 
-using monitor::Wish;
+using monitor::RequestKind;
 
 // The longest waits in nanoseconds, beyond the time that a process gives its plugin: for all
 // processes, and for a single one.
@@ -135,7 +135,7 @@ bool Inquiry::connect_to(const Name &name, Asked &asked) {
     return error != ECONNREFUSED && is_of_this_user(name.claimed_pid);
 }
 
-void Inquiry::begin(const Name &name, Wish wish, const std::string &rest) {
+void Inquiry::begin(const Name &name, RequestKind kind, const std::string &rest) {
     Asked asked;
     if (!connect_to(name, asked)) {
         close(asked);
@@ -143,7 +143,7 @@ void Inquiry::begin(const Name &name, Wish wish, const std::string &rest) {
     }
     asked.process.program = program_of(asked.process.pid);
     const monitor::Request request = {monitor::protocol_magic, monitor::protocol_version,
-                                      static_cast<uint32_t>(wish), 0};
+                                      static_cast<uint32_t>(kind), 0};
     const std::string message =
         std::string(reinterpret_cast<const char *>(&request), sizeof request) + rest;
     if (asked.socket >= 0 &&
@@ -239,10 +239,10 @@ void Inquiry::take(const Name &name, std::vector<Process> &ret_processes) {
 void Inquiry::ask_some(const std::vector<Name> &names, std::vector<Process> &ret_processes) {
     for (const Name &name : names) {
         if (asked_.count(name.text) == 0) {
-            begin(name, Wish::figures);
+            begin(name, RequestKind::figures);
         }
     }
-    wait_for_all(names, monitor::plugin_timeout(Wish::figures) + brief);
+    wait_for_all(names, monitor::plugin_timeout(RequestKind::figures) + brief);
     for (const Name &name : names) {
         take(name, ret_processes);
     }
@@ -260,7 +260,8 @@ std::vector<Process> Inquiry::ask_all() {
     return processes;
 }
 
-Process Inquiry::ask(int64_t pid, Wish wish, const std::string &subject, const std::string &rest) {
+Process Inquiry::ask(int64_t pid, RequestKind kind, const std::string &subject,
+                     const std::string &rest) {
     for (const Name &name : present_names(command_of(subject))) {
         Asked probe;
         const bool is_own = connect_to(name, probe);
@@ -269,8 +270,8 @@ Process Inquiry::ask(int64_t pid, Wish wish, const std::string &subject, const s
         if (!is_own || found != pid) {
             continue;
         }
-        begin(name, wish, rest);
-        const int64_t until = now() + monitor::plugin_timeout(wish) + patient;
+        begin(name, kind, rest);
+        const int64_t until = now() + monitor::plugin_timeout(kind) + patient;
         do { // a pause may take long, but not while the process is stopped
             wait_for_all({name}, std::min(until - now(), patient));
         } while (!unsettled({name}).empty() && !is_stopped(pid) && now() < until);
@@ -285,9 +286,9 @@ Process Inquiry::ask(int64_t pid, Wish wish, const std::string &subject, const s
 
 void Inquiry::ask_to_trim(const std::vector<Name> &names) {
     for (const Name &name : names) {
-        begin(name, Wish::trim);
+        begin(name, RequestKind::trim);
     }
-    wait_for_all(names, monitor::plugin_timeout(Wish::trim) + brief);
+    wait_for_all(names, monitor::plugin_timeout(RequestKind::trim) + brief);
 }
 
 } // namespace emm::tool::top

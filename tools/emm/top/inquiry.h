@@ -22,7 +22,7 @@ public:
 
     // The answer of one process, or its problem; `rest` follows the request. Throws Failure, about
     // `subject`, if no process of this user that uses emm has that id.
-    Process ask(int64_t pid, monitor::Wish wish, const std::string &subject,
+    Process ask(int64_t pid, monitor::RequestKind kind, const std::string &subject,
                 const std::string &rest = "");
 
     // All of them at once, by their sockets; waits for their answers.
@@ -36,7 +36,7 @@ private:
         bool is_settled = false;
     };
     bool connect_to(const Name &name, Asked &asked);
-    void begin(const Name &name, monitor::Wish wish, const std::string &rest = "");
+    void begin(const Name &name, monitor::RequestKind kind, const std::string &rest = "");
     void wait_for_all(const std::vector<Name> &names, int64_t timeout);
     void receive(Asked &asked);
     void close(Asked &asked);

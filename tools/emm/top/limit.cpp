@@ -35,7 +35,7 @@ struct Limited {
 };
 
 Limited limit_process(int64_t pid, const std::string &size) {
-    const Process process = Inquiry().ask(pid, monitor::Wish::limit, "limit", size);
+    const Process process = Inquiry().ask(pid, monitor::RequestKind::limit, "limit", size);
     if (!process.limit_problem) {
         throw failure(
             fmt::format("process {}: {}", pid,

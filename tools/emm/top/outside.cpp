@@ -18,8 +18,8 @@ top::Process ask(int64_t pid, bool is_pause, const std::string &rest) {
     if (rest.size() > monitor::longest_rest) {
         throw usage(fmt::format("{}: no pool has such a long name ({} bytes)", name, rest.size()));
     }
-    const auto wish = is_pause ? monitor::Wish::pause : monitor::Wish::resume;
-    top::Process process = top::Inquiry().ask(pid, wish, name, rest);
+    const auto kind = is_pause ? monitor::RequestKind::pause : monitor::RequestKind::resume;
+    top::Process process = top::Inquiry().ask(pid, kind, name, rest);
     const std::string problem = process.pause_problem     ? *process.pause_problem
                                 : process.problem.empty() ? "its answer is not emm's"
                                                           : process.problem;

@@ -32,7 +32,8 @@ int run_set(const SetOptions &options) {
         throw usage(fmt::format("set: expected at most {} bytes, found {}", monitor::longest_rest,
                                 rest.size()));
     }
-    const top::Process process = top::Inquiry().ask(options.pid, monitor::Wish::set, "set", rest);
+    const top::Process process =
+        top::Inquiry().ask(options.pid, monitor::RequestKind::set, "set", rest);
     if (!process.set_problem) {
         throw failure(options.pid,
                       process.problem.empty() ? "its answer is not emm's" : process.problem);

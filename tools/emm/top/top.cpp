@@ -159,7 +159,7 @@ int write_metrics(const TopOptions &options) {
 }
 
 int print_report(int64_t pid, bool json) {
-    const Process process = Inquiry().ask(pid, monitor::Wish::report, "top: --dump");
+    const Process process = Inquiry().ask(pid, monitor::RequestKind::report, "top: --dump");
     if (process.report.empty()) {
         Problem problem;
         problem.stage = "top";
