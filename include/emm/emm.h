@@ -278,7 +278,7 @@ EMM_API emm_status emm_memfreemanaged(emm_context *context, emm_deviceptr ptr, s
 EMM_API emm_status emm_get_memory_info(emm_context *context, size_t *ret_free, size_t *ret_total);
 
 /* The plugin's statistics, up to the caller's struct_size. emm itself counts `failures`: requests
- * for device memory that failed for good. A request that succeeds when emm tries again does not
+ * for device memory that finally failed. A request that succeeds when emm tries again does not
  * count. */
 EMM_API emm_status emm_get_stats(emm_context *context, emm_stats *ret_stats);
 

@@ -9,7 +9,7 @@ namespace emm::dl {
 // where "loading" appears before its first code runs.
 //
 // If a constructor throws, the exception passes through the dynamic linker, which then keeps its
-// lock for good: another thread's dlopen would hang. So the process ends, with a sentence that
+// lock permanently: another thread's dlopen would hang. So the process ends, with a sentence that
 // names `what`.
 void *load_library(const std::string &path, const std::string &what);
 

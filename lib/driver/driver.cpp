@@ -138,7 +138,7 @@ emm_status join(std::string_view name, const Devices &devices) {
                          "that joined first, not {}",
                          ordinals[i], name, size_text(bound), size_text(shared[i].bound));
         }
-        account().set_share(ordinals[i], shares[i].release()); // for good
+        account().set_share(ordinals[i], shares[i].release()); // permanently
     }
     group_of_process.store(&group, std::memory_order_release);
     return EMM_OK;
@@ -147,7 +147,7 @@ emm_status join(std::string_view name, const Devices &devices) {
 // Includes devices without a bound, because they may get one later.
 void count_at_first_copy(int devices) {
     for (int32_t device = 0; device < devices; device++) {
-        account().set_share(device, share_of_first_copy(device).release()); // for good
+        account().set_share(device, share_of_first_copy(device).release()); // permanently
     }
 }
 

@@ -48,7 +48,7 @@ public:
     enum class By : uint8_t { address, handle, pool, mapping, host };
     using Key = std::pair<By, uint64_t>;
 
-    // If the host has no memory to remember the key, the charge stays for good. An older charge
+    // If the host has no memory to remember the key, the charge stays permanently. An older charge
     // under the same key ended with its context: the driver has handed the key out again.
     void attach(Key key, uint64_t id, uint64_t context = no_context) noexcept {
         try {

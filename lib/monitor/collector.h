@@ -82,8 +82,8 @@ struct Collected {
 // name ("": the context's own pool), as for RequestKind::set. Stops at the first refusal.
 void change_option(std::string_view setting, Collected &ret_collected);
 
-// Asks every context on a thread of its own, because a plugin may hang for good. Then the answer is
-// everything known by then, now and later. The thread starts with the first question.
+// Asks every context on a thread of its own, because a plugin may hang permanently. Then the answer
+// is everything known by then, now and later. The thread starts with the first question.
 class Collector {
 public:
     // For one calling thread. Waits for about `timeout` (nanoseconds). `rest`: the request's

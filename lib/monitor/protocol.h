@@ -2,7 +2,7 @@
 //
 // The process listens at an abstract Unix socket (SOCK_SEQPACKET) called "emm-top-PID-RANDOM": the
 // process id as the process itself sees it, and 16 hexadecimal digits, which keep others from
-// taking the name before. A connection is good for one Request. The answer is one message: an
+// taking the name before. A connection carries one Request. The answer is one message: an
 // AnswerHeader, then a JSON object. Both sides ask the kernel whether the other is of their user
 // (sockets/user.h).
 //

@@ -9,7 +9,7 @@ namespace emm::sockets {
 
 // Answers peers that connect to a listening socket, on the one thread that runs it.
 //
-// The server never waits for a peer. A connection is good for one request, which a peer sends as
+// The server never waits for a peer. A connection carries one request, which a peer sends as
 // soon as it has connected. So most connections are answered and closed when they are accepted.
 // Only a silent peer keeps a place, for `silence` nanoseconds at most, or until a newer silent peer
 // needs the place. Another user's connection is closed at once.

@@ -279,8 +279,8 @@ Slot *Manager::Request::take_any_slot() {
 // Each stage costs more than the one before, and looks once at the memory that it has freed.
 //
 // Waiting comes before growth, as in cuMemAllocAsync and RMM: a pool that grows first ends with the
-// sum of all streams' peaks, for good. Memory known to be complete comes before both, so a stream
-// waits only if all free memory is really in use.
+// sum of all streams' peaks, permanently. Memory known to be complete comes before both, so a
+// stream waits only if all free memory is really in use.
 Block *Manager::Request::find_block() {
     static constexpr Block *(Request::*stages[])() = {
         &Request::empty_own_magazines, // the only stage without a driver call

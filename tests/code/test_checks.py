@@ -309,6 +309,10 @@ class Words(unittest.TestCase):
         for text in ("// Whatever it is. What follows is code.", '"// What"', "// the memory\n// which is free"):
             self.assertEqual(list(words.faults("tools/emm/print.h", text)), [], text)
 
+    def test_an_idiom_is_named_with_a_plain_word(self):
+        self.assertIn("say permanently", list(words.faults("lib/a.h", "int a; // for " + "good"))[0])
+        self.assertEqual(list(words.faults("lib/a.h", 'say("for good");')), [])
+
     def test_the_frozen_headers_are_left_alone(self):
         self.assertEqual(list(words.faults("tests/abi/include/emm/emm.h", "// a gate for somebody")), [])
 

@@ -15,6 +15,8 @@ PRIVATE = {
     "wayhome": "deallocator", "patience": "time-out", "see_everywhere": "asymmetric fence",
     "gate": "state flags", "duty": "requirement", "breach": "violation",
 }
+IDIOMS = {"for good": "permanently", "in vain": "without success", "to and fro": "back and forth"}
+IDIOM = re.compile(r"^[^\"]*(?://|/?\*|\#) .*\b(" + "|".join(IDIOMS) + r")\b")
 PRIVATE_WORD = re.compile(r"\b(" + "|".join(PRIVATE) + r")s?\b", re.I)
 TEXTS = (".h", ".hpp", ".c", ".cpp", ".md")
 CLAUSE = re.compile(r"""^\s*(?://|\#|/\*|\*)\ (?:What|Which|Whose)\b         # a line of a comment
@@ -33,6 +35,8 @@ def faults(name, text):
                 yield f"{name}:{number}: '{found}' is no subject: name the caller, the thread, the user"
             for found in PRIVATE_WORD.findall(line):
                 yield f"{name}:{number}: '{found}': the field says {PRIVATE[found.lower()]}"
+        for found in IDIOM.findall(line) if name.endswith(SOURCES) else ():
+            yield f"{name}:{number}: '{found}': say {IDIOMS[found]}"
         if name.endswith(SOURCES) and CLAUSE.search(line):
             yield f"{name}:{number}: a comment begins with its subject, not with 'what' or 'which'"
 

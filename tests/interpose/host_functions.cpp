@@ -10,7 +10,7 @@
 
 namespace {
 
-constexpr auto long_enough = std::chrono::seconds(20); // a wait in vain is a failure
+constexpr auto long_enough = std::chrono::seconds(20); // a wait without success is a failure
 
 struct Meeting {
     std::atomic<bool> begun{false}, called{false}, missed{false};

@@ -4,7 +4,7 @@ import pathlib
 import sys
 
 MIB = 1 << 20
-# A context leaves a record with each of its pools for good, which says that it has died: its number is never used again.
+# A context leaves a record with each of its pools permanently, which says that it has died: its number is never used again.
 KEPT_OF_CONTEXT = 4096  # bytes
 # Of the C library: memory that was freed goes back to the system, so that what is live is seen.
 ALLOCATOR = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}

@@ -46,7 +46,7 @@ public:
         const std::unique_ptr<Object> object(find(handle));
         erase(handle);
     }
-    // As destroy, for good: no object made later gets this handle.
+    // As destroy, permanently: no object made later gets this handle.
     void retire(Handle handle) {
         delete std::exchange(slot(handle)->object, nullptr);
         ++retired_;

@@ -60,7 +60,7 @@ private:
     Live refused_; // frees that the driver refused, to be tried again
 };
 
-// From its first manager on, a context has a DefaultMemory, for good.
+// From its first manager on, a context has a DefaultMemory, permanently.
 void make_defaults(emm_context &context);
 DefaultMemory &defaults_of(emm_context &context) noexcept;
 void release_defaults(emm_context &context) noexcept; // all its memory, if there is a DefaultMemory

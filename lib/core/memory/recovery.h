@@ -41,7 +41,7 @@ inline constinit AskNeighbours ask_neighbours = nullptr;
 emm_status exhausted(emm_context &context, emm_status status, size_t size,
                      const void *caller) noexcept;
 
-// Reports who holds the memory when it has run out for good. Set by core/reports. Returns the
+// Reports who holds the memory when it has finally run out. Set by core/reports. Returns the
 // report as JSON, or "" if no report is wanted.
 using ReportExhaustion = std::string (*)(emm_context &context, uint64_t bytes, bool of_host,
                                          const void *caller) noexcept;

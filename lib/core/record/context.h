@@ -102,7 +102,7 @@ struct emm_context {
     // finalizer waits until a reset has given up their memory.
     std::atomic<emm_memory *> unfinished{nullptr};
 
-    std::atomic<uint64_t> failures{0}; // requests for device memory that failed for good
+    std::atomic<uint64_t> failures{0}; // requests for device memory that finally failed
     // For the table at the process's end (core/reports/exit_statistics.h).
     std::atomic<uint64_t> pressure_runs{0}; // times that memory was short and recovery ran
     std::atomic<bool> has_last_stats{false};

@@ -33,7 +33,7 @@ void keep_dropped(const emm_context &context, bool by_reset);
 // live when a context was reset or ended. Empty without EMM_TRACK.
 std::vector<std::string> leak_report_lines();
 
-// Whether a report is wanted when memory has run out for good (report_exhaustion of
+// Whether a report is wanted when memory has finally run out (report_exhaustion of
 // core/memory/recovery.h); at most one in 10 s. `setting` is EMM_OOM_REPORT: on, off, page:FOLDER,
 // or empty.
 bool is_report_wanted(std::string_view setting, bool is_tracking) noexcept;

@@ -46,7 +46,7 @@ size_t python_frames(uint64_t *ret_words, size_t most) noexcept;
 // The same for one frame: the innermost of the program's own code, else the innermost.
 size_t python_line(uint64_t &ret_word) noexcept;
 
-// The code of a word. Valid for good.
+// The code of a word. Valid permanently.
 const PythonCode &python_code(uint32_t number) noexcept;
 
 // Whether a Python file belongs to an installed package, the standard library, the interpreter

@@ -24,7 +24,7 @@ struct FoundStack {
 };
 
 // Finds or makes the stack of these words. A recently used stack takes no lock. NULL: there is no
-// memory, or the limit of kept stacks is reached. Valid for good.
+// memory, or the limit of kept stacks is reached. Valid permanently.
 const Stack *known_stack(const FoundStack &found) noexcept;
 
 // A stack of only the calling thread's tags; also NULL if the thread has none.

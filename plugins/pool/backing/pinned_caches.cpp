@@ -126,7 +126,7 @@ void PinnedMemory::hand_over_own_magazines() {
 }
 
 // Takes the blocks that other threads keep. From then on those threads keep none, because they
-// would only pass blocks to and fro. False: there were none.
+// would only pass blocks back and forth. False: there were none.
 bool PinnedMemory::fetch_from_threads() {
     bool any = false;
     caches_.each([&](const Magazine &m) { any = any || (m.pinned && !m.pinned->empty()); });

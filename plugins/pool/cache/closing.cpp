@@ -1,4 +1,4 @@
-// Magazines closed for a while, and for good.
+// Magazines closed for a while, and permanently.
 #include "thread_caches.h"
 
 namespace emm::pool {

@@ -75,8 +75,8 @@ private:
     Gauge<uint64_t> bytes_;
 };
 
-// Of larger ones a few of one size, which was asked for twice in a row in vain. So sizes that take
-// turns stay in the heap, for a best fit.
+// Of larger ones a few of one size, which was asked for twice in a row without success. So sizes
+// that take turns stay in the heap, for a best fit.
 class RepeatedBlocks {
 public:
     explicit RepeatedBlocks(uint64_t largest) : largest_(largest) {}

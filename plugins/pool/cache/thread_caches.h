@@ -4,7 +4,7 @@
 //   thread_caches.cpp  making magazines, and figures about all of them
 //   refilling.cpp      filling and emptying them
 //   block_refilling.cpp  the same for blocks
-//   closing.cpp        keeping their owners out, for a while or for good
+//   closing.cpp        keeping their owners out, for a while or permanently
 //   check.cpp          the invariants
 //
 // The pool's lock is held, except where said otherwise. Another thread's magazine is closed while
@@ -80,7 +80,7 @@ public:
     // Whether so many blocks have been handed over that they are worth an event: once for each.
     bool takes_batch();
     // Whether a request of that size asks the driver about the waiting blocks: if the magazine
-    // keeps such blocks, they are worth an event, and the last question was not in vain.
+    // keeps such blocks, they are worth an event, and the last question found some.
     bool asks_about_blocks(const Magazine &magazine, uint64_t bytes);
     // Fetches blocks of a size that the magazine lacks. False: there are none; blocks kept from a
     // best fit have returned to the heap.
@@ -123,7 +123,7 @@ public:
     void reopen();
     // No thread that looked an address up before the last change to the map is still looking.
     void await_lookups();
-    // Empties the magazines of this free pool, or of all if it is NULL, for good. Their owners'
+    // Empties the magazines of this free pool, or of all if it is NULL, permanently. Their owners'
     // next call finds out, and may make another.
     void close(const StreamPool *pool);
     void retire_magazine(Magazine &magazine); // no lock is held: the thread that owns it ends

@@ -1,6 +1,7 @@
 // Waiting on the CPU before the pool grows beyond what it ever held, while idle memory is there
-// whose work is only not complete yet. It saves that memory for good, and happens as rarely as such
-// growth: for calls on a stream, and for those with none once much of what was freed is pending.
+// whose work is only not complete yet. It saves that memory permanently, and happens as rarely as
+// such growth: for calls on a stream, and for those with none once much of what was freed is
+// pending.
 //
 // The wait has an end, because work may wait for what its program does once it has its memory. And
 // where work takes longer than that, waiting is soon given up: policy/events.h has the numbers.

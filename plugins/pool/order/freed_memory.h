@@ -15,7 +15,7 @@ public:
     virtual void give_held(Place place, StreamPool &pool) = 0;
     // Memory that `pool` freed with tags up to `tag` is complete.
     virtual void complete(StreamPool &pool, uint64_t tag) = 0;
-    // The free pool's memory in the hands of threads comes home, for good.
+    // The free pool's memory in the hands of threads returns to the heap, permanently.
     virtual void close_magazines(StreamPool &pool) = 0;
     // Slabs without an allocation go back to the heap; others serve every stream.
     virtual void drop_spares(StreamPool &pool) = 0;

@@ -179,7 +179,8 @@ TEST_CASE("what another context of the device has freed makes room") {
 
 // Of the simulated driver's memory the contexts leave nothing either.
 TEST_CASE("a context that died unretired leaves next to no host memory", "[sim]") {
-    constexpr size_t contexts = 100, record = 4096; // bytes: what says that it has died, for good
+    constexpr size_t contexts = 100,
+                     record = 4096; // bytes: the permanent record that it has died
     const auto used = [] {
         std::ifstream file("/proc/self/statm");
         size_t all = 0, resident = 0, shared = 0, text = 0, libraries = 0, data = 0;

@@ -9,7 +9,7 @@
 
 namespace emm::tool::check {
 
-// The primary context of a device, made current on this thread and retained for good.
+// The primary context of a device, made current on this thread and retained permanently.
 CUcontext enter_device(int device = 0);
 void enter(CUcontext context); // nullptr: none
 

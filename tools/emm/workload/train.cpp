@@ -2,7 +2,7 @@
 // backward pass; stream 0 computes, stream 1 copies the next batch ahead. A layer's arithmetic
 // determines the activations that it keeps for its backward pass. Batches differ in length, so
 // sizes differ from step to step. Overlapped, stream 1 also sums up each layer's gradients with
-// those of other ranks while stream 0 goes on, so that memory goes to and fro between the two.
+// those of other ranks while stream 0 goes on, so that memory goes back and forth between the two.
 #include "workload/program.h"
 #include "workload/workload.h"
 
@@ -22,7 +22,7 @@ public:
     }
 
     Trace run() {
-        program_.alloc(8 * MiB); // the matrix library's workspace, for good
+        program_.alloc(8 * MiB); // the matrix library's workspace, permanently
         make(gpt_half);
         make(single);
         for (uint64_t step = 0; step < steps; step++) {

@@ -50,7 +50,7 @@ struct PoolName {
     const bool has_options;
 };
 struct NamedPool {
-    std::atomic<const PoolName *> chosen{nullptr};               // once, for good
+    std::atomic<const PoolName *> chosen{nullptr};               // once, permanently
     std::atomic<emm_context *> known[bridge::most_devices] = {}; // for frees: the latest
 
     emm_status find(int device, emm_context **ret_context) noexcept {

@@ -3,7 +3,7 @@
     with emm.numpy.pinned():
         a = numpy.empty(1_000_000)      # copies to and from a GPU at full speed
 
-    emm.numpy.use_pinned()              # the same, for good
+    emm.numpy.use_pinned()              # the same, permanently
 
 NumPy keeps the choice in a contextvars.ContextVar: it holds for the calling thread, or for the
 calling task of asyncio, and each thread chooses for itself. Each array is freed by what it was made

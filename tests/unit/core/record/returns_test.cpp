@@ -18,7 +18,7 @@ constexpr auto for_ever = std::chrono::hours(1); // a test that waits so long re
 std::atomic<bool> is_giving_back{false}, is_given_back{false};
 std::atomic<int> attempts{0};
 
-// Ends when the request beside it waits, or has been tried again in vain.
+// Ends when the request beside it waits, or has been tried again without success.
 void give_back_slowly(const emm_context &context) {
     is_giving_back = true;
     while (context.returns.waiting() == 0 && attempts < 2) {

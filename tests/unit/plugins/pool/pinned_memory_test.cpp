@@ -158,7 +158,7 @@ TEST_CASE("portable memory waits for a context whose manager is reset or destroy
             };
             if (freed_first) {
                 free_all();
-                pinned.alloc(2 * MiB); // looks for complete frees, in vain
+                pinned.alloc(2 * MiB); // looks for complete frees, and finds none
             }
             if (reset) {
                 CHECK(pool().reset(there.manager) == EMM_OK);
@@ -216,7 +216,7 @@ TEST_CASE("portable memory waits for a context whose manager could not wait for 
     CUcontext popped = nullptr;
     cuda().cuCtxPopCurrent(&popped);
     CHECK(pinned.free(used, unordered) == EMM_OK);
-    pinned.alloc(2 * MiB); // looks for complete frees, in vain
+    pinned.alloc(2 * MiB); // looks for complete frees, and finds none
     REQUIRE(cuda().fail("cuCtxSynchronize@1+") == CUDA_SUCCESS);
     there.close();
     cuda().fail("");
