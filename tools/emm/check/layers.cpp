@@ -91,7 +91,7 @@ struct Under<slot, which> {
 
 template <auto slot, Slot which> auto under(const emm_plugin &slots) {
     std::decay_t<decltype(slots.*slot)> function = nullptr;
-    if constexpr (!loader::is_called_of_each(which)) {
+    if constexpr (!loader::is_called_for_each_member(which)) {
         function = &Under<slot, which>::call;
     }
     return function;

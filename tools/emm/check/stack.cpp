@@ -69,7 +69,7 @@ struct Through<slot> {
 
 template <auto slot, Slot which> auto through_slot(const emm_plugin &slots) {
     std::decay_t<decltype(slots.*slot)> function = slots.*slot;
-    if constexpr (!loader::is_called_of_each(which)) {
+    if constexpr (!loader::is_called_for_each_member(which)) {
         function = function ? &Through<slot>::call : nullptr;
     }
     return function;
@@ -173,9 +173,9 @@ emm_plugin below_of(const emm_plugin &covered) {
     Slots slots = slots_of(covered);
     const Slots otherwise = slots_of(slots_of_the_suite());
     for (size_t i = 0; i < slots.size(); i++) {
-        slots[i] = loader::is_called_of_each(static_cast<Slot>(i)) ? nullptr
-                   : slots[i]                                      ? slots[i]
-                                                                   : otherwise[i];
+        slots[i] = loader::is_called_for_each_member(static_cast<Slot>(i)) ? nullptr
+                   : slots[i]                                              ? slots[i]
+                                                                           : otherwise[i];
     }
     emm_plugin below = covered;
     set_slots(below, slots);
@@ -186,7 +186,7 @@ void cover(emm_plugin &covered, const emm_plugin &layer) {
     Slots slots = slots_of(covered);
     const Slots filled = slots_of(layer);
     for (size_t i = 0; i < slots.size(); i++) {
-        const bool is_taken = filled[i] && !loader::is_called_of_each(static_cast<Slot>(i));
+        const bool is_taken = filled[i] && !loader::is_called_for_each_member(static_cast<Slot>(i));
         slots[i] = is_taken ? filled[i] : slots[i];
     }
     set_slots(covered, slots);

@@ -17,7 +17,7 @@ _owners, _keys = {}, itertools.count(1)  # owners that imported memory keeps
 
 @functools.lru_cache(None)
 def _capsule_end():
-    """The destructor of capsules: in C, because one may end while an exception is pending."""
+    """The destructor of capsules. It is in C, because a capsule may end while an exception is pending."""
     from ._bridge import bridge
     names = ("PyCapsule_GetName", "PyCapsule_GetPointer", "PyErr_Fetch", "PyErr_Restore")
     return bridge.emm_dlpack_capsule_end(
@@ -30,7 +30,7 @@ def _let_go(key):
 
 
 class _Tensor:
-    """One of DLPack's structs: what makes it, its capsule's name, where its members lie."""
+    """A struct of DLPack: the function that makes it, its capsule's name, and the places of its members."""
 
     def __init__(self, export, name, deleter, device):
         self.export, self.name, self.deleter, self.device = export, name, deleter, device
@@ -77,10 +77,8 @@ class Array:
 
     @classmethod
     def of(cls, context, producer, stream=EMM_STREAM_UNORDERED):
-        """The array of an object with a __cuda_array_interface__, which it keeps.
-
-        What is put on `stream` runs behind the producer's work; without a stream this waits for it.
-        """
+        """The array of an object with a __cuda_array_interface__; the array keeps the object. Later work on
+        `stream` waits for the producer's work; without a stream, this function waits."""
         interface = producer.__cuda_array_interface__
         if interface.get("mask") is not None:
             raise Error(EMM_E_NOT_SUPPORTED, "expected an array without a mask: import it by itself")

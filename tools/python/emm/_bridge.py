@@ -33,5 +33,5 @@ for _serve in bridge.emm_rmm_serve, bridge.emm_rmm_serve_pinned:
 
 
 def address(name):
-    """Of one of the functions, for those who take it as a number."""
+    """The address of a function, as a number."""
     return ctypes.cast(getattr(bridge, name), ctypes.c_void_p).value

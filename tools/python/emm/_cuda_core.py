@@ -10,11 +10,9 @@ from ._process import made_by
 
 
 class MemoryResource(Base):
-    """Device memory of one context. `dropped` says that a reset has taken it all back.
-
-    Every stream may use the memory at once, and it may be in use on any when it goes: the stream
-    that it is given back on may have ended by then.
-    """
+    """Device memory of one context. `dropped` tells that a reset has taken all of the memory back. Every
+    stream may use the memory at once. A free waits for all streams, because the stream that it names may have
+    ended."""
 
     def __init__(self, context, device_id):
         self._context = context

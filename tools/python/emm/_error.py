@@ -29,7 +29,7 @@ class OutOfMemoryError(Error, MemoryError):
 
 
 def check(status):
-    """Returns a success or a notice; raises what stands behind a failure."""
+    """Returns a success or a notice; raises the error of a failure."""
     if status >= 0:
         return status
     if status in (EMM_E_OUT_OF_MEMORY, EMM_E_OUT_OF_HOST_MEMORY):

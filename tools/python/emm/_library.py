@@ -20,7 +20,7 @@ def candidates():
 
 
 def find():
-    """The path of libemm, or its bare name if only the system can know it."""
+    """The path of libemm; the bare name if only the system's search can find it."""
     named = os.environ.get("EMM_LIBRARY")
     if named:
         return named

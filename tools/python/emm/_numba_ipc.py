@@ -13,7 +13,7 @@ from ._process import made_by
 
 
 def export(context, memory):
-    """Exports what a pointer of Numba's refers to, for as long as its owner lives."""
+    """Exports the memory behind a pointer of Numba, as long as the pointer's owner lives."""
     described = made_by(lib.emm_get_ipc_handle, context, memory.device_pointer_value, memory.size,
                         kind=_api.IpcHandle)
     try:
@@ -28,10 +28,9 @@ def withdraw(context, described):
 
 
 class IpcHandle(driver.IpcHandle):
-    """Opened by emm in the importing process: with its offset, counted, staged where need be.
-
-    `handle` is the part that CUDA itself opens, if the plugin's memory is of that kind.
-    """
+    """A handle that emm opens in the importing process. emm adds the offset, counts openings, and copies
+    where the memory cannot be mapped. `handle` is the part that CUDA itself opens, if the plugin's memory is
+    of that kind."""
 
     def __init__(self, base, described, source_info):
         handle = binding.CUipcMemHandle()

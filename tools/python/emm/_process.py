@@ -13,19 +13,19 @@ ContextVisitor = CFUNCTYPE(c_int, c_void_p, c_void_p)
 
 
 def set_plugin(spec):
-    """Chooses the plugin; True unless EMM_PLUGIN outranks the call."""
+    """Chooses the plugin. False: EMM_PLUGIN has priority."""
     return check(lib.emm_set_plugin(os.fsencode(spec))) == 0
 
 
 def made_by(function, *arguments, kind=c_void_p):
-    """Calls a function of the C interface; gives what its last argument then holds."""
+    """Calls a function of the C interface, and returns the value of its last argument."""
     out = kind()
     check(function(*arguments, byref(out)))
     return out
 
 
 def plugin_info():
-    """The plugin in force, which this loads if need be."""
+    """The plugin in force. Loads the plugin if necessary."""
     return made_by(lib.emm_get_plugin, kind=PluginInfo)
 
 
@@ -39,7 +39,7 @@ def current_context():
 
 
 def context_for_device(device):
-    """The emm_context of a device's primary context, which is brought to life."""
+    """The emm_context of a device's primary context. Creates the primary context if necessary."""
     return made_by(lib.emm_context_for_device, device).value
 
 
@@ -60,8 +60,8 @@ def pause(name=None, *, discard=False, unshared=False):
 
 
 def pause_all(wanted, unshared=False):
-    """pause() of several pools, in this order: names, each with `discard`. If one refuses, what this call has paused
-    is resumed, and what was paused before stays so."""
+    """pause() of several pools in this order: names, each with `discard`. If a pool refuses, the pools that
+    this call has paused are resumed; pools that were paused before stay paused."""
     paused, released = [], 0
     try:
         for name, discard in wanted:
@@ -80,9 +80,9 @@ def pause_all(wanted, unshared=False):
 
 
 def resume(name=None, *, keep_copy=False):
-    """Takes memory behind the addresses again, with its content if that was kept. With `keep_copy` the
-    host memory of the copy stays for the next pause, which is quicker then. OutOfMemoryError: the
-    device has not enough, and what is missing stays paused; it can be called again."""
+    """Takes memory for the addresses again, and restores kept content. With `keep_copy` the host memory of
+    the copy stays, so that the next pause is quicker. OutOfMemoryError: the device has too little memory; the
+    missing part stays paused, and you can call this again."""
     for context in _contexts_with(name):
         check(lib.emm_context_resume(context, EMM_RESUME_KEEP_COPY if keep_copy else 0))
 
@@ -98,15 +98,15 @@ def read_paused(name, ptr, size, host):
 
 
 def set_option(name, key, value):
-    """Gives an option of the plugin another value in the pool `name`, in each CUDA context that has one;
-    None: in each CUDA context's own. `value` is as in a spec ("4GiB"); None: the option's default."""
+    """Changes an option of the plugin in the pool `name`, in each CUDA context that has such a pool; None: in
+    each CUDA context's own pool. `value` is as in a spec ("4GiB"); None: the option's default."""
     for context in _contexts_with(name):
         check(lib.emm_context_set_option(context, os.fsencode(key),
                                          None if value is None else os.fsencode(value)))
 
 
 def _contexts_with(name):
-    """Those that are served: the pools of that name; without one, each CUDA context's own."""
+    """The served pools of that name; without a name, each CUDA context's own pool."""
     wanted, found = b"" if name is None else os.fsencode(name), []
 
     def visit(context, _):
@@ -121,7 +121,7 @@ def _contexts_with(name):
 
 
 def memory_info(context):
-    """Free and total bytes, as the context's manager sees them."""
+    """Free and total bytes, as the context's manager reports them."""
     free, total = c_size_t(), c_size_t()
     check(lib.emm_get_memory_info(context, byref(free), byref(total)))
     return free.value, total.value
@@ -132,14 +132,14 @@ def stats(context):
 
 
 def reset_peaks(context):
-    """Begins the peaks in stats(context) anew. EMM_E_NOT_SUPPORTED: the plugin keeps its peaks."""
+    """Resets the peaks in stats(context). EMM_E_NOT_SUPPORTED: the plugin cannot reset its peaks."""
     check(lib.emm_context_reset_peaks(context))
 
 
 @contextlib.contextmanager
 def tag(name):
-    """A name for what the thread does in the block, or in the function that it decorates: in recordings,
-    reports and profiles what it allocates there has it. Tags are inside of each other."""
+    """A name for the thread's work in the block, or in the decorated function: recordings, reports and
+    profiles show it with each allocation. Tags can be nested."""
     began = lib.emm_tag_begin(os.fsencode(name)) >= EMM_OK  # not in a forked child
     try:
         yield

@@ -87,7 +87,7 @@ class _Table:
 
 
 def store(place, value):
-    """Writes an output; a struct that says its size is filled as far as the caller's goes."""
+    """Writes an output. A struct of a smaller size is filled up to its size."""
     if isinstance(value, Sized):
         wanted = min(place.contents.struct_size, value.struct_size)
         value.struct_size = place.contents.struct_size

@@ -7,15 +7,16 @@ from ._process import plugin_info, set_plugin
 
 
 def use_pool():
-    """The plugin that can pause, unless the program or its environment has chosen one. An Error where the default
-    one serves already, which cannot pause."""
+    """Chooses a plugin that can pause, unless the program or its environment has chosen a plugin. Raises
+    Error if the default plugin serves already, because it cannot pause."""
     if plugin_info().selected_by == b"default":
         set_plugin("pool")
 
 
 def pause_all(wanted):
-    """Pauses the pools of `wanted`: by name, whether the content is kept. All of them or none; one that is paused
-    already stays so. Where one refuses, a pool whose content was to be discarded may have lost it."""
+    """Pauses the pools of `wanted`: by name, whether the content is kept. Pauses all of them or none; a pool
+    that is paused already stays so. If a pool refuses, pools whose content was to be discarded may have lost
+    it."""
     # A copy may lack host memory; so those that are discarded come last.
     _process.pause_all([(name, not wanted[name]) for name in sorted(wanted, key=wanted.get, reverse=True)])
 
@@ -32,7 +33,7 @@ class Regions:
 
     @contextmanager
     def enter(self, pool, ends=False):
-        """With `ends` the pool is not used afterwards."""
+        """Enters the pool. With `ends`, the pool is not used afterwards."""
         import torch
         with self.entered():
             try:
@@ -44,7 +45,7 @@ class Regions:
 
     @contextmanager
     def entered(self):
-        """For what uses a pool by itself, as the capture of a graph does."""
+        """Enters the pool for code that uses it by itself, such as the capture of a graph."""
         self.end_pools()
         try:
             yield
@@ -52,7 +53,8 @@ class Regions:
             self.end_pools()
 
     def end_with(self, user, pool):
-        """The pool waits for its end once each `user` that it was passed with is gone. It ends in a later call."""
+        """Ends the pool, in a later call, when each `user` that it was passed with is gone."""
+        # Any line of Python may collect `user`, also one that has the lock: append() needs none.
         weakref.finalize(user, self._ending.append, pool).atexit = False
 
     def end_pools(self):

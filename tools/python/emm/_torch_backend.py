@@ -34,11 +34,11 @@ _FUNCTIONS = (
 
 
 class Unavailable(Exception):
-    """Why there is no such library, in a few words."""
+    """The library cannot be made or loaded; the text says why."""
 
 
 def compiler():
-    """The words that call it: those of CXX, else the first that is installed."""
+    """The compiler's command: from CXX, else the first compiler that is installed."""
     for words in filter(None, (os.environ.get("CXX"), "c++", "g++", "clang++")):
         command = shlex.split(words)
         if shutil.which(command[0]):
@@ -47,7 +47,7 @@ def compiler():
 
 
 def mapped(*beginnings):
-    """The files of this process whose names begin so: the libraries that PyTorch itself uses."""
+    """The mapped files of this process whose names begin so: the libraries that PyTorch itself uses."""
     found = {}
     with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as file:
         for line in file:
@@ -65,8 +65,8 @@ def folder_with(header, candidates):
 
 
 def cuda_folders():
-    """Of NVIDIA's headers. Those of the runtime that PyTorch loads come first; but its package on the
-    Python registry leaves out crt/, which a toolkit has, and Triton, which PyTorch brings along."""
+    """The folders of NVIDIA's headers. Those of the runtime that PyTorch loads come first. Its package on the
+    Python registry lacks crt/; a toolkit has crt/, and so has Triton, which PyTorch includes."""
     named = [pathlib.Path(os.environ[name], "include") for name in ("CUDA_HOME", "CUDA_PATH")
              if os.environ.get(name)]
     triton = importlib.util.find_spec("triton")
@@ -80,7 +80,7 @@ def cuda_folders():
 
 
 def include_folders():
-    """Those of PyTorch, emm and CUDA."""
+    """The include folders of PyTorch, emm and CUDA."""
     emm = [PACKAGE / "native/include", *(folder / "include" for folder in PACKAGE.parents),
            *(folder / "include" for folder in pathlib.Path(library_path).parents)]
     pytorch = pathlib.Path(torch.__file__).parent / "include"
@@ -104,7 +104,8 @@ def command(output):
 
 
 def cache_folder():
-    """Made for this user alone. What another user could have put there is not loaded."""
+    """The folder for compiled libraries, made for this user alone. A file that another user could have
+    written is not loaded."""
     base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     folder = pathlib.Path(base, "emm")
     try:
@@ -128,7 +129,7 @@ def file_name():
 
 @contextlib.contextmanager
 def locked(path):
-    """For one process at a time: the others find what the first has made."""
+    """Locks the cache: one process compiles, and the others use its result."""
     with open(path, "w", encoding="ascii") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
@@ -156,7 +157,7 @@ def compile_to(target):
 
 
 def library():
-    """The path of the library, which is compiled if need be."""
+    """The path of the library. Compiles the library if necessary."""
     if torch.version.cuda is None:
         raise Unavailable("this PyTorch is built without CUDA")
     if not SOURCE.is_file():
@@ -186,7 +187,7 @@ def install_pinned(*name_and_options):
 
 
 def install():
-    """Makes emm PyTorch's allocator and gives the library, or raises Unavailable."""
+    """Makes emm PyTorch's allocator and returns the library, or raises Unavailable."""
     path = library()
     try:
         loaded = ctypes.CDLL(str(path))

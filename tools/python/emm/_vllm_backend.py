@@ -9,7 +9,7 @@ _ALWAYS = ("runtime", "cudagraph")
 
 class EmmBackend(SleepModeBackend):
     def suspend(self, level=1):
-        """Level 1 keeps the weights in host memory, others lose them. The cache is lost in any case."""
+        """Level 1 keeps the weights in host memory; other levels lose them. The cache is always lost."""
         if not allocator().awake and not allocator().asleep:
             raise RuntimeError("emm: nothing can sleep, because vLLM has allocated nothing in emm's pools. "
                                "Its worker must be a vllm.v1.worker.worker_base.WorkerBase")
@@ -33,15 +33,16 @@ class EmmBackend(SleepModeBackend):
 
     @classmethod
     def preserves_communicators(cls):
-        """They have memory of their own, which stays."""
+        """True: communicators have memory of their own, which stays."""
         return True
 
     @classmethod
     def preserves_compiled_artifacts(cls):
-        """The process and all addresses stay."""
+        """True: the process and all addresses stay."""
         return True
 
     @classmethod
     def preserves_graphs_with_communicators(cls):
-        """NCCL may have registered a captured graph's buffers, and does not learn of their new memory."""
+        """False: NCCL may have registered the buffers of a captured graph, and does not learn of their new
+        memory."""
         return False

@@ -22,7 +22,8 @@ _TESTED, _LEGACY, _PINNED, _CURRENT = 1, 2, 4, 8  # EMM_CUPY_*
 
 
 def _current_stream_function():
-    """The address of CuPy's own C function that tells it, or 0: Cython exports it with its signature."""
+    """The address of CuPy's C function that returns the current stream, or 0. Cython exports the function
+    with its signature."""
     capsule = getattr(streams, "__pyx_capi__", {}).get("get_current_stream_ptr")
     types = ctypes.py_object, ctypes.c_char_p
     is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, *types)(("PyCapsule_IsValid", ctypes.pythonapi))
@@ -49,7 +50,7 @@ def _refuse(size):
 
 
 def _malloc_asking_python():
-    """For a CuPy that exports no such function."""
+    """An allocation for a CuPy without that C function: Python tells the stream."""
     any_stream, default_stream = _function_allocator(0), _function_allocator(_LEGACY)
     return lambda size: (any_stream if get_current_stream().ptr else default_stream)(size)
 
@@ -84,6 +85,6 @@ def pinned_allocator(size):
 
 
 def use(ordered=True):
-    """Puts emm behind both of CuPy's allocators."""
+    """Makes emm serve both of CuPy's allocators."""
     cupy.cuda.set_allocator(allocator(ordered))
     cupy.cuda.set_pinned_memory_allocator(pinned_allocator)

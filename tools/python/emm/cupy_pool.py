@@ -54,7 +54,7 @@ class Cupy:
                 self.mark()
 
     def mark(self):
-        """Everything held may go when what the context has been given by now is done."""
+        """Marks the work of the context so far; after that work, all held blocks may go."""
         blocks, self.held = self.held, []
         event = cupy.cuda.Event(disable_timing=True)
         result = self.record(self.cuda_context, event.ptr)
@@ -64,7 +64,7 @@ class Cupy:
             self.held = blocks + self.held  # an unannounced capture; the next free tries again
 
     def collect(self, wait=False):
-        """Gives CuPy the blocks whose events are done, or all of them after waiting."""
+        """Gives CuPy the blocks whose events are complete, or waits and gives all blocks."""
         with self.lock:
             while self.waiting and (wait or self.waiting[0][0].done):
                 event, _blocks = self.waiting.popleft()
@@ -98,6 +98,6 @@ class Cupy:
 
 
 def register():
-    """Makes it the plugin; False if EMM_PLUGIN names another, which outranks it."""
+    """Makes this the plugin. False: EMM_PLUGIN names another plugin and has priority."""
     return _register.register(Cupy, name="cupy", description="CuPy's memory pool",
                               capabilities=_api.EMM_PLUGIN_NEEDS_CURRENT | _api.EMM_PLUGIN_CACHES)

@@ -59,7 +59,7 @@ def release(memory, kept=None):
 
 
 class Outputs(threading.local):
-    """Where emm writes to: made once a thread, because making them costs more than the call."""
+    """The places for emm's outputs, made once for each thread, because making them costs more than the call."""
 
     def __init__(self):
         self.memory = c_void_p()
@@ -86,7 +86,7 @@ class MemoryManager(driver.BaseCUDAMemoryManager):
         return 1
 
     def initialize(self):
-        """Comes each time the context is pushed."""
+        """Called each time that the context is pushed."""
         if self._emm_context is None:
             self._serve()
 
@@ -107,7 +107,7 @@ class MemoryManager(driver.BaseCUDAMemoryManager):
         self._serve_cuda_core()
 
     def _serve_cuda_core(self):
-        """Kernel arguments given as host arrays come from cuda.core's resource of the device."""
+        """Serves cuda.core's resource of the device, from which kernel arguments in host arrays come."""
         from ._cuda_core import MemoryResource
 
         device = getattr(self.context.device, "_dev", None)
@@ -116,7 +116,7 @@ class MemoryManager(driver.BaseCUDAMemoryManager):
             device.memory_resource = self._resource
 
     def _allocate(self, function, *arguments):
-        """(handle, what emm says about it)"""
+        """Returns (handle, emm's description of it)."""
         out = outputs
         status = function(self._emm_context or self.emm_context, *arguments, out.to_memory)
         if status < 0:
@@ -167,10 +167,8 @@ class MemoryManager(driver.BaseCUDAMemoryManager):
         return IpcHandle(memory, export(self.emm_context, memory), source)
 
     def reset(self):
-        """Drops what the CUDA context holds: comes at any time, with or without a current context.
-
-        A manager that was never asked for anything has nothing to drop.
-        """
+        """Drops the memory of the CUDA context. Called at any time, with or without a current context. A
+        manager that has made no call has nothing to drop."""
         self.allocations.clear()
         if self._emm_context is None:
             return

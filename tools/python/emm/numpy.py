@@ -34,7 +34,7 @@ _SET_HANDLER = 304  # PyDataMem_SetHandler's place in NumPy's table of C functio
 
 
 def _from_numpy(index, prototype):
-    """The function at a place in NumPy's table."""
+    """The function at a place in NumPy's table of functions."""
     pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
     pointer_of.argtypes = [ctypes.py_object, ctypes.c_char_p]
     pointer_of.restype = ctypes.c_void_p
@@ -47,7 +47,7 @@ _set_handler = _from_numpy(_SET_HANDLER, ctypes.PYFUNCTYPE(ctypes.py_object, cty
 
 
 def _handler(device):
-    """The capsule that NumPy takes. Raises if the device cannot be served."""
+    """The capsule for NumPy. Raises if the device cannot be served."""
     handler = bridge.emm_numpy_handler(device)
     if not handler:
         raise Error(lib.emm_last_error().contents.code)
@@ -56,7 +56,7 @@ def _handler(device):
 
 @contextlib.contextmanager
 def pinned(device=0):
-    """Arrays that are made inside lie in memory pinned by the primary context of `device`."""
+    """Arrays made inside the block are in memory pinned by the primary context of `device`."""
     previous = _set_handler(_handler(device))
     try:
         yield
@@ -65,10 +65,10 @@ def pinned(device=0):
 
 
 def use_pinned(device=0):
-    """The same until further notice. Returns what restore() takes."""
+    """As pinned(), until another call. Returns the argument for restore()."""
     return _set_handler(_handler(device))
 
 
 def restore(previous):
-    """Chooses again what use_pinned() has replaced."""
+    """Restores the handler that use_pinned() has replaced."""
     _set_handler(previous)

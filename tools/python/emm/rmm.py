@@ -52,11 +52,9 @@ class _PinnedCallbacks(_Callbacks):
 
 
 def _object_behind(resource, allocate, deallocate):
-    """The address of the C++ object that a CallbackMemoryResource owns, or None.
-
-    It stands before the two callables in the instance, and once more before that, in the resource's
-    reference to it. Nothing is taken for it that does not.
-    """
+    """The address of the C++ object that a CallbackMemoryResource owns, or None. The instance has the address
+    before the two callables, and again in the resource's reference to it. If the two differ, the result is
+    None."""
     count = type(resource).__basicsize__ // sizeof(c_size_t)
     words = list((c_size_t * count).from_address(id(resource)))
     for place in range(1, count - 1):
@@ -67,7 +65,7 @@ def _object_behind(resource, allocate, deallocate):
 
 
 def _serve_natively(serve, resource, context, *callables):
-    """Replaces the C++ object by one that calls libemm-bridge; False if this RMM has no way to."""
+    """Replaces the C++ object by one that calls libemm-bridge. False: this RMM does not allow that."""
     found = _object_behind(resource, *callables)
     if not found:
         return False
@@ -92,7 +90,7 @@ def _make(device, pool, pinned, options):
 
 
 def _current_device():
-    """That of the calling thread's context; without one 0, where CUDA's runtime begins."""
+    """The device of the calling thread's context; without a context 0, where CUDA's runtime begins."""
     driver_info()  # calls cuInit
     entry = lib.emm_driver_entry(b"cuCtxGetDevice", 12000)
     device = c_int()

@@ -104,9 +104,9 @@ def mem_pool(name=None, plugin_options=None, **options):
 
 
 def context_of(pool, device=None):
-    """The pool of emm's (an emm_context) behind a torch.cuda.MemPool on the current device, or on `device`.
-
-    After use(). The id of a pool will do, as graph.pool() gives it. RuntimeError: there is none."""
+    """The pool of emm (an emm_context) behind a torch.cuda.MemPool on the current device, or on `device`.
+    Call after use(). `pool` may also be the id of a pool, as graph.pool() returns it. RuntimeError: there is
+    no such pool."""
     device = torch.cuda.current_device() if device is None else torch.device("cuda", device).index
     found = _backend and _backend.emm_torch_backend_pool_context(device, *getattr(pool, "id", pool))
     if not found:
@@ -149,7 +149,7 @@ def _named_allocator(name, plugin_options):
 
 
 def _immortal(made):
-    """PyTorch's pools, and what is freed late, keep a bare pointer to their allocator."""
+    """An allocator that is never freed: PyTorch's pools, and late frees, keep a bare pointer to it."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(made))
     return made
 

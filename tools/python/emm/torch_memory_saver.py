@@ -49,7 +49,8 @@ class TorchMemorySaver:
 
     @contextmanager
     def region(self, tag=_DEFAULT, enable_cpu_backup=False, enable_disk_backup=False, cpu_backup_backend=None):
-        """Tensors made in here lose their memory by pause(tag), and with `enable_cpu_backup` keep their content."""
+        """Tensors made in the block lose their memory by pause(tag). With `enable_cpu_backup` they keep their
+        content."""
         _check_backup(enable_cpu_backup, enable_disk_backup, cpu_backup_backend)
         with self._regions.enter(self._torch_pool(tag, enable_cpu_backup)):
             yield
@@ -70,28 +71,29 @@ class TorchMemorySaver:
 
     @contextmanager
     def disable(self):
-        """Within a region: tensors made in here keep their memory over a pause."""
+        """Inside a region: tensors made in this block keep their memory over a pause."""
         import torch
         with self._regions.enter(torch.cuda.MemPool(), ends=True):
             yield
 
     def pause(self, tag=None):
-        """The memory of the tag, without one of all tags, goes back to the device."""
+        """Returns the memory of the tag to the device; without a tag, the memory of all tags."""
         self._regions.end_pools()
         wanted = {name: name.endswith(_KEPT) for name in self._named(tag) if name not in self._asleep}
         pause_all(wanted)
         self._asleep.update(wanted)
 
     def resume(self, tag=None):
-        """emm.OutOfMemoryError: the device lacks memory; what is still paused stays so, and it can be called again."""
+        """Takes the memory of the tag again. emm.OutOfMemoryError: the device lacks memory; the rest stays
+        paused, and you can call this again."""
         self._regions.end_pools()
         for name in self._named(tag):
             resume(name, keep_copy=self.retain_cpu_backup)
             self._asleep.discard(name)
 
     def get_cpu_backup(self, x, zero_copy=False):
-        """A tensor in host memory with the content that `x` had when its tag was paused; None while it is not.
-        Always a copy, whatever `zero_copy` says: the content may lie in several parts."""
+        """A tensor in host memory with the content that `x` had when its tag was paused; None while the tag
+        is not paused. Always a copy, whatever `zero_copy` says, because the content may be in several parts."""
         import torch
         assert x.is_cuda, f"{x.device=}"
         assert x.is_contiguous(), f"{x.shape=} {x.stride()=} {x.dtype=}"
@@ -132,7 +134,7 @@ class TorchMemorySaver:
             return self._torch_pools[key]
 
     def _graph_pool(self, tag, keeps, handle):
-        """For all graphs with the handle, while one of them lives; for None a new one."""
+        """The pool of all graphs with the handle, while one of them lives; for None a new pool."""
         key = pool_name(tag, keeps), _device()
         with self._making:
             made = self._graph_pools.get((*key, handle))
@@ -156,7 +158,8 @@ _NO_DISK = "emm keeps what is paused in host memory, not on disk: enable_cpu_bac
 
 
 def pool_name(tag, keeps):
-    """Of the pool for a tag, which may be any text: emm's names have 31 letters, digits, '-', '_' or '.'."""
+    """The name of the pool for a tag. A tag may be any text; names in emm have 31 letters, digits, '-', '_'
+    or '.'."""
     suffix = _KEPT if keeps else ""
     if re.fullmatch(r"[A-Za-z0-9_.-]{1,26}", tag) and not tag.endswith(_KEPT):
         return tag + suffix
@@ -165,7 +168,7 @@ def pool_name(tag, keeps):
 
 @contextmanager
 def configure_subprocess():
-    """Subprocesses that are started in here find this module as torch_memory_saver."""
+    """Subprocesses started inside the block find this module as torch_memory_saver."""
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(_FOLDER), before]))
     try:
@@ -192,7 +195,7 @@ def _device():
 
 
 def _handle(pool):
-    """A graph's pool, as torch.cuda.graph takes it, as a key."""
+    """The key of a graph's pool, from the values that torch.cuda.graph takes."""
     return pool if pool is None or isinstance(pool, tuple) else pool.id
 
 

@@ -35,7 +35,7 @@ class Allocator:
 
     @contextmanager
     def use_memory_pool(self, tag=None):
-        """Tensors that are made in here are in the pool of the tag, the default one's without."""
+        """Tensors made in the block are in the pool of the tag; without a tag, in the default pool."""
         from . import torch as on_emm
         tag = self.default_tag if tag is None else tag
         with _without_expandable_segments(), self._regions.enter(on_emm.mem_pool(tag), ends=True):
@@ -44,8 +44,8 @@ class Allocator:
             yield
 
     def sleep(self, offload_tags=None):
-        """All pools go to sleep, those of `offload_tags` with their content. After an error all are awake,
-        and content that was to be kept is there; other content may be lost."""
+        """Puts all pools to sleep. Those of `offload_tags` keep their content. After an error all pools are
+        awake, and content that was to be kept is intact; other content may be lost."""
         kept = _several(self.default_tag if offload_tags is None else offload_tags)
         self._pause({tag: tag in kept for tag in self.awake})
 
@@ -53,7 +53,8 @@ class Allocator:
         self._pause({tag: False for tag in self.awake.intersection(_several(tags))})
 
     def wake_up(self, tags=None):
-        """emm.OutOfMemoryError: what is still asleep stays so; it can be called again."""
+        """Wakes the pools of the tags. emm.OutOfMemoryError: the other pools stay asleep, and you can call
+        this again."""
         self._return_caches()
         for tag in sorted(self.asleep):
             if tags is None or tag in tags or tag not in DEFERRABLE:
@@ -83,12 +84,12 @@ class Allocator:
 
 @functools.cache
 def allocator():
-    """The one of this process."""
+    """The allocator of this process."""
     return Allocator()
 
 
 def register():
-    """Makes the backend known to vLLM. Does nothing where it is known, and in a vLLM without the registry."""
+    """Registers the backend with vLLM. Does nothing if it is registered, or in a vLLM without the registry."""
     try:
         from vllm.device_allocator.sleep_mode_backend import SleepModeBackendFactory
         from vllm.v1.worker.worker_base import WorkerBase
@@ -110,7 +111,7 @@ def register():
 
 
 def _serve():
-    """Puts allocator() in the place of vLLM's, also in modules that have it by name."""
+    """Replaces vLLM's allocator by allocator(), also in modules that have imported it by name."""
     import vllm.device_allocator
     replaced = getattr(vllm.device_allocator, _GETTER)
     for name, module in list(sys.modules.items()):
@@ -123,7 +124,8 @@ def _several(tags):
 
 
 def _keeps_host_memory():
-    """As vLLM does with its own backend: pinned memory stays for the next sleep unless it is asked for."""
+    """Whether pinned memory stays for the next sleep. As in vLLM's own backend, it stays unless
+    VLLM_SLEEP_MODE_RELEASE_HOST_MEMORY is set."""
     return os.environ.get("VLLM_SLEEP_MODE_RELEASE_HOST_MEMORY", "0") in ("", "0")
 
 
