@@ -8,7 +8,6 @@
 #include "observe/log.h"
 #include "observe/text.h"
 
-#include <cstring>
 #include <map>
 #include <memory>
 #include <utility>
@@ -132,17 +131,13 @@ std::string spec_text(const Selection &selection, const std::vector<Setting> &se
     return text;
 }
 
-bool is_same(const char *one, const char *other) noexcept {
-    return one == other || (one && other && std::strcmp(one, other) == 0);
-}
-
 // The options whose values are not the plugin's defaults.
 std::vector<Setting> chosen_settings(const Selection &selection) {
     const Plugin &plugin = *selection.plugin;
     const std::vector<const char *> defaults = default_values(plugin);
     std::vector<Setting> chosen;
     for (size_t i = 0; i < defaults.size(); ++i) {
-        if (!is_same(selection.option_texts[i], defaults[i])) {
+        if (!is_same_value(plugin.options[i], selection.option_texts[i], defaults[i])) {
             chosen.push_back({plugin.options[i].name, selection.option_texts[i]});
         }
     }
@@ -204,8 +199,9 @@ emm_status check_selection(const emm_host &host, const Selection &selection) {
 
 const emm_option *find_difference(const Selection &one, const Selection &other) noexcept {
     for (size_t i = 0; i < one.option_texts.size(); ++i) {
-        if (!is_same(one.option_texts[i], other.option_texts[i])) {
-            return &one.plugin->options[i];
+        const emm_option &option = one.plugin->options[i];
+        if (!is_same_value(option, one.option_texts[i], other.option_texts[i])) {
+            return &option;
         }
     }
     return nullptr;

@@ -12,6 +12,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
+#include <cstring>
 #include <mutex>
 #include <set>
 #include <string_view>
@@ -39,6 +41,13 @@ bool is_number(std::string_view text) {
     };
     return digits(text.substr(0, point)) &&
            (point == std::string_view::npos || digits(text.substr(point + 1)));
+}
+
+// Of a text that is_count or is_number accepts. In no locale, unlike strtod.
+long double number(std::string_view text) {
+    long double value = 0;
+    std::from_chars(text.data(), text.data() + text.size(), value);
+    return value;
 }
 
 std::vector<std::string> choices(std::string_view list) {
@@ -355,6 +364,23 @@ emm_status check_change(const Plugin &plugin, const char *key, const char *text,
     }
     ret_text = text ? text : default_text(option, plugin.default_texts[index]);
     return EMM_OK;
+}
+
+bool is_same_value(const emm_option &option, const char *one, const char *other) noexcept {
+    if (!one || !other) {
+        return one == other;
+    }
+    uint64_t bytes = 0, other_bytes = 0;
+    switch (option.kind) {
+    case EMM_OPTION_SIZE:
+        return emm_parse_size(one, &bytes) && emm_parse_size(other, &other_bytes) &&
+               bytes == other_bytes;
+    case EMM_OPTION_COUNT:
+    case EMM_OPTION_NUMBER:
+        return number(one) == number(other);
+    default:
+        return std::strcmp(one, other) == 0;
+    }
 }
 
 emm_status check_values(const Plugin &plugin, const emm_host &host,

@@ -24,6 +24,9 @@ emm_status apply_settings(const Plugin &plugin, const std::vector<Setting> &sett
 emm_status check_change(const Plugin &plugin, const char *key, const char *text,
                         const char *&ret_text);
 
+// Whether two values of the option, or NULL for none, mean the same: 10MiB and 10240KiB do.
+bool is_same_value(const emm_option &option, const char *one, const char *other) noexcept;
+
 // Calls the plugin's check_options.
 emm_status check_values(const Plugin &plugin, const emm_host &host,
                         const std::vector<const char *> &texts);
