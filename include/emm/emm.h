@@ -114,7 +114,7 @@ EMM_API emm_status emm_context_for_device(int32_t device, emm_context **ret_cont
  * first call makes the pool; later calls find it by its name. `context` may be any pool of the CUDA
  * context. A name has 1 to 31 characters: letters, digits, '-', '_' and '.'. `options`, as in a
  * spec ("max=2GiB"), replace those of the plugin in force one by one; NULL and "" replace none. The
- * name of a retired pool is free again.
+ * name of a retired pool is free again. "kv#" makes a new pool (kv#1, kv#2) that no name finds.
  *
  * The result of emm_context_current, _from and _for_device stands for the whole CUDA context: its
  * reset resets all pools, and its retirement retires all pools. Streams and captures belong to the

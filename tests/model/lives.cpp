@@ -255,11 +255,13 @@ void work_beside(World &world) {
     }
 }
 
-// Made by the first call, and found by the next ones.
+// The first is made by the first call, and found by the next ones. The second has a number, and no
+// later call finds it.
 void name_pool(World &world) {
     const size_t number = world.any_place(), pool = world.below(world.places[number].named.size());
     Place &place = world.places[number];
-    const std::string name = "pool-" + std::to_string(pool);
+    const bool is_numbered = pool == 1;
+    const char *const name = is_numbered ? "pool#" : "pool-0";
     emm_context *const by = place.pool(world.any_pool(number));
     emm_context *const before = place.named[pool];
     emm_context *found = nullptr;
@@ -269,7 +271,10 @@ void name_pool(World &world) {
         return world.call(world.any_hand(),
                           [&] { return emm_context_named(by, of, with, &found); });
     };
-    if (!world.done(ask(name.c_str(), options), "emm_context_named")) {
+    if (is_numbered && before) {
+        return world.refused(ask("pool#1", nullptr), EMM_E_INVALID_VALUE, "a pool's number");
+    }
+    if (!world.done(ask(name, options), "emm_context_named")) {
         if (found) {
             throw Wrong("a pool that was not made was handed out");
         }

@@ -118,19 +118,25 @@ emm_status refuse_reentry(const emm_context &context) {
 }
 
 constexpr size_t longest_name = observe::longest_pool_name;
+constexpr char numbered = '#'; // at the end of a name: a new pool
 
-emm_status check_name(std::string_view name) {
+bool asks_for_a_new_pool(std::string_view name) {
+    return !name.empty() && name.back() == numbered;
+}
+
+emm_status check_name(std::string_view whole) {
+    const std::string_view name = whole.substr(0, whole.size() - asks_for_a_new_pool(whole));
     const auto is_plain = [](char c) {
         return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
                c == '-' || c == '_' || c == '.';
     };
-    if (!name.empty() && name.size() <= longest_name &&
-        std::all_of(name.begin(), name.end(), is_plain)) {
+    const size_t room = longest_name - 2 * asks_for_a_new_pool(whole); // for '#' and a digit
+    if (!name.empty() && name.size() <= room && std::all_of(name.begin(), name.end(), is_plain)) {
         return EMM_OK;
     }
     return observe::refuse("a pool's name: expected 1 to {} letters, digits, '-', '_' and '.', "
-                           "found '{}'",
-                           longest_name, name);
+                           "with '#' behind them for a new pool; found '{}'",
+                           longest_name, whole);
 }
 
 emm_context *find_pool(const emm_context &group, std::string_view name) {
@@ -140,6 +146,20 @@ emm_context *find_pool(const emm_context &group, std::string_view name) {
         found = !is_over && pool.pool == name ? &pool : found;
     });
     return found;
+}
+
+// The first of torch#1, torch#2 and so on for "torch#" that is no pool yet.
+emm_status next_name(const emm_context &group, std::string_view prefix, std::string &ret_name) {
+    const emm_context *found = nullptr;
+    size_t number = 0;
+    do {
+        ret_name = std::string(prefix) + std::to_string(++number);
+        found = find_pool(group, ret_name);
+    } while (found && found->has_served);
+    return ret_name.size() <= longest_name
+               ? EMM_OK
+               : observe::refuse("a pool's name: '{}' has more than {} characters", ret_name,
+                                 longest_name);
 }
 
 // Enters the pool in the list of records, not served yet.
@@ -161,8 +181,12 @@ emm_status serve_pool(emm_context &group, const char *name, const loader::Select
         return refuse_reentry(group);
     }
     EMM_TRY(admit(group));
-    emm_context *const found = find_pool(group, name);
-    emm_context &pool = found ? *found : enter_pool(group, name);
+    std::string whole = name;
+    if (asks_for_a_new_pool(name)) {
+        EMM_TRY(next_name(group, name, whole));
+    }
+    emm_context *const found = find_pool(group, whole);
+    emm_context &pool = found ? *found : enter_pool(group, whole.c_str());
     const OwnerGuard pool_guard(pool.manager_lock);
     if (is_unserved(pool)) {
         pool.selection = pool.has_served ? pool.selection : &selection;

@@ -54,7 +54,6 @@ class Regions:
 
     def end_with(self, user, pool):
         """Ends the pool, in a later call, when each `user` that it was passed with is gone."""
-        # Any line of Python may collect `user`, also one that has the lock: append() needs none.
         weakref.finalize(user, self._ending.append, pool).atexit = False
 
     def end_pools(self):

@@ -31,6 +31,8 @@ private:
     Pools() {
         static const emm_option options[] = {{"max", nullptr, "most bytes", EMM_OPTION_SIZE, 0},
                                              {"growth", "vmm|segment", "how", EMM_OPTION_CHOICE, 0},
+                                             {"turns", "1", "how often", EMM_OPTION_COUNT, 0},
+                                             {"share", "1", "of all", EMM_OPTION_NUMBER, 0},
                                              {}};
         emm_plugin &table = Recorder::the().table;
         table.options = options;
@@ -166,6 +168,53 @@ TEST_CASE("a pool that is there is found with its own options and refused with o
     CHECK(emm_context_named(context, "kv-cache", "mux=1", &other) == EMM_E_PLUGIN_SPEC);
     CHECK(emm_context_named(context, "kv-cache", "max", &other) == EMM_E_PLUGIN_SPEC);
     CHECK(other == nullptr);
+}
+
+TEST_CASE("a pool's options are the same if their values are, however they are written") {
+    emm_context *const context = own("max=8MiB");
+    emm_context *const pool = named(context, "kv-cache", "max=10MiB,turns=4,share=0.5");
+    CHECK(named(context, "kv-cache", "max=10240KiB,turns=04,share=0.50") == pool);
+    CHECK(named(context, "kv-cache", "max=10485760,turns=4,share=00.5") == pool);
+    emm_context *const base = named(context, "base", "max=8192KiB");
+    CHECK(named(context, "base", "") == base);
+    CHECK(Pools::the().made[2].options[0] == "8MiB");
+    emm_context *other = nullptr;
+    for (const char *const options :
+         {"max=10MB", "max=10240MiB,turns=4,share=0.5", "max=10MiB,turns=40,share=0.5",
+          "max=10MiB,turns=4,share=0.05", "max=10MiB,turns=4"}) {
+        CHECK(emm_context_named(context, "kv-cache", options, &other) < EMM_OK);
+    }
+    CHECK(other == nullptr);
+}
+
+TEST_CASE("a name with '#' at its end makes a pool that no name finds") {
+    emm_context *const context = own();
+    emm_context *const first = named(context, "torch#"), *const second = named(context, "torch#");
+    CHECK(first != second);
+    CHECK(std::string(info_of(first).pool) == "torch#1");
+    CHECK(std::string(info_of(second).pool) == "torch#2");
+    CHECK(std::string(info_of(named(first, "x#", "max=2MiB")).pool) == "x#1");
+    emm_context *pool = nullptr;
+    for (const char *const bad : {"torch#1", "#", "a#b", "a##"}) {
+        CHECK(emm_context_named(context, bad, nullptr, &pool) == EMM_E_INVALID_VALUE);
+        CHECK_THAT(emm_last_error()->text, ContainsSubstring("a pool's name: expected 1 to 31"));
+    }
+    const std::string longest = std::string(29, 'a') + "#";
+    named(context, longest.c_str());
+    CHECK(emm_context_named(context, (longest + "a").c_str(), nullptr, &pool) ==
+          EMM_E_INVALID_VALUE);
+    CHECK(pool == nullptr);
+    CHECK(emm_context_retire(first) == EMM_OK);
+    CHECK(std::string(info_of(named(context, "torch#")).pool) == "torch#1");
+}
+
+TEST_CASE("a numbered pool that could not be made leaves its number to the next one") {
+    emm_context *const context = own();
+    emm_context *pool = nullptr;
+    Recorder::the().on_create = [] { return EMM_E_NOT_SUPPORTED; };
+    CHECK(emm_context_named(context, "torch#", nullptr, &pool) == EMM_E_NOT_SUPPORTED);
+    Recorder::the().on_create = [] { return EMM_OK; };
+    CHECK(std::string(info_of(named(context, "torch#")).pool) == "torch#1");
 }
 
 TEST_CASE("a pool's name is short and plain") {
