@@ -179,7 +179,7 @@ class Interposed(Client):
         with tempfile.TemporaryDirectory() as folder:
             self.interposed("own-pools", EMM_EVENT_LOG=os.path.join(folder, "%p.csv"))
             rows = [row for name in glob.glob(folder + "/*") for row in csv.reader(open(name, encoding="utf-8"))]
-        contexts = {row[-1] for row in rows if row[0] == "Pool" and row[-2].startswith("cuMemPoolCreate-")}
+        contexts = {row[-1] for row in rows if row[0] == "Pool" and row[-2].startswith("cuMemPoolCreate#")}
         served = sum(row[0] == "Alloc" and row[-1] in contexts for row in rows)
         if PLUGIN.startswith("pool"):
             self.assertGreater(served, 50)

@@ -219,7 +219,7 @@ class Outside(unittest.TestCase):
     def test_a_pool_whose_export_cannot_stay_is_not_paused_until_it_is_freed(self):
         sleeper = Sleeper(self, "alloc")
         self.assertEqual(sleeper.tell("range-of-pool"), "range-of-pool")
-        self.assertIn(f"{4 * MIB} bytes of cuMemPoolCreate-1 cannot be paused: they are exported by "
+        self.assertIn(f"{4 * MIB} bytes of cuMemPoolCreate#1 cannot be paused: they are exported by "
                       "cuMemGetHandleForAddressRange; nothing has changed", self.refused("pause", sleeper.pid))
         self.assert_awake(sleeper)
         sleeper.tell("free-range")
@@ -334,17 +334,17 @@ class Outside(unittest.TestCase):
 
     def test_a_pool_is_paused_by_its_name(self):
         sleeper = Sleeper(self, "alloc", "pool")
-        self.assertIn("found 'weights': it has cuMemPoolCreate-1", self.refused("pause", sleeper.pid, "weights"))
+        self.assertIn("found 'weights': it has cuMemPoolCreate#1", self.refused("pause", sleeper.pid, "weights"))
         self.assert_awake(sleeper)
-        paused = self.ask("pause", sleeper.pid, "cuMemPoolCreate-1")
+        paused = self.ask("pause", sleeper.pid, "cuMemPoolCreate#1")
         shown = [line for line in emm("top").stdout.splitlines() if line.split()[:1] == [str(sleeper.pid)]]
         self.assertEqual([re.search(r" [01]( .+?)?  ", line)[0].strip() for line in shown],
-                         ["0 held", "0 cuMemPoolCreate-1 paused, held"])
-        self.assertEqual([pool["pool"] for pool in paused["pools"]], ["cuMemPoolCreate-1"])
+                         ["0 held", "0 cuMemPoolCreate#1 paused, held"])
+        self.assertEqual([pool["pool"] for pool in paused["pools"]], ["cuMemPoolCreate#1"])
         self.assert_sleeps(sleeper)
         self.assertGreaterEqual(sleeper.reserved(), 4 * MIB)  # the other pool's
         self.assertGreaterEqual(self.ask("pause", sleeper.pid)["bytes"], 4 * MIB)
-        self.ask("resume", sleeper.pid, "cuMemPoolCreate-1")
+        self.ask("resume", sleeper.pid, "cuMemPoolCreate#1")
         self.assert_sleeps(sleeper)
         self.ask("resume", sleeper.pid)
         self.assert_awake(sleeper)

@@ -197,12 +197,9 @@ emm_context *OwnPools::find_unused(emm_context *context) {
 }
 
 emm_context *OwnPools::make_manager(emm_context *context) {
-    const auto is_there = [&](const auto &each) { return each.second.context == context; };
-    const auto number = std::count_if(managers_.begin(), managers_.end(), is_there) + 1;
-    const std::string name = "cuMemPoolCreate-" + std::to_string(number);
     emm_context *made = nullptr;
-    return emm_context_named(context, name.c_str(), options_of_manager(), &made) < 0 ? nullptr
-                                                                                     : made;
+    return emm_context_named(context, "cuMemPoolCreate#", options_of_manager(), &made) < 0 ? nullptr
+                                                                                           : made;
 }
 
 void OwnPools::set_leaving(uint64_t pool, bool leaving) {
