@@ -26,6 +26,15 @@ int allocations_left = -1; // until host memory runs out; below 0: never
     return memory ? memory : throw std::bad_alloc();
 }
 
+// As the standard library's does; a sanitizer's own would not pair with the deletes below.
+[[gnu::noinline]] void *operator new(size_t size, const std::nothrow_t &) noexcept {
+    try {
+        return ::operator new(size);
+    } catch (const std::bad_alloc &) {
+        return nullptr;
+    }
+}
+
 [[gnu::noinline]] void operator delete(void *memory) noexcept {
     std::free(memory);
 }
