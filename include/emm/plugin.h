@@ -238,7 +238,7 @@ typedef struct emm_context_info {
                            process */
     emm_context *group; /* of the CUDA context's own manager: the same for all its pools */
 
-    /* Of a layer; else NULL. `below` has the slots below the layer, each filled by the plugin or
+    /* For a layer; else NULL. `below` has the slots below the layer, each filled by the plugin or
      * layer there or by emm, and below_managers has the manager to call each slot with:
      *     below->trim(below_managers[EMM_SLOT_INDEX(trim)], ...)
      * A slot that emm itself calls for each layer and the plugin is NULL. Both pointers stay valid

@@ -139,7 +139,7 @@ public:
     // Lowers the driver's figures for the device to its bound, and to what the bound leaves.
     void bound_figures(int32_t device, size_t *free, size_t *total);
 
-    // Of all devices: memory that managers have taken outside their pools, and memory that the
+    // On all devices: memory that managers have taken outside their pools, and memory that the
     // pools have reserved.
     Tally managers_total(bool of_host) const;
     uint64_t managers_pools(PoolFigure which);

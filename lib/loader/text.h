@@ -32,7 +32,7 @@ size_t find_plugin(std::string_view spec);
 // "" if that was nowhere.
 std::string tried_places(const std::vector<std::string> &tried);
 
-// Of the e_machine of an ELF file.
+// The name of an architecture by the e_machine of an ELF file.
 #if defined(__x86_64__)
 inline constexpr unsigned this_machine = EM_X86_64;
 #elif defined(__aarch64__)

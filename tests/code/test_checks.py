@@ -309,6 +309,10 @@ class Words(unittest.TestCase):
         for text in ("// Whatever it is. What follows is code.", '"// What"', "// the memory\n// which is free"):
             self.assertEqual(list(words.faults("tools/emm/print.h", text)), [], text)
 
+    def test_a_comment_that_is_a_rest_of_a_sentence_is_named(self):
+        self.assertEqual(len(list(words.faults("lib/a.h", "int a;\n/" + "/ Of the pool.\nint b;"))), 1)
+        self.assertEqual(list(words.faults("lib/a.h", "// A figure of the pool, in bytes.\n// Of these, two count.\n")), [])
+
     def test_an_idiom_is_named_with_a_plain_word(self):
         self.assertIn("say permanently", list(words.faults("lib/a.h", "int a; // for " + "good"))[0])
         self.assertEqual(list(words.faults("lib/a.h", 'say("for good");')), [])

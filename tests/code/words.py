@@ -23,13 +23,19 @@ CLAUSE = re.compile(r"""^\s*(?://|\#|/\*|\*)\ (?:What|Which|Whose)\b         # a
                      |\S\s+(?://|/\*)\ (?:[Ww]hat|[Ww]hich|[Ww]hose)\b    # behind code
                      |^\s*(?://|\#|/\*)\ -+\ (?:what|which|whose)\b       # a heading
                      |^\s*r?"{3}(?:What|Which|Whose)\b                    # a docstring""", re.X)
+FRAGMENT = re.compile(r'^\s*(?://|#|/\*|r?"{3})\s?(?:Of|Those|That of|So that|As much)\b')
+COMMENT = re.compile(r"^\s*(?://|#|/?\*)")
 SOURCES = (".h", ".hpp", ".c", ".cpp", ".S", ".py", ".sh", "meson.build")
 
 
 def faults(name, text):
     if not name.startswith(FOLDERS) or name.startswith(LEFT_ALONE):
         return
+    before = ""
     for number, line in enumerate(text.splitlines(), 1):
+        if name.endswith(SOURCES) and FRAGMENT.search(line) and not COMMENT.search(before):
+            yield f"{name}:{number}: a comment names what it is about first, not 'of' it"
+        before = line
         if name.endswith(TEXTS):
             for found in VAGUE.findall(line):
                 yield f"{name}:{number}: '{found}' is no subject: name the caller, the thread, the user"

@@ -98,7 +98,7 @@ def verdict(checks):
 
 
 def judged(results):
-    """Of each unit and case in turn: (unit, case, values by allocator, verdict)."""
+    """A row for each unit and case: (unit, case, values by allocator, verdict)."""
     rows = {}
     for one in results:
         if one["unit"] in GOALS:
@@ -169,7 +169,7 @@ def program_results(runs):
 
 
 def build_id(build):
-    """Of all that is measured."""
+    """A digest of all files that are measured."""
     digest = hashlib.sha256()
     for name in ("lib/libemm.so.1", "plugins/pool/libemm-pool.so", "tools/emm/emm", "tests/peers/peer-emm"):
         digest.update((build / name).read_bytes())

@@ -63,7 +63,7 @@ GENERATED_COLUMNS = ["trace", "plugin", "reserved / live: mean", "of each seed",
 
 
 def generated_rows(folder):
-    """Of traces whose names end in -SEED: the mean of each workload over its seeds."""
+    """The mean of each workload over its seeds, for traces whose names end in -SEED."""
     found = {}
     for path in folder.glob("generated-*-*.json"):
         workload, seed = path.stem[len("generated-"):].rsplit("-", 1)
@@ -92,7 +92,7 @@ BOTH_COLUMNS = ["device", "case", "threads", "size", "ns a pair alone", "ns a pa
 
 
 def both_rows(folder):
-    """Of `emm bench` in one process on each device: alone, and at the same time."""
+    """The results of `emm bench` in one process on each device: alone, and at the same time."""
     rows = []
     for device in (0, 1):
         paths = [folder / f"bench-{way}-{device}.json" for way in ("device", "both")]

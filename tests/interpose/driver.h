@@ -115,7 +115,7 @@
     X(cuGraphLaunch)                                                                               \
     X(cuGraphExecDestroy)
 
-// Those whose C signature depends on the header: by symbol, name, CUDA version and signature.
+// Entries whose C signature depends on the header: by symbol, name, CUDA version and signature.
 #define DRIVER_VERSIONS(X)                                                                         \
     X(cuCtxCreate_v2, "cuCtxCreate", 3020, CUresult(CUcontext *, unsigned, CUdevice))              \
     X(cuCtxAttach, "cuCtxAttach", 2000, CUresult(CUcontext *, unsigned))                           \

@@ -46,7 +46,7 @@ class Sleeper:
         return self.process.stdout.readline().strip()
 
     def rounds(self):
-        """Of each of its threads."""
+        """The count of each of its threads."""
         return [int(number) for number in self.tell("count").split()[1:]]
 
     def wrong(self):

@@ -149,7 +149,7 @@ void changes_its_mind(CUmemoryPool pool, CUstream stream) {
     fact(used(pool) == before, "with other settings: nothing is used in the end");
 }
 
-// Of which the first part may be the driver's, and the second a plugin's.
+// Trims a pool with two parts: the first may be the driver's, and the second a plugin's.
 void is_trimmed_in_both_parts(CUstream stream) {
     const CUmemoryPool pool = make_keeping_pool();
     set(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, 0);

@@ -163,7 +163,7 @@ def title(report, quick):
             f"parentheses{shortness}\n\n")
 
 
-# Those whose courses differ enough to be told apart.
+# Allocators whose courses differ enough to be told apart.
 DRAWN = ("emm pool", "emm pool:growth=segment", "emm pool:growth=vmm", "cuMemAllocAsync", "PyTorch",
          "PyTorch expandable", "RMM pool")
 PICTURED = "train_gpt"  # the recording whose course is drawn, if played

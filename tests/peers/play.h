@@ -14,7 +14,7 @@ struct Footprint {
     size_t live = 0, reserved = 0;
 };
 
-// Of the first half of the events, and of the second.
+// Figures of the first half of the events, and of the second half.
 struct DriverHalves {
     DriverUse first, second;
 };

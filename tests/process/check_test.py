@@ -156,7 +156,7 @@ CACHE_FAULTS = {
     "frees-any-size": ["memory/wrong-size"],
     "overflows": ["memory/absurd"],
 }
-# Of libemm-bad-pause.so, which is about pauses alone.
+# The faults of libemm-bad-pause.so, which are only about pauses.
 PAUSE_FAULTS = {
     "boasts": ["pause/returns"],
     "keeps-large-ones": ["pause/no-memory", "pause/returns"],

@@ -74,7 +74,7 @@ public:
         size_t released = 0;
         REQUIRE(trim_(context_, 0, &released) >= EMM_OK);
     }
-    // Of its driver.
+    // The device bytes that its driver reports.
     uint64_t device_bytes() const {
         const emm_function get = FIND(library_, emm_driver_entry)("simcuda_get_counters", 12000);
         simcuda_counters counters = {};

@@ -18,7 +18,7 @@ class Log(unittest.TestCase):
         self.folder = pathlib.Path(folder.name)
 
     def environment(self, log, **variables):
-        """In which the program has something to warn of: its event log cannot be written."""
+        """An environment in which the program warns that its event log cannot be written."""
         return dict(os.environ, EMM_EVENT_LOG=str(self.folder / "nowhere/log.csv"),
                     EMM_LOG=f"warn:{log}", **variables)
 

@@ -37,7 +37,7 @@ DROPPING = {"allocations": 20, "frees": 2, "dropped_by_reset": 9, "dropped_with_
 
 
 def dropping_log():
-    """Of ten blocks one is freed, and a reset takes nine. Of nine more one is freed, and their context's end takes eight."""
+    """Ten blocks: one is freed, and a reset takes nine. Nine more: one is freed, and the end of their context takes eight."""
     blocks = [0x1000 * i for i in range(1, 11)]
     return LOG_HEADER + "".join(
         [*(row("Alloc", address, 100, address / 1e6, "a") for address in blocks), row("Free", blocks[0], 100, 1, "a"),

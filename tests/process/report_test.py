@@ -27,7 +27,7 @@ def data_of(page):
 
 
 def numbers_in(text, count):
-    """Of a column: seven bits a byte, the lowest first; one number stands for all."""
+    """The numbers of a column: seven bits a byte, the lowest first; a single number stands for all rows."""
     numbers, value, shift = [], 0, 0
     for byte in base64.b64decode(text):
         value |= (byte & 127) << shift

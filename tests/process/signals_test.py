@@ -13,7 +13,7 @@ NEVER_BLOCKED = {9, 19}  # SIGKILL, SIGSTOP
 
 
 def signals(status, name):
-    """Those of a line such as SigBlk, in a file of /proc."""
+    """The signals of a line such as SigBlk, in a file of /proc."""
     line = next(line for line in status.read_text().splitlines() if line.startswith(name + ":"))
     mask = int(line.split()[1], 16)
     return {number for number in SIGNALS if mask >> (number - 1) & 1}

@@ -24,7 +24,7 @@ def environment(**variables):
 
 
 def names():
-    """Of the sockets at which processes can be asked."""
+    """The names of the sockets at which processes can be asked."""
     found = []
     for line in pathlib.Path("/proc/net/unix").read_text(errors="replace").splitlines():
         fields = line.split()

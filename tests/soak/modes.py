@@ -6,7 +6,7 @@ import sys
 MIB = 1 << 20
 # A context leaves a record with each of its pools permanently, which says that it has died: its number is never used again.
 KEPT_OF_CONTEXT = 4096  # bytes
-# Of the C library: memory that was freed goes back to the system, so that what is live is seen.
+# The C library returns freed memory to the system, so that only live memory is seen.
 ALLOCATOR = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
 # Growth over the run that is not worth a failure: the C library's arenas and tables of the simulated driver still grow.
 LEAST = {"host memory": 4 * MIB, "descriptors": 3, "threads": 3, "children": 3, "reserved": 16 * MIB}

@@ -4,7 +4,8 @@
 
 namespace emm::tool {
 
-// Of observe::event_ticks(), for single calls. Compared with the steady clock once.
+// The length of a tick of observe::event_ticks(), for single calls. Compared with the steady clock
+// once.
 double nanoseconds_per_tick();
 
 // The steady clock, for all other times.

@@ -24,7 +24,7 @@ void print_json(const Json &json);
 // Text for people, on standard error. A failure to write is ignored.
 void print_error(std::string_view text) noexcept;
 
-// Line by line: of control characters, line ends alone are left.
+// Keeps line ends, and replaces all other control characters.
 std::string plain_lines(std::string_view text);
 
 // A text from a file: in quotes, on one line, and short.

@@ -16,7 +16,7 @@ namespace emm::run {
 namespace {
 
 // The cache of the dynamic linker, as glibc has written it since 2.2; offsets of texts count from
-// its beginning. Before 2.32 the cache stood behind the form of 2.1 (`OldHead`).
+// its beginning. Before 2.32 the cache comes after one in the form of 2.1 (`OldHead`).
 struct CacheHead {
     char magic[20];
     uint32_t count;

@@ -195,7 +195,7 @@ Device *device_at(CUdevice ordinal) {
     return index < devices.size() ? devices[index].get() : nullptr;
 }
 
-// As much as a device has.
+// Host memory for devices, as much as a device has.
 Device &host_memory_of_devices() {
     std::unique_ptr<Device> &host = sim().host_pages;
     if (!host) {

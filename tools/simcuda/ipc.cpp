@@ -54,7 +54,7 @@ Store *open_store(const Name &name) {
     return descriptor < 0 ? nullptr : store_of(descriptor);
 }
 
-// Of each device, one context at a time may use an export of another process.
+// On each device, one context at a time may use an export of another process.
 void open_again(Region &region, Context &context, uint64_t id, CUdeviceptr *ret_address) {
     for (const auto &[opener, count] : region.opens) {
         expect(opener == &context || opener->device != context.device, CUDA_ERROR_ALREADY_MAPPED);

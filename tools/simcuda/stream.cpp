@@ -27,7 +27,7 @@ void follow(Stream &stream, const Stream &earlier, std::vector<OpRef> &before) {
 
 } // namespace
 
-// No stream of a green context is, as an H100 shows.
+// On an H100 no stream of a green context is blocking.
 bool Stream::blocking() const {
     return kind != Kind::legacy && !(flags & CU_STREAM_NON_BLOCKING) && !context->root;
 }

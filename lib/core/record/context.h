@@ -90,7 +90,7 @@ struct emm_context {
     uint64_t paused_in = 0;                 // the number of that pause
     // Pauses through this record that have paused a pool and are not undone.
     std::atomic<uint64_t> pauses{0};
-    // Of a group's own record: held while its pools are told the same announcement. Meanwhile no
+    // In a group's own record: held while its pools are told the same announcement. Meanwhile no
     // pool is made, reset or given up. Taken after every manager_lock.
     emm::core::OwnerLock announcing;
     std::atomic<uint32_t> captures{0}; // announced and not ended

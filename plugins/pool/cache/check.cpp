@@ -72,7 +72,7 @@ bool are_idle(const PinnedCache &pinned) {
 
 } // namespace
 
-// Of magazines only the calling thread's can be looked into.
+// Only the calling thread's magazines can be checked.
 std::string ThreadCaches::fault() const {
     for (Magazine *m = magazines_.first(); m; m = magazines_.next(*m)) {
         if (!m->depot_.all_batches([](const Batch *batch) { return are_idle(batch); })) {

@@ -75,7 +75,7 @@ private:
     Gauge<uint64_t> bytes_;
 };
 
-// Of larger ones a few of one size, which was asked for twice in a row without success. So sizes
+// A few larger blocks of one size, which was asked for twice in a row without success. So sizes
 // that take turns stay in the heap, for a best fit.
 class RepeatedBlocks {
 public:

@@ -150,7 +150,7 @@ private:
     RepeatedBlocks repeated_;
     const std::unique_ptr<UnorderedBlocks> unordered_blocks_; // in place of those; may be NULL
 
-    // Of an unregistered stream.
+    // Members for an unregistered stream.
     const uint64_t key_;         // its identity
     uint64_t registrations_ = 0; // the last at which it was none of them
     uint64_t answered_ = 0;      // the last call for events that it has heard

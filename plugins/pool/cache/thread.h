@@ -58,7 +58,7 @@ private:
     static void end(void *thread); // with its thread
     friend struct EarlyEnd;
 
-    // So that the way to it is one load, even in a library that was opened at run time.
+    // This TLS model needs one load, even in a library that was opened at run time.
     [[gnu::tls_model("initial-exec")]] static inline constinit thread_local Thread *self_ = nullptr;
     [[gnu::tls_model("initial-exec")]] static inline constinit thread_local bool is_over_ = false;
 

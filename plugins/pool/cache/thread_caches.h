@@ -26,10 +26,10 @@
 
 namespace emm::pool {
 
-// Who the pinned memory of magazines belongs to.
+// The owner of the pinned memory in magazines.
 class PinnedOwner {
 public:
-    // All that the magazine has of it; the counts of its owner as well.
+    // Takes all pinned memory out of the magazine, and adds the magazine's counts to the owner's.
     virtual void drain_pinned(Magazine &magazine) = 0;
 
 protected:
@@ -57,7 +57,8 @@ public:
     Magazine *own(emm_stream stream, StreamPool &pool) { return own(identity_, stream, pool); }
     // The one for a call on the slow path, once that is worth while; else NULL.
     Magazine *own_for(const Caller &caller, StreamPool &pool);
-    // Those that may hold something. The others are parked: closed, until their owner's next call.
+    // Visits magazines that may hold something. The others are parked: closed, until their owner's
+    // next call.
     template <class Function> void each(Function function) const {
         Magazine *next = nullptr;
         for (Magazine *m = active_.first(); m; m = next) {

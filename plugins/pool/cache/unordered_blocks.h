@@ -21,7 +21,7 @@ struct UnorderedBlocks {
         Block *blocks[most_frees_a_batch];
     };
 
-    // Of up to `largest` bytes each; and of freed ones `most_bytes` in all.
+    // Takes blocks of up to `largest` bytes each, and freed blocks of `most_bytes` in all.
     UnorderedBlocks(uint64_t largest, uint64_t most_bytes)
         : block_limit(largest), most_freed_bytes(most_bytes) {}
 

@@ -42,7 +42,7 @@ struct alignas(record_alignment) Block {
 
     SizeNode own; // the whole block, for its own free pool and for requests that would wait for it
 
-    // Of a free block: `pool`'s work as of `tag` may still use [dirty_begin, dirty_end); the memory
+    // In a free block: `pool`'s work as of `tag` may still use [dirty_begin, dirty_end); the memory
     // before and after it is complete. In a complete block the two are equal.
     uint64_t dirty_begin = 0;
     uint64_t dirty_end = 0;

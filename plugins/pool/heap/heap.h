@@ -145,7 +145,7 @@ public:
     void set_slab(Block &block, Slab *slab);   // NULL: it becomes a block again
 
     uint64_t largest_free() const; // of complete memory
-    // Of indexed memory: complete, or `pool`'s own. Reads no block.
+    // The largest piece of indexed memory: complete, or `pool`'s own. Reads no block.
     uint64_t largest_complete() const { return largest_node(complete_); }
     static uint64_t largest_block_of(const FreePool &pool) { return largest_node(pool.own); }
     uint64_t bytes_in(Zone zone) const { return zone_bytes_[unsigned(zone)]; }

@@ -8,7 +8,7 @@
 namespace emm::pool {
 namespace {
 
-constexpr int ranges_considered = 8; // the smallest ones; each costs a step at every growth
+constexpr int ranges_considered = 8; // of the smallest; each growth tries all
 
 // Bytes of a free neighbour that a request of `pool` could have, on the side that touches an
 // unmapped range.

@@ -60,7 +60,7 @@ public:
     const TagClock &clock() const { return clock_; }
 
     // --- free pools ---
-    // Of what is complete; of what was freed with no stream; of such host memory that is portable.
+    // The pools of complete memory, of unordered memory, and of unordered portable host memory.
     StreamPool &common() { return common_; }
     StreamPool &unordered() { return unordered_; }
     StreamPool &cross_context() { return cross_context_; }

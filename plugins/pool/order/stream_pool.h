@@ -95,7 +95,7 @@ private:
     uint64_t answered_ = 0; // the last call for an event that this stream has answered
 };
 
-// Of a free block of device memory, or one that has just been taken.
+// The stream pool of a block of device memory that is free or has just been taken.
 inline StreamPool &owner_of(const Block &block) {
     return static_cast<StreamPool &>(*block.pool);
 }

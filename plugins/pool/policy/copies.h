@@ -18,8 +18,8 @@ struct Range {
 // ranges is smaller, both are copied as one.
 constexpr uint64_t largest_gap = 512 << 10;
 
-// The parts of `used` that lie within one of `places`, in as few ranges as are worth it. Both are
-// ordered by the address, and the ranges of each lie apart; those of places may touch.
+// The parts of `used` inside `places`, with small gaps closed. Both lists are in the order of
+// addresses and do not overlap; ranges of `places` may touch.
 std::vector<Range> ranges_to_copy(const std::vector<Range> &used, const std::vector<Range> &places);
 
 // The size of one part of a copy. While a part is under way, the driver gives back or makes the

@@ -20,7 +20,8 @@ bool may_exceed(uint64_t wanted, uint64_t bytes) {
     return bytes - wanted <= std::max(wanted / 8, page_bytes);
 }
 
-// Largest first; among equal ones, those of the smallest blocks first, which serve least.
+// The largest piece first. Among equal pieces, the piece in the smallest block: small blocks serve
+// fewest requests.
 bool is_before(const IdlePiece &a, const IdlePiece &b) {
     if (a.piece.bytes != b.piece.bytes) {
         return a.piece.bytes > b.piece.bytes;

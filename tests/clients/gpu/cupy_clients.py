@@ -125,7 +125,7 @@ def measure(folder, allocator, scale):
 
 
 def row(allocator, found):
-    """Of each figure the median, and behind it the least of a process: some run at half the speed of others."""
+    """The median of each figure, and then the least of a process: some run at half the speed of others."""
     figures = {figure: sorted(run[figure] for run in found) for figure in ("small", "large", "arrays", "pinned", "held")}
     middle = {figure: statistics.median(values) for figure, values in figures.items()}
     pairs = {figure: f"{middle[figure]:.0f} ({figures[figure][0]:.0f})" for figure in ("small", "large", "pinned")}

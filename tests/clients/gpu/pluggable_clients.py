@@ -58,7 +58,7 @@ def package(name, *inside):
 
 
 def runtime_folder():
-    """Of the shared CUDA runtime: PyTorch's, else the toolkit's."""
+    """The folder of the shared CUDA runtime: PyTorch's, else the toolkit's."""
     try:
         return package("nvidia", *(f"{folder}/{RUNTIME}" for folder in RUNTIME_FOLDERS)).parent
     except Missing:
@@ -129,7 +129,7 @@ KINDS = {"documented": documented, "ordered": ordered, "rmm": rmm, "torch_memory
 
 
 def libraries(folder):
-    """Those that are there. The others are skipped by name."""
+    """The kinds that are installed. The others are skipped by name."""
     for name, make in KINDS.items():
         try:
             yield make(folder)

@@ -138,7 +138,7 @@ class Engine:
         self.return_unused()
 
     def return_unused(self):
-        """So that what this process has beside its weights and its cache is the same each time."""
+        """Frees unused memory, so that each measurement begins with only the weights and the cache."""
         if self.device == "cuda":
             self.torch.cuda.synchronize()
             self.torch.cuda.empty_cache()

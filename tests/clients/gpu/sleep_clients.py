@@ -105,7 +105,7 @@ class Sleeper:
         self.return_unused()
 
     def return_unused(self):
-        """So that what this process has beside the tensors is the same each time."""
+        """Frees unused memory, so that each measurement begins with only the tensors."""
         self.torch.cuda.synchronize()
         self.torch.cuda.empty_cache()
 
@@ -188,7 +188,7 @@ def host_bytes():
 
 
 def wanted_ways(names, size):
-    """Those that this machine serves. The others are skipped by name."""
+    """The ways that this machine can run. The others are skipped by name."""
     left = host_bytes() - SPARE
     for name in names:
         way = WAYS[name]

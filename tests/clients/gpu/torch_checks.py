@@ -219,7 +219,7 @@ def check_compiled():
 
 
 def check_programs():
-    """Those that also run on the simulated driver; among them two processes that share tensors."""
+    """The checks that also run on the simulated driver, with two processes that share tensors among them."""
     for name in ("figures", "late", "history", "streams", "graphs", "trees", "pools", "sharing", "mem_pools"):
         limits = {"EMM_LIMIT": "256MiB"} if name == "mem_pools" else {}
         if limits and ALLOCATOR == "passthrough":  # keeps no memory that a pool could give

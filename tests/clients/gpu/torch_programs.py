@@ -25,13 +25,13 @@ BATCH = 16
 
 
 def digest(tensors):
-    """Of all their bits."""
+    """A digest of all bits of the tensors."""
     data = torch.cat([tensor.flatten() for tensor in tensors]).cpu()
     return hashlib.sha256(data.numpy().tobytes()).hexdigest()[:16]
 
 
 def batches(count):
-    """Those of train_gpt.py, their words written beforehand so that writing them is not timed."""
+    """The batches of train_gpt.py. Their words are written before the timed part."""
     rng = random.Random(1)
     texts = [train_gpt.synthetic_text(rng, train_gpt.CONTEXT + 1) for _ in range(256)]
     endless = itertools.cycle(texts)

@@ -12,7 +12,7 @@ import warnings
 
 
 class StandIn(types.ModuleType):
-    """As much of PyTorch as emm.torch uses before its library is loaded."""
+    """The parts of PyTorch that emm.torch uses before its library is loaded."""
 
     def __init__(self, folder):
         super().__init__("torch")

@@ -228,7 +228,7 @@ class Saver(unittest.TestCase):
         self.assertEqual((inside.bytes(), other.bytes()), (bytes([6]) * SIZE, bytes([7]) * SIZE))
 
     def pool_of(self, graph, pool=None):
-        """That of a capture, with no tensor that lives on."""
+        """Captures a graph, of which no tensor lives on."""
         with self.saver.cuda_graph(graph, pool=pool, tag="captured"):
             return torch_stand_in.Tensor(SIZE).pool()
 

@@ -28,7 +28,7 @@ SOURCES = os.environ.get("EMM_TEST_VLLM")
 
 
 def held():
-    """Of the device, by all of emm's pools."""
+    """The device bytes that all of emm's pools have reserved."""
     return sum(emm.stats(emm.context_named(CONTEXT, name)).reserved_bytes for name in emm.torch._allocators)
 
 

@@ -47,7 +47,7 @@ void open_at_once(const Part &importer, const std::vector<emm_ipc_handle> &handl
 
 } // namespace
 
-// Of pages, each takes eight requests.
+// An import of pages takes eight requests.
 Outcome import_in_a_crowd() {
     const Part exporter, importer;
     Outcome refused;

@@ -140,7 +140,7 @@ void keep(unsigned count) {
     }
 }
 
-// Of device 0.
+// The account of device 0.
 emm_device_account account() {
     emm_device_account account = {};
     account.struct_size = sizeof account;

@@ -177,7 +177,7 @@ TEST_CASE("what another context of the device has freed makes room") {
     }
 }
 
-// Of the simulated driver's memory the contexts leave nothing either.
+// The contexts leave nothing of the simulated driver's memory either.
 TEST_CASE("a context that died unretired leaves next to no host memory", "[sim]") {
     constexpr size_t contexts = 100,
                      record = 4096; // bytes: the permanent record that it has died

@@ -50,7 +50,7 @@ private:
 // The same, with a context of the device current.
 Bare on_device(const CheckedPlugin &plugin);
 
-// Of another allocator's cache nothing is known.
+// Skips plugins that claim EMM_PLUGIN_OPAQUE: nothing is known of their caches.
 inline void expect_tells(const Bare &bare) {
     if (bare.slots().capabilities & EMM_PLUGIN_OPAQUE) {
         throw Skipped("it claims EMM_PLUGIN_OPAQUE: what it keeps is not known");

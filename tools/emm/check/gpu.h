@@ -47,8 +47,8 @@ inline emm_stream either_way(size_t i) {
     return i % 2 ? EMM_STREAM_LEGACY : EMM_STREAM_UNORDERED;
 }
 
-// Blocks of one size, of a Hosted or a BareManager; and the first `count` of them freed, in turn
-// either way.
+// Allocates `count` blocks of one size, from a Hosted or a BareManager. The function below frees
+// the first `count` blocks of a list.
 template <class Memory>
 std::vector<emm_deviceptr> take(const Memory &memory, size_t count, size_t size) {
     std::vector<emm_deviceptr> blocks(count);

@@ -94,7 +94,7 @@ bool is_plain(const char *text, bool dash) {
     return *text != '\0';
 }
 
-// Of the plugin, and of each layer.
+// Looks at the tables of the plugin and of each layer.
 void look_at_tables(const CheckedPlugin &plugin, void (*look)(const emm_plugin &table)) {
     const Bare bare(plugin);
     for (const emm_plugin *table : bare.tables()) {

@@ -43,7 +43,7 @@ public:
 
     virtual ~Recording() = default;
 
-    // All events in their order, each time anew.
+    // Calls `visit` with all events in their order. Each call starts again at the first event.
     virtual void visit(const Visit &visit) = 0;
 
     // The blocks that are live in the end, as far as the recording lists them.

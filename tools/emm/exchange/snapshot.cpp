@@ -184,7 +184,7 @@ void Snapshot::visit(const Visit &visit) {
     }
 }
 
-// Of the reserved bytes, modulo 2^64. 0: no segment came or went.
+// The growth of the reserved bytes, modulo 2^64. 0: no segment came or went.
 uint64_t Snapshot::growth_of(const PickleValue &event) const {
     const PickleValue *const what = pickle_.find(event, key("action"));
     const bool comes = is_name(what, key("segment_alloc")) || is_name(what, key("segment_map"));

@@ -111,7 +111,7 @@ std::string changes_line(const Json &changes) {
                        pair_text(first.at("peak_bytes")));
 }
 
-// Of all kinds of memory.
+// Counts drops of all kinds of memory.
 std::string drops_line(const Json &all_memory) {
     Drops drops;
     for (const Json &memory : all_memory) {

@@ -31,8 +31,8 @@ struct Starter {
     gid_t group = 0;
 };
 
-// Why a program runs with more rights than its starter has, so that the dynamic linker ignores
-// LD_PRELOAD; "": it does not.
+// Says that a program gets more rights than its starter has, because the dynamic linker then
+// ignores LD_PRELOAD. "": it gets no more rights.
 std::string rights_obstacle(const FileRights &file, const Starter &starter);
 
 // The folder of the files that a program loads to run on emm: the interposer, libcuda.so.1, and the

@@ -19,7 +19,7 @@ struct OldAllocation {
     std::string caller; // the line of Python; empty: not known
 };
 
-// Of a device, over all contexts of the process.
+// The account of a device, over all contexts of the process.
 struct Account {
     uint64_t limit_bytes = 0; // 0: no limit
     uint64_t used_bytes = 0, managers_bytes = 0, program_bytes = 0;

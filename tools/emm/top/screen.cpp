@@ -26,7 +26,7 @@ sigset_t handled_signals() {
     return set;
 }
 
-// Of a terminal, or 0 by 0.
+// The size of a terminal; 0 by 0 for other descriptors.
 Size terminal_size(int descriptor) {
     winsize size = {};
     if (ioctl(descriptor, TIOCGWINSZ, &size) != 0) {

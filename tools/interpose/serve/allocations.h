@@ -185,8 +185,8 @@ public:
     GraphFigures graph_figures; // of memory that launches have given to the program
 
 private:
-    // Takes its parts in registers: a record that is put together in memory would be loaded before
-    // its stores are done.
+    // The parameters stay in registers. A record built in memory would be read before its writes
+    // are complete, which is slow.
     bool insert(uint64_t address, uint64_t size, emm_context *context, uint32_t flags, Kind kind,
                 emm_context *pool) noexcept;
     AllocationShard &shard_of(SpreadAddress at) { return shards_[at.shard()]; }

@@ -16,7 +16,7 @@ template <Served entry, class... More> void watch_address(Entries &entries) {
     watch<entry, &handed_out<More...>>(entries);
 }
 
-// Of OpenGL, whose header is not needed for them.
+// Types of OpenGL, without its header.
 using Buffer = unsigned;
 
 } // namespace

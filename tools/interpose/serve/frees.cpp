@@ -59,7 +59,7 @@ Allocation take(uint64_t address) {
     return found;
 }
 
-// Of a pool of the program's own, which may have ended.
+// Frees memory of a pool of the program's own; the pool may have ended.
 [[gnu::always_inline]] inline CUresult free_to_pool(const Allocation &found, CUstream stream) {
     const CUresult result =
         result_of_free(found, emm_memfree(found.pool, found.address, found.size, stream));

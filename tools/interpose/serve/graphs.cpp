@@ -33,7 +33,7 @@ void instantiated_with_flags(CUgraphExec *ret_executable, CUgraph graph, unsigne
     }
 }
 
-// Of CUDA 10 and 11, with the place of a mistake.
+// The form of CUDA 10 and 11, with the place of a mistake.
 void instantiated(CUgraphExec *ret_executable, CUgraph graph, CUgraphNode *, char *, size_t) {
     instantiated_with_flags(ret_executable, graph, 0);
 }

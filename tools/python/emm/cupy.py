@@ -58,7 +58,7 @@ def _malloc_asking_python():
 def allocator(ordered=True):
     """The allocator for cupy.cuda.set_allocator and cupy.cuda.using_allocator.
 
-    With `ordered` false all memory waits for all work of its context after its free.
+    With `ordered` false, freed memory waits for all work of its context.
     """
     if ordered and not _tells_current_stream:
         malloc = _malloc_asking_python()

@@ -40,7 +40,7 @@ def training(rank):
 
 
 def digest(losses):
-    """Of the losses of all ranks."""
+    """A checksum of the losses of all ranks."""
     mine = torch.stack(losses)
     of_all = [torch.empty_like(mine) for _ in range(ranks.COUNT)]
     dist.all_gather(of_all, mine)

@@ -67,7 +67,7 @@ class Captured:
 
 
 def seconds_of(work, times):
-    """Of all ranks together, from when each is ready until all are done."""
+    """The time of all ranks together, from the moment when each is ready until all are done."""
     synchronize()
     dist.barrier()
     begin = time.perf_counter()

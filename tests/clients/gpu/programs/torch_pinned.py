@@ -31,7 +31,7 @@ def pinned(size):
 
 
 class Peaks:
-    """The most bytes that were pinned; and on emm, that were in use: PyTorch's own count of these goes astray."""
+    """The most bytes that were pinned; on emm also those in use, because PyTorch's own count of these is wrong."""
 
     def __init__(self):
         self.in_use = self.pinned = 0

@@ -31,7 +31,7 @@ def infer(layers, inputs):
 
 
 def digest(states):
-    """Of the bits of all states; their sums are exact."""
+    """A checksum of the bits of all states; their sums are exact."""
     sums = torch.stack([state.view(torch.int32).sum(dtype=torch.int64) for state in states])
     return hashlib.sha256(sums.cpu().numpy().tobytes() + states[-1].cpu().numpy().tobytes()).hexdigest()[:16]
 

@@ -1,4 +1,4 @@
-"""As much of PyTorch as emm.torch.mem_pool() and those who use it call, over emm's real functions.
+"""The parts of PyTorch that emm.torch.mem_pool() and its callers use, over emm's real functions.
 
 Tensors are ranges of device memory on the driver in use. As in PyTorch, a pool keeps what was freed in it
 until it ends, and has no reference on its allocator.

@@ -1,4 +1,4 @@
-"""As much of vLLM as emm.vllm meets: the interfaces of 0.33.0 (commit 4ba787ec9) in words of our own.
+"""The parts of vLLM that emm.vllm uses: the interfaces of 0.33.0 (commit 4ba787ec9) in words of our own.
 
 SIGNATURES is what vllm_test.py holds emm's classes against, and, where EMM_TEST_VLLM names a folder with
 vLLM's sources, those sources too.

@@ -20,7 +20,7 @@ template <class Function> Function *entry(const char *name) {
     return reinterpret_cast<Function *>(host().driver(name, 12000));
 }
 
-// Of the piece behind an address.
+// The properties of the piece behind an address.
 CUmemAllocationProp properties_of(CUdeviceptr ptr) {
     CUmemGenericAllocationHandle piece = 0;
     CUmemAllocationProp found = {};

@@ -68,7 +68,7 @@ private:
     CUcontext before_ = nullptr;
 };
 
-// Of each kind of memory in turn. Before the driver is initialised.
+// Runs the test for each kind of memory. Before the driver is initialised.
 template <class Test> void for_each_kind(Test test) {
     if (cu().simulated()) {
         REQUIRE(cu().configure("progress=lazy") == CUDA_SUCCESS);

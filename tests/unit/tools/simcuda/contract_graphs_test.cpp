@@ -28,7 +28,7 @@ int launch_and_look(CUgraphExec executable, CUdeviceptr address, CUstream stream
     return byte_at(address);
 }
 
-// Of a failed update.
+// The result of a failed update.
 CUgraphExecUpdateResultInfo refused(CUgraphExec executable, CUgraph graph) {
     CUgraphExecUpdateResultInfo info = {};
     CHECK(cu().cuGraphExecUpdate(executable, graph, &info) == CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE);

@@ -1,4 +1,4 @@
-// The page, made from emm's data in it.
+// Builds the page from the data that emm has put into it.
 
 const page = { document: JSON.parse(document.getElementById("data").textContent) };
 

@@ -18,7 +18,7 @@ class View {
   get overview() { return this.memory.buckets; }
   get first() { return this.level["first_" + this.axis]; }
   get last() { return this.level["last_" + this.axis]; }
-  // Of the recording, which may end with failures.
+  // The end of the recording, which may be a failure.
   get end() {
     const last = this.overview["last_" + this.axis];
     return this.axis === "time" ? Math.max(last[last.length - 1], page.document.figures.end_ns) : last[last.length - 1];

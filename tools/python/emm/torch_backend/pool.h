@@ -188,7 +188,7 @@ private:
         });
     }
 
-    // Those of which all parts are so.
+    // Takes segments of which all parts are so.
     std::vector<Segment> take_segments(bool (*is_so)(const Chunk &)) {
         std::vector<Segment> taken;
         const auto kept =
