@@ -108,7 +108,7 @@ public:
     Struct *out() { return &value_; }
 
     // The slot's status, or a refusal if the slot wrote behind the struct.
-    emm_status describe_failure(emm_context &context, emm_status status, const char *slot) {
+    emm_status check_overrun(emm_context &context, emm_status status, const char *slot) {
         if constexpr (requires(Struct & any) { any.struct_size; }) {
             value_.struct_size = sizeof(Struct); // the copied struct ends with it
         }

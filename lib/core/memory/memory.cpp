@@ -253,7 +253,7 @@ emm_status get_stats(emm_context &context, emm_stats *ret_stats) noexcept {
     Filled<emm_stats> filled;
     emm_stats &stats = *filled.out();
     emm_status status = EMM_CALL(context, get_stats, &stats);
-    status = filled.describe_failure(context, status, "get_stats");
+    status = filled.check_overrun(context, status, "get_stats");
     EMM_TRY(status);
     if (context.selection->plugin->bottom().defaults(loader::Slot::memhostalloc)) {
         // layers have their own, in addition
@@ -270,7 +270,7 @@ emm_status query(emm_context &context, emm_deviceptr ptr, emm_block_info *ret_in
     EMM_TRY(admit(context));
     Filled<emm_block_info> filled;
     emm_status status = EMM_CALL(context, query, ptr, filled.out());
-    status = filled.describe_failure(context, status, "query");
+    status = filled.check_overrun(context, status, "query");
     if (status >= EMM_OK) {
         emm_copy_sized(ret_info, filled.out());
     }

@@ -97,7 +97,7 @@ emm_status add(Export made, size_t size, emm_ipc_handle *ret_handle) {
         return EMM_CALL(context, get_ipc_handle, made.ptr, size, filled.out());
     };
     emm_status status = core::ask_awake(ask(), ask);
-    status = filled.describe_failure(context, status, "get_ipc_handle");
+    status = filled.check_overrun(context, status, "get_ipc_handle");
     entered.handle = *filled.out();
     EMM_TRY(status);
     status = observe::with_memory("no host memory to sign an export",
