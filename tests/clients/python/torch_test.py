@@ -133,6 +133,9 @@ class OnEmm(unittest.TestCase):
                 with self.subTest(progress, allocator=allocator):
                     self.program("saver", allocator, EMM_SIM=f"memory=1GiB,devices=1,progress={progress}")
 
+    def test_a_plugin_written_in_python_is_behind_pools_of_pytorch(self):
+        self.program("python_plugin", EMM_PLUGIN="", EMM_SIM="devices=2,memory=1GiB")
+
     def test_threads_share_pools_of_pytorch(self):
         self.program("pool_threads", EMM_LIMIT="128MiB", EMM_SIM="memory=1GiB,devices=1,progress=random,race=abort")
 

@@ -105,9 +105,10 @@ def mem_pool(name=None, plugin_options=None, **options):
 
 def context_of(pool, device=None):
     """The pool of emm (an emm_context) behind a torch.cuda.MemPool on the current device, or on `device`.
-    Call after use(). `pool` may also be the id of a pool, as graph.pool() returns it. RuntimeError: there is
-    no such pool."""
-    device = torch.cuda.current_device() if device is None else torch.device("cuda", device).index
+
+    `device` is as PyTorch takes it: 0, "cuda:0", torch.device("cuda:0"). Call after use(). `pool` may also be the id of a
+    pool, as graph.pool() returns it. RuntimeError: there is no such pool."""
+    device = torch.cuda.device(device).idx
     found = _backend and _backend.emm_torch_backend_pool_context(device, *getattr(pool, "id", pool))
     if not found:
         raise RuntimeError(f"no pool of emm's is behind {pool} on device {device}: it was not used there, "

@@ -37,6 +37,8 @@ def check_figures():
     one, two = in_pool(first, 24 * MIB), in_pool(second, 40 * MIB)
     named = emm.context_named(context, "kv-cache")
     assert emm.torch.context_of(second) == named and emm.torch.context_of(first) != named
+    for device in (0, "cuda", "cuda:0", torch.device("cuda:0")):
+        assert emm.torch.context_of(second, device) == named
     assert (stats_of(first).live_bytes, emm.stats(named).live_bytes) == (24 * MIB, 40 * MIB)
     assert stats_of(first).reserved_bytes >= 24 * MIB and emm.stats(named).reserved_bytes >= 40 * MIB
     assert torch.cuda.memory_reserved() - before == 64 * MIB, torch.cuda.memory_reserved() - before
@@ -46,6 +48,20 @@ def check_figures():
     del two
     assert in_pool(second, 40 * MIB).data_ptr() == address
     del one
+
+
+def check_names():
+    """A pool that the program names is no other pool's."""
+    for number in range(1, 4):
+        own, named = emm.torch.mem_pool(), emm.torch.mem_pool(f"torch-{number}")
+        one, two = in_pool(own, MIB), in_pool(named, MIB)
+        assert stats_of(own).live_bytes == stats_of(named).live_bytes == MIB
+        del one, two
+    try:
+        emm.torch.mem_pool("torch#1")
+        raise AssertionError("a pool was found that belongs to another one")
+    except emm.Error as error:
+        assert "a pool's name" in str(error), error
 
 
 def check_snapshots():
@@ -202,7 +218,7 @@ def check_graphs():
 
 emm.torch.use()
 context = emm.context_for_device(0)
-for check in (check_figures, check_snapshots, check_nesting, check_end, check_sharing, check_use_on_oom, check_fraction,
+for check in (check_figures, check_names, check_snapshots, check_nesting, check_end, check_sharing, check_use_on_oom, check_fraction,
               check_bound_pool, check_disabled, check_graphs):
     check()
     torch.cuda.empty_cache()

@@ -364,11 +364,8 @@ public:
         } else {
             C10_CUDA_CHECK(error);
         }
-        const emm_status status =
-            emm_set_peer_access(devices_.context(other), device, EMM_ACCESS_READ_WRITE);
-        devices_[other].named.add_peer(device);
-        TORCH_CHECK(status >= EMM_OK || status == EMM_E_NOT_SUPPORTED, "emm cannot let device ",
-                    int(device), " use the memory of device ", int(other), ": ", last_words());
+        let_use(device, devices_.context(other), other);
+        devices_[other].named.add_peer(device, other);
     }
 
     // Without peer access only the peer's copy is defined for every kind of memory.

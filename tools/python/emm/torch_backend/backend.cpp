@@ -17,8 +17,8 @@
 //     with no_split.
 //
 // Locks: of a shard of BlockTable, of Counters, of Pools, of NamedPools, of PoolNames, of History,
-// of the observers and of Exports. A thread holds one of them at a time. emm is called only with
-// those of Exports and NamedPools held, or with none.
+// of the observers and of Exports. A thread holds one of them at a time, and none while it calls
+// emm.
 #include "allocator.h"
 #include "pinned.h"
 

@@ -83,7 +83,7 @@ public:
         Device &on = devices_.at(size_t(device));
         if (on.pools.wants_context(id)) {
             const RelaxedCapture relaxed;
-            emm_context *made = on.named.take(context(device), names.find(id));
+            emm_context *made = on.named.take(context(device), device, names.find(id));
             if (!on.pools.set_context(id, made)) {
                 on.named.give(made);
             }

@@ -3,6 +3,8 @@
 #include "types.h"
 
 #include <map>
+#include <optional>
+#include <utility>
 
 namespace emm::torch_backend {
 
@@ -12,27 +14,45 @@ class Exports {
 public:
     // The same block has the same handle each time: PyTorch looks tensors up by the handle.
     emm_ipc_handle begin(emm_context *context, void *ptr, size_t size) {
-        Lock guard(lock_);
-        auto found = handles_.find(ptr);
-        if (found == handles_.end()) {
-            emm_ipc_handle handle = {};
-            TORCH_CHECK(emm_get_ipc_handle(context, address_of(ptr), size, &handle) >= EMM_OK,
-                        "emm cannot share a tensor with another process: ", last_words());
-            found = handles_.emplace(ptr, handle).first;
+        if (const std::optional<emm_ipc_handle> known = find(ptr)) {
+            return *known;
         }
-        return found->second;
+        emm_ipc_handle made = {};
+        TORCH_CHECK(emm_get_ipc_handle(context, address_of(ptr), size, &made) >= EMM_OK,
+                    "emm cannot share a tensor with another process: ", last_words());
+        const auto [kept, is_first] = keep(ptr, made);
+        if (!is_first) { // another thread was quicker
+            emm_release_ipc_handle(context, &made);
+        }
+        return kept;
     }
 
     void end(emm_context *context, void *ptr) {
-        Lock guard(lock_);
-        auto found = handles_.find(ptr);
-        if (found != handles_.end()) {
-            emm_release_ipc_handle(context, &found->second);
-            handles_.erase(found);
+        if (const std::optional<emm_ipc_handle> known = take(ptr)) {
+            emm_release_ipc_handle(context, &*known);
         }
     }
 
 private:
+    std::optional<emm_ipc_handle> find(void *ptr) {
+        Lock guard(lock_);
+        const auto found = handles_.find(ptr);
+        return found == handles_.end() ? std::nullopt : std::optional(found->second);
+    }
+
+    // The block's handle: `handle` (true), or one that was kept before.
+    std::pair<emm_ipc_handle, bool> keep(void *ptr, const emm_ipc_handle &handle) {
+        Lock guard(lock_);
+        const auto [found, is_first] = handles_.emplace(ptr, handle);
+        return {found->second, is_first};
+    }
+
+    std::optional<emm_ipc_handle> take(void *ptr) {
+        Lock guard(lock_);
+        const auto node = handles_.extract(ptr);
+        return node.empty() ? std::nullopt : std::optional(node.mapped());
+    }
+
     std::mutex lock_;
     std::map<void *, emm_ipc_handle> handles_;
 };

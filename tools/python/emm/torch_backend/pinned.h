@@ -46,6 +46,32 @@ class PinnedAllocator final : public at::HostAllocator {
         cudaStream_t idle = nullptr; // a stream that never has work
     };
 
+    // A stream that never has work, and that emm knows. Its destructor ends it unless it was
+    // released.
+    class IdleStream {
+    public:
+        IdleStream(emm_context *context, DeviceIndex device) : context_(context) {
+            const RelaxedCapture relaxed;
+            const c10::cuda::CUDAGuard on(device);
+            C10_CUDA_CHECK(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, 0));
+        }
+        ~IdleStream() {
+            if (stream_) {
+                emm_stream_retire(context_, stream_);
+                (void)cudaStreamDestroy(stream_);
+            }
+        }
+        IdleStream(const IdleStream &) = delete;
+        IdleStream &operator=(const IdleStream &) = delete;
+
+        emm_status announce() { return emm_stream_register(context_, stream_); }
+        cudaStream_t release() { return std::exchange(stream_, nullptr); }
+
+    private:
+        emm_context *context_;
+        cudaStream_t stream_ = nullptr;
+    };
+
     struct GraphPool {
         int users = 0;
         std::vector<Kept> kept; // freed, and used by a graph
@@ -241,24 +267,20 @@ private:
     }
 
     void begin_to_serve(DeviceIndex device, Served *served) {
-        Lock guard(serving_lock_);
-        if (served->context.load()) {
-            return;
-        }
         emm_context *context = nullptr;
         emm_status status = emm_context_for_device(device, &context);
         if (status >= EMM_OK && pool_) {
             status = pool_->open(context, &context);
         }
         TORCH_CHECK(status >= EMM_OK, "emm cannot serve device ", int(device), ": ", last_words());
-        if (!served->idle) {
-            const RelaxedCapture relaxed;
-            const c10::cuda::CUDAGuard on(device);
-            C10_CUDA_CHECK(cudaStreamCreateWithPriority(&served->idle, cudaStreamNonBlocking, 0));
+        IdleStream idle(context, device);
+        TORCH_CHECK(idle.announce() >= EMM_OK, "emm cannot register a stream of device ",
+                    int(device), ": ", last_words());
+        Lock guard(lock_);
+        if (!served->context.load()) { // else another thread was first
+            served->idle = idle.release();
+            served->context.store(context, std::memory_order_release);
         }
-        TORCH_CHECK(emm_stream_register(context, served->idle) >= EMM_OK,
-                    "emm cannot register a stream of device ", int(device), ": ", last_words());
-        served->context.store(context, std::memory_order_release);
     }
 
     // The pool of the graph that the current stream captures.
@@ -397,7 +419,6 @@ private:
 
     at::HostAllocator *const previous_;
     const std::optional<PoolName> pool_;
-    std::mutex serving_lock_;
     std::array<Served, most_devices> served_;
     std::mutex lock_;
     ska::flat_hash_map<void *, PinnedBlock> live_;
