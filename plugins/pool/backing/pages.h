@@ -85,10 +85,13 @@ private:
 
     // --- pages_pause.cpp
     template <class Choose> std::vector<Piece> pieces_where(Choose choose) const;
+    std::vector<Range> all_used() const;
     std::vector<Range> content_of(const std::vector<Piece> &pieces) const;
+    std::vector<Range> content_to_save(const std::vector<Piece> &leaving) const;
     void end_places(Lock &lock);
     bool defers_returns();
     void drop_idle_paused();
+    void join_paused();
     CUresult put_behind(std::vector<Piece> &pieces, std::vector<Range> &content, HostCopy &copy,
                         size_t &mapped, Refused &refused);
 

@@ -63,7 +63,8 @@ template <class Choose> std::vector<Piece> Pages::pieces_where(Choose choose) co
     return chosen;
 }
 
-std::vector<Range> Pages::content_of(const std::vector<Piece> &pieces) const {
+// Ordered by the address.
+std::vector<Range> Pages::all_used() const {
     std::vector<Range> used;
     for (Segment *s = heap_.first_segment(); s; s = heap_.next_segment(*s)) {
         const std::vector<Range> its = used_ranges(*s);
@@ -71,7 +72,17 @@ std::vector<Range> Pages::content_of(const std::vector<Piece> &pieces) const {
     }
     std::sort(used.begin(), used.end(),
               [](const Range &a, const Range &b) { return a.begin < b.begin; });
-    return ranges_to_copy(used, joined(pieces));
+    return used;
+}
+
+std::vector<Range> Pages::content_of(const std::vector<Piece> &pieces) const {
+    return ranges_to_copy(all_used(), joined(pieces));
+}
+
+// With the rest of a block whose other pieces stay: meanwhile the block is read from the copy.
+std::vector<Range> Pages::content_to_save(const std::vector<Piece> &leaving) const {
+    const std::vector<Range> used = all_used();
+    return ranges_to_copy(used, with_whole_blocks(joined(leaving), used));
 }
 
 // Ends further mappings of pieces.
@@ -97,7 +108,8 @@ CUresult Pages::pause(Lock &lock, const PauseRequest &request, HostCopy &copy) {
         return piece.role == Role::owner && piece.handle != 0 && piece.other == 0 &&
                !piece.spilled && !overlaps(piece, request.exported);
     });
-    const std::vector<Range> content = request.keeps ? content_of(leaving) : std::vector<Range>();
+    const std::vector<Range> content =
+        request.keeps ? content_to_save(leaving) : std::vector<Range>();
     std::vector<Piece> gone;
     gone.reserve(leaving.size());
     size_t next = 0; // index of the next leaving piece
@@ -151,9 +163,22 @@ void Pages::drop_idle_paused() {
     }
 }
 
-// Changes nothing unless everything succeeds.
+// The driver's cost is by the piece.
+void Pages::join_paused() {
+    const uint64_t most = joined_bytes(holdings_.limit(), options_.slack);
+    for (Segment *s = heap_.first_segment(); s; s = heap_.next_segment(*s)) {
+        for (const Block *block = s->first; block; block = block->right) {
+            if (block->state == State::live) {
+                s->pieces.join_paused(block->begin, block->end(), most);
+            }
+        }
+    }
+}
+
+// Changes nothing unless everything succeeds, except that fewer and larger pieces stay paused.
 CUresult Pages::resume(Lock &lock, HostCopy &copy, bool keeps_copy) {
     drop_idle_paused();
+    join_paused();
     std::vector<Piece> returning =
         pieces_where([](const Piece &piece) { return piece.handle == 0; });
     std::vector<Range> content = content_of(returning);

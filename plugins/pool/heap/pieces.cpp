@@ -18,6 +18,21 @@ void Pieces::remove(const Piece &piece) {
     }
 }
 
+void Pieces::join_paused(uint64_t begin, uint64_t end, uint64_t most) {
+    const auto behind = [&](const Piece &piece) {
+        return piece.end() < end ? first_within(piece.end(), end) : Piece{};
+    };
+    for (Piece joined = first_within(begin, end), next; joined; joined = next) {
+        next = behind(joined);
+        while (next && joined.handle == 0 && next.handle == 0 &&
+               joined.bytes + next.bytes <= most) {
+            joined.bytes += next.bytes;
+            next = behind(joined);
+        }
+        add(joined);
+    }
+}
+
 void Pieces::set_other(uint64_t address, uint64_t other) {
     pages_[number(address)].other = other;
 }

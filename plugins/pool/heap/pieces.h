@@ -51,6 +51,8 @@ public:
     bool spilled() const { return spilled_; } // all of them, or none
     void add(const Piece &piece);             // where no piece is
     void remove(const Piece &piece);
+    // Joins neighbours that have no handle and lie within [begin, end), up to `most` bytes.
+    void join_paused(uint64_t begin, uint64_t end, uint64_t most);
     void set_other(uint64_t address, uint64_t other);   // of the piece that begins there
     void set_handle(uint64_t address, uint64_t handle); // the same
     void set_role(uint64_t address, Role role);         // the same

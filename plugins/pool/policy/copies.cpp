@@ -43,4 +43,24 @@ std::vector<Range> ranges_to_copy(const std::vector<Range> &used,
     return copied;
 }
 
+std::vector<Range> with_whole_blocks(std::vector<Range> places, const std::vector<Range> &used) {
+    auto block = used.begin();
+    std::vector<Range> whole;
+    for (Range place : places) {
+        while (block != used.end() && block->end <= place.begin) {
+            ++block;
+        }
+        for (; block != used.end() && block->begin < place.end; ++block) {
+            place.begin = std::min(place.begin, block->begin);
+            place.end = std::max(place.end, block->end);
+        }
+        if (!whole.empty() && place.begin <= whole.back().end) {
+            whole.back().end = std::max(whole.back().end, place.end);
+        } else {
+            whole.push_back(place);
+        }
+    }
+    return whole;
+}
+
 } // namespace emm::pool

@@ -22,6 +22,10 @@ constexpr uint64_t largest_gap = 512 << 10;
 // addresses and do not overlap; ranges of `places` may touch.
 std::vector<Range> ranges_to_copy(const std::vector<Range> &used, const std::vector<Range> &places);
 
+// `places` with the rest of each range of `used` that lies within one of them in part. All are
+// ordered by the address, and the ranges of each lie apart.
+std::vector<Range> with_whole_blocks(std::vector<Range> places, const std::vector<Range> &used);
+
 // The size of one part of a copy. While a part is under way, the driver gives back or makes the
 // memory of another part. Each part costs an event, and the driver's calls for the last part run
 // beside no copy.

@@ -69,6 +69,13 @@ bool is_filling(uint64_t requested, uint64_t live);
 // Where slack is not wanted each piece is a page. Rounded down to a power of two, a page at least.
 uint64_t piece_bytes(uint64_t missing, const Allowance &allowance);
 
+// The largest piece that a resume makes of neighbours within one block: what is cheap to release,
+// and no more than 1/256 of the limit. That is more than piece_bytes allows, because such a block
+// mostly stays, and the program frees all of it together. Where slack is not wanted, none.
+constexpr uint64_t joined_bytes(uint64_t limit, double slack) {
+    return slack <= 0 ? 0 : limit / 256 < cheap_to_release ? limit / 256 : cheap_to_release;
+}
+
 // How much to grow by for a request that growth alone serves: at least a piece, while that costs no
 // more than the free slack. If memory is pending, more requests that find none will follow. So the
 // growth is `slack` times the pending bytes, while the slack has room for that.

@@ -141,6 +141,36 @@ TEST_CASE("what other processes may have open stays, or keeps a pool from being 
     CHECK(last_word(open, 8 * whole_mib) == 0x44);
 }
 
+TEST_CASE("a block beside one that another process may have open is read while it is paused",
+          "[sim]") {
+    const Gpu gpu;
+    if (!pauses()) {
+        return;
+    }
+    constexpr size_t size = 3 * whole_mib; // so that neighbours share a piece
+    emm_context *const pool = make_pool(gpu, "neighbours");
+    std::vector<emm_deviceptr> blocks;
+    for (unsigned i = 0; i < 4; i++) {
+        blocks.push_back(allocate_in(pool, size));
+        fill(blocks.back(), size, 0x60 + i, nullptr);
+    }
+    synchronize(nullptr);
+    emm_ipc_handle handle = {};
+    REQUIRE(emm_get_ipc_handle(pool, blocks[1], size, &handle) == EMM_OK);
+    REQUIRE(pause(pool) == EMM_OK);
+    std::vector<unsigned> host(size / sizeof(unsigned));
+    for (unsigned i = 0; i < 4; i++) {
+        const emm_status expected = i == 1 ? EMM_S_IGNORED : EMM_OK;
+        CHECK(emm_context_read_paused(pool, blocks[i], size, host.data()) == expected);
+        CHECK((i == 1 || std::count(host.begin(), host.end(), 0x60 + i) == ptrdiff_t(host.size())));
+    }
+    REQUIRE(emm_context_resume(pool, 0) == EMM_OK);
+    for (unsigned i = 0; i < 4; i++) {
+        CHECK(last_word(blocks[i], size) == 0x60 + i);
+    }
+    CHECK(emm_release_ipc_handle(pool, &handle) == EMM_OK);
+}
+
 TEST_CASE("where one of several pools cannot be paused, none is") {
     const Gpu gpu;
     if (!pauses()) {

@@ -84,6 +84,46 @@ TEST_CASE("pause: where it went through in part, what was not copied cannot be r
     }
 }
 
+TEST_CASE("pause: the memory of a large block comes back in few pieces, which go back with it") {
+    for (const bool keeps : {true, false}) {
+        Simulation sim("growth=vmm");
+        const uint64_t start = cuda().call_count("cuMemCreate");
+        const CUdeviceptr large = sim.alloc(160 * MiB, legacy), small = sim.alloc(3 * MiB, legacy);
+        write(sim, large, 160 * MiB, 1);
+        write(sim, small, 3 * MiB, 77);
+        const uint64_t before = cuda().call_count("cuMemCreate");
+        CHECK(before - start >= 20);
+        pause(sim, keeps ? EMM_PAUSE_KEEP : EMM_PAUSE_DISCARD);
+        const uint64_t given_back = cuda().call_count("cuMemRelease");
+        resume(sim);
+        CHECK(cuda().call_count("cuMemCreate") - before <= 8); // 5 of 32 MiB, and the rest
+        pause(sim, EMM_PAUSE_KEEP);
+        CHECK(cuda().call_count("cuMemRelease") - given_back <= 8);
+        resume(sim);
+        CHECK(cuda().call_count("cuMemCreate") - before <= 16);
+        CHECK((!keeps || is_as_written(sim, large, 160 * MiB, 1)));
+        const uint64_t held = sim.held();
+        REQUIRE(sim.free(large, legacy) == EMM_OK);
+        synchronize(sim);
+        size_t released = 0;
+        REQUIRE(pool().trim(sim.manager, 0, &released) == EMM_OK);
+        CHECK(held - sim.held() >= 158 * MiB);
+        CHECK((!keeps || is_as_written(sim, small, 3 * MiB, 77)));
+        REQUIRE(sim.free(small, legacy) == EMM_OK);
+    }
+}
+
+TEST_CASE("pause: where slack is not wanted, or memory is little, pieces stay pages") {
+    for (const char *const options : {"growth=vmm,slack=0", "growth=vmm,max=256MiB"}) {
+        Simulation sim(options);
+        sim.alloc(20 * MiB, legacy);
+        const uint64_t before = cuda().call_count("cuMemCreate");
+        pause(sim, EMM_PAUSE_DISCARD);
+        resume(sim);
+        CHECK(cuda().call_count("cuMemCreate") - before == 10);
+    }
+}
+
 TEST_CASE("pause: a peer has its access again, also one that was let in meanwhile") {
     for (const bool meanwhile : {false, true}) {
         Simulation sim("growth=vmm");
