@@ -12,11 +12,12 @@ Home home_of(const void *address) {
     if (!dladdr(address, &info) || !info.dli_fname) {
         return found;
     }
+    // Without the real path, the path that the linker has leads to the same folder.
     char real[PATH_MAX];
-    if (!realpath(info.dli_fname, real)) {
-        return found;
+    found.folder = realpath(info.dli_fname, real) ? real : info.dli_fname;
+    if (found.folder.front() != '/') {
+        return {};
     }
-    found.folder = real;
     found.folder.erase(found.folder.find_last_of('/'));
     // Meson writes this file beside the library that it builds, and never installs it.
     found.build_tree = access((found.folder + "/emm-build-tree").c_str(), F_OK) == 0;

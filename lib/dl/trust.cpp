@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <climits>
+#include <cstring>
 #include <deque>
 #include <fmt/format.h>
 #include <set>
@@ -18,17 +19,19 @@ namespace {
 
 using observe::split;
 
-// The lines of an account file, split into fields; lines with too few fields are left out.
-std::vector<std::vector<std::string>> fields_of(const std::string &path) {
+// The lines of an account file, split into fields; lines with too few fields are left out. False:
+// the file is there and cannot be read.
+bool read_fields(const std::string &path, std::vector<std::vector<std::string>> &ret_lines) {
     constexpr size_t fewest = 4; // as many as a line of /etc/group has
-    std::vector<std::vector<std::string>> lines;
-    for (const std::string &line : split(observe::text_of_file(path), '\n')) {
+    std::string text;
+    const int error = observe::read_file(path, text);
+    for (const std::string &line : split(text, '\n')) {
         std::vector<std::string> fields = split(line, ':');
         if (fields.size() >= fewest) {
-            lines.push_back(std::move(fields));
+            ret_lines.push_back(std::move(fields));
         }
     }
-    return lines;
+    return error == 0 || error == ENOENT;
 }
 
 std::string name_in_sentence(Role role, const std::string &path) {
@@ -44,9 +47,11 @@ std::string name_in_sentence(Role role, const std::string &path) {
     }
 }
 
-// An access control list can let more users write than the mode tells.
+// An access control list can let more users write than the mode tells. What cannot be found out
+// counts as one.
 bool has_access_list(const std::string &path) {
-    return lgetxattr(path.c_str(), "system.posix_acl_access", nullptr, 0) > 0;
+    const ssize_t size = lgetxattr(path.c_str(), "system.posix_acl_access", nullptr, 0);
+    return size > 0 || (size < 0 && errno != ENODATA && errno != ENOTSUP);
 }
 
 // A walk along a path: the part that has been followed, without symbolic links, and the part that
@@ -198,8 +203,11 @@ std::string refusal_of(const std::string &path, uid_t user, bool allows_untruste
         return "it is not a regular file";
     }
     const Distrust found = distrust(path, user);
-    if (found.problem.empty() || found.error != 0) {
-        return "";
+    if (found.problem.empty() || found.error == ENOENT || found.error == ENOTDIR) {
+        return ""; // the dynamic linker says what is missing
+    }
+    if (found.error != 0) {
+        return fmt::format("{}: {}", found.problem, std::strerror(found.error));
     }
     if (allows_untrusted) {
         ret_lifted = found.problem;
@@ -213,7 +221,11 @@ bool is_private_group(gid_t group, uid_t user, const std::string &passwd,
                       const std::string &groups) {
     const std::string number = fmt::format("{}", group), own = fmt::format("{}", user);
     std::set<std::string> trusted_names;
-    for (const std::vector<std::string> &account : fields_of(passwd)) {
+    std::vector<std::vector<std::string>> accounts, entries;
+    if (!read_fields(passwd, accounts) || !read_fields(groups, entries)) {
+        return false;
+    }
+    for (const std::vector<std::string> &account : accounts) {
         const bool trusted = account[2] == "0" || account[2] == own;
         if (account[3] == number && !trusted) {
             return false;
@@ -223,7 +235,7 @@ bool is_private_group(gid_t group, uid_t user, const std::string &passwd,
         }
     }
     bool known = false;
-    for (const std::vector<std::string> &entry : fields_of(groups)) {
+    for (const std::vector<std::string> &entry : entries) {
         if (entry[2] != number) {
             continue;
         }

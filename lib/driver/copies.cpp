@@ -10,12 +10,15 @@
 #include "observe/read_write.h"
 
 #include <atomic>
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <link.h>
 #include <mutex>
 #include <new>
 #include <string>
 #include <sys/mman.h>
+#include <system_error>
 #include <unistd.h>
 
 namespace emm::driver {
@@ -124,8 +127,12 @@ private:
     const int32_t device_;
 };
 
+// Throws std::system_error if the kernel does not tell.
 const CopyCalls *find_calls() {
-    const std::string maps = observe::text_of_file("/proc/self/maps");
+    std::string maps;
+    if (const int error = observe::read_file("/proc/self/maps", maps)) {
+        throw std::system_error(error, std::generic_category(), "/proc/self/maps");
+    }
     const size_t found = maps.find(std::string("/memfd:") + page_name + " ");
     if (found == maps.npos) {
         return nullptr;
@@ -136,16 +143,18 @@ const CopyCalls *find_calls() {
     return page && page->mark == page_mark ? page->calls : nullptr;
 }
 
-// Makes the page, which a forked child does not inherit. Without the page, each copy has a bound of
-// its own.
-void publish() noexcept {
+// Makes the page, which a forked child does not inherit. False, with errno: without the page, each
+// copy has a bound of its own.
+bool publish() noexcept {
     void *page = MAP_FAILED;
+    int error = 0;
     {
         const observe::NoFork held;
         const int file = memfd_create(page_name, MFD_CLOEXEC);
         if (file >= 0 && ftruncate(file, sizeof(Page)) == 0) {
             page = mmap(nullptr, sizeof(Page), PROT_READ | PROT_WRITE, MAP_PRIVATE, file, 0);
         }
+        error = page == MAP_FAILED ? errno : 0;
         if (file >= 0) {
             close(file);
         }
@@ -154,24 +163,34 @@ void publish() noexcept {
         madvise(page, sizeof(Page), MADV_DONTFORK);
         new (page) Page{page_mark, &own_calls};
     }
+    errno = error;
+    return error == 0;
 }
 
-const CopyCalls *find_or_publish() noexcept {
+struct Search {
     const CopyCalls *found = nullptr;
+    int error = 0; // why other copies of libemm and this one cannot find each other
+};
+
+Search find_or_publish() noexcept {
+    Search search;
     dl_iterate_phdr(
-        [](dl_phdr_info *, size_t, void *ret_found) noexcept {
-            auto &found = *static_cast<const CopyCalls **>(ret_found);
+        [](dl_phdr_info *, size_t, void *ret_search) noexcept {
+            auto &[found, error] = *static_cast<Search *>(ret_search);
             try {
                 found = find_calls();
+            } catch (const std::system_error &failure) {
+                error = failure.code().value();
             } catch (const std::bad_alloc &) {
+                error = ENOMEM;
             }
-            if (!found) {
-                publish();
+            if (!found && !publish()) {
+                error = errno;
             }
             return 1;
         },
-        &found);
-    return found;
+        &search);
+    return search;
 }
 
 void refresh_copies(int32_t device) noexcept {
@@ -191,7 +210,13 @@ void note_limits_read() noexcept {
 
 bool is_first_copy() noexcept {
     account().on_refresh(&refresh_copies);
-    const CopyCalls *const found = find_or_publish();
+    const auto [found, error] = find_or_publish();
+    if (error != 0) {
+        observe::log(EMM_LOG_WARN,
+                     "EMM_LIMIT: other copies of libemm in this process cannot count for this one "
+                     "({}): each has a bound of its own",
+                     std::strerror(error));
+    }
     if (!found || found == &own_calls) {
         return true;
     }

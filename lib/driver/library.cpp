@@ -60,8 +60,8 @@ emm_status check_file(const std::string &wanted) {
 
 bool same_file(const std::string &a, const std::string &b) {
     struct stat left, right;
-    return stat(a.c_str(), &left) == 0 && stat(b.c_str(), &right) == 0 &&
-           left.st_dev == right.st_dev && left.st_ino == right.st_ino;
+    return a == b || (stat(a.c_str(), &left) == 0 && stat(b.c_str(), &right) == 0 &&
+                      left.st_dev == right.st_dev && left.st_ino == right.st_ino);
 }
 
 emm_status wanted_path(std::string &ret_path) {

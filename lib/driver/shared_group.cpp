@@ -202,8 +202,11 @@ std::string find_group(std::string_view name, const GroupFolders &folders, std::
     std::string folder(folders.chosen);
     if (!folder.empty()) {
         struct stat status = {};
-        if (folder.front() != '/' || stat(folder.c_str(), &status) != 0 ||
-            !S_ISDIR(status.st_mode)) {
+        const int error = stat(folder.c_str(), &status) == 0 ? 0 : errno;
+        if (error != 0 && error != ENOENT && error != ENOTDIR) {
+            return failed("EMM_LIMIT_FOLDER: " + observe::one_line(folder, 200), error);
+        }
+        if (folder.front() != '/' || error != 0 || !S_ISDIR(status.st_mode)) {
             return fmt::format("EMM_LIMIT_FOLDER: expected the absolute path of a folder, found "
                                "'{}'",
                                observe::one_line(folder, 200));

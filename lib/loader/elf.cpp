@@ -80,6 +80,7 @@ private:
     emm_status bad(std::string problem, std::string expected, std::string got,
                    std::string hint = "") const;
     emm_status truncated(uint64_t begin, uint64_t size) const;
+    emm_status unreadable() const; // errno has the reason
 
     int descriptor_;
     const std::string &path_;
@@ -90,7 +91,10 @@ private:
 
 emm_status ElfFile::check() {
     struct stat status = {};
-    size_ = fstat(descriptor_, &status) == 0 ? static_cast<uint64_t>(status.st_size) : 0;
+    if (fstat(descriptor_, &status) != 0) {
+        return unreadable();
+    }
+    size_ = static_cast<uint64_t>(status.st_size);
     if (size_ == 0) {
         return bad("the file is empty", "", "");
     }
@@ -103,8 +107,10 @@ emm_status ElfFile::check() {
 
 emm_status ElfFile::check_header() {
     const size_t available = std::min<uint64_t>(size_, sizeof header_);
-    if (!read(0, &header_, available) || available < SELFMAG ||
-        std::memcmp(header_.e_ident, ELFMAG, SELFMAG) != 0) {
+    if (!read(0, &header_, available)) {
+        return unreadable();
+    }
+    if (available < SELFMAG || std::memcmp(header_.e_ident, ELFMAG, SELFMAG) != 0) {
         return bad("it is not an ELF file", "", "");
     }
     if (available < sizeof header_) {
@@ -140,9 +146,7 @@ emm_status ElfFile::read_segments() {
         return truncated(header_.e_phoff, size);
     }
     segments_.resize(header_.e_phnum);
-    return read(header_.e_phoff, segments_.data(), size)
-               ? EMM_OK
-               : bad("its program headers cannot be read", "", "");
+    return read(header_.e_phoff, segments_.data(), size) ? EMM_OK : unreadable();
 }
 
 emm_status ElfFile::check_segments() const {
@@ -260,6 +264,7 @@ std::string ElfFile::build_id() const {
 }
 
 bool ElfFile::read(uint64_t offset, void *to, size_t size) const {
+    errno = 0;
     return observe::read_at(descriptor_, offset, to, size) == size;
 }
 
@@ -267,6 +272,11 @@ emm_status ElfFile::bad(std::string problem, std::string expected, std::string g
                         std::string hint) const {
     return refuse_file("elf", path_, std::move(problem), std::move(expected), std::move(got),
                        std::move(hint));
+}
+
+emm_status ElfFile::unreadable() const {
+    return bad("it cannot be read", "a readable file",
+               errno != 0 ? std::strerror(errno) : "one that shrinks");
 }
 
 emm_status ElfFile::truncated(uint64_t begin, uint64_t size) const {

@@ -26,16 +26,6 @@ std::string reason(const Found &found, int error) {
     return std::strerror(error);
 }
 
-emm_status refuse_open(const Found &found, int error) {
-    const bool denied = error == EACCES || error == EPERM;
-    return refuse({.code = denied ? EMM_E_PLUGIN_UNLOADABLE : EMM_E_PLUGIN_NOT_FOUND,
-                   .stage = denied ? "permission" : "resolve",
-                   .path = found.path,
-                   .problem = "cannot open it",
-                   .got = reason(found, error),
-                   .tried = found.tried});
-}
-
 emm_status refuse_kind(const Found &found, mode_t mode) {
     return refuse({.code = EMM_E_PLUGIN_NOT_FOUND,
                    .stage = "resolve",
@@ -50,6 +40,17 @@ emm_status refuse_kind(const Found &found, mode_t mode) {
 }
 
 } // namespace
+
+emm_status refuse_open(const Found &found, int error) {
+    const bool denied = error == EACCES || error == EPERM;
+    const bool missing = error == ENOENT || error == ENOTDIR || error == ELOOP;
+    return refuse({.code = missing ? EMM_E_PLUGIN_NOT_FOUND : EMM_E_PLUGIN_UNLOADABLE,
+                   .stage = denied ? "permission" : "resolve",
+                   .path = found.path,
+                   .problem = "cannot open it",
+                   .got = reason(found, error),
+                   .tried = found.tried});
+}
 
 emm_status PluginFile::open(const Found &found) {
     named_ = found.path;
@@ -92,7 +93,11 @@ emm_status PluginFile::check_trust(const Search &search) const {
 
 emm_status PluginFile::check_unchanged() const {
     struct stat now = {};
-    if (stat(path_.c_str(), &now) == 0 && FileIdentity{now.st_dev, now.st_ino} == identity() &&
+    const bool is_there = stat(path_.c_str(), &now) == 0;
+    if (!is_there && errno != ENOENT && errno != ENOTDIR) {
+        return refuse_open({path_, "", {path_}}, errno);
+    }
+    if (is_there && FileIdentity{now.st_dev, now.st_ino} == identity() &&
         now.st_size == status_.st_size && now.st_mtim.tv_sec == status_.st_mtim.tv_sec &&
         now.st_mtim.tv_nsec == status_.st_mtim.tv_nsec) {
         return EMM_OK;

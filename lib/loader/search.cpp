@@ -1,6 +1,7 @@
 #include "loader/search.h"
 
 #include "dl/home.h"
+#include "loader/file.h"
 #include "loader/refusal.h"
 #include "loader/text.h"
 #include "observe/environment.h"
@@ -151,11 +152,10 @@ emm_status refuse_unknown(const Search &search, const std::string &name,
          .tried = std::move(tried)});
 }
 
-// Only an absent file means "look further". A broken or forbidden entry is an error of its own,
-// which opening reports.
-bool is_absent(const std::string &path) {
+// 0 or the errno of a look at the file.
+int look_at(const std::string &path) {
     struct stat status;
-    return lstat(path.c_str(), &status) != 0 && errno == ENOENT;
+    return lstat(path.c_str(), &status) == 0 ? 0 : errno;
 }
 
 emm_status find_name(const Search &search, const std::string &name, Found &ret) {
@@ -163,9 +163,11 @@ emm_status find_name(const Search &search, const std::string &name, Found &ret) 
     for (const Place &place : places(search)) {
         const std::string path = place.file(name);
         tried.push_back(path);
-        if (!is_absent(path)) {
+        // Only an absent file means "look further". A broken entry is an error of its own, which
+        // opening reports.
+        if (const int error = look_at(path); error != ENOENT) {
             ret = {path, place.what, std::move(tried)};
-            return EMM_OK;
+            return error == 0 ? EMM_OK : refuse_open(ret, error);
         }
     }
     return refuse_unknown(search, name, std::move(tried));

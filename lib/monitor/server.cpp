@@ -29,6 +29,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <sys/random.h>
@@ -147,10 +148,10 @@ void end_with_process() {
 // Opens the socket under a fresh name. False: that failed.
 bool open_socket() noexcept {
     uint64_t random = 0;
-    if (getrandom(&random, sizeof random, 0) != sizeof random) {
-        return false;
-    }
-    const int error = listener.open(SocketName(static_cast<uint64_t>(getpid()), random), backlog);
+    const int error =
+        getrandom(&random, sizeof random, 0) == sizeof random
+            ? listener.open(SocketName(static_cast<uint64_t>(getpid()), random), backlog)
+            : errno;
     if (error != 0) {
         observe::log(EMM_LOG_DEBUG, "emm top cannot ask this process: socket: {}",
                      std::strerror(error));

@@ -62,8 +62,11 @@ File checked(File file, const std::string &path, bool device_will_do, std::strin
 File checked_own(File file, const std::string &path, bool device_will_do, std::string &ret_reason) {
     struct stat status;
     file = checked(std::move(file), path, device_will_do, ret_reason);
-    if (file && fstat(file.number(), &status) == 0 && S_ISREG(status.st_mode) &&
-        status.st_uid != geteuid()) {
+    if (file && fstat(file.number(), &status) != 0) {
+        ret_reason = why_not(path);
+        return File();
+    }
+    if (file && S_ISREG(status.st_mode) && status.st_uid != geteuid()) {
         ret_reason = fmt::format("{} belongs to another user, {}; expected {}", path, status.st_uid,
                                  geteuid());
         return File();

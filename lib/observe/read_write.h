@@ -34,19 +34,26 @@ inline size_t read_at(int descriptor, uint64_t offset, void *into, size_t size) 
     return done;
 }
 
-// A whole file, as far as it can be read. A std::ifstream would not do, because programs started by
-// exec would inherit it.
-inline std::string text_of_file(const std::string &path) {
-    std::string text;
+// A whole file, as far as it can be read, and 0 or the errno that ended it. A std::ifstream would
+// not do, because programs started by exec would inherit it.
+inline int read_file(const std::string &path, std::string &ret_text) {
     char part[16384];
     const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    int error = file >= 0 ? 0 : errno;
     for (ssize_t got = 1; file >= 0 && got > 0;) {
         got = read(file, part, sizeof part);
-        text.append(part, got > 0 ? static_cast<size_t>(got) : 0);
+        error = got < 0 ? errno : 0;
+        ret_text.append(part, got > 0 ? static_cast<size_t>(got) : 0);
     }
     if (file >= 0) {
         close(file);
     }
+    return error;
+}
+
+inline std::string text_of_file(const std::string &path) {
+    std::string text;
+    read_file(path, text);
     return text;
 }
 

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <poll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 namespace emm::sockets {
 namespace {
@@ -85,7 +86,10 @@ long receive_within(int socket, void *message, size_t size, Descriptors &ret_des
     do {
         pollfd waiting = {socket, POLLIN, 0};
         const int64_t before = now();
-        poll(&waiting, 1, static_cast<int>(std::max<int64_t>(left, 0) / 1'000'000) + 1);
+        const int timeout = static_cast<int>(std::max<int64_t>(left, 0) / 1'000'000) + 1;
+        if (poll(&waiting, 1, timeout) < 0 && errno != EINTR) {
+            usleep(1'000); // for want of memory, or in a sandbox
+        }
         left -= now() - before;
         got = receive_message(socket, message, size, ret_descriptors);
     } while (got < 0 && (errno == EAGAIN || errno == EINTR) && left > 0);

@@ -39,7 +39,11 @@ bool Server::step() noexcept {
             hang_up(0);
             return true;
         }
-        return errno == EINTR || errno == EAGAIN || errno == ENOMEM;
+        const bool may_pass = errno == EINTR || errno == EAGAIN || errno == ENOMEM;
+        if (may_pass && errno != EINTR) {
+            usleep(10'000);
+        }
+        return may_pass;
     }
     for (size_t i = count_; i-- > 0;) {
         if (waiting[1 + i].revents != 0 && receive_request(waiting_[i].socket)) {

@@ -92,12 +92,18 @@ int Listener::open(std::string_view name, int backlog) noexcept {
     return made >= 0 ? 0 : errno;
 }
 
+// If the kernel has no room for an answer, the socket is still this one.
 int Listener::number() const noexcept {
     const int socket = number_.load();
     sockaddr_un found;
     socklen_t length = sizeof found;
+    if (socket < 0) {
+        return -1;
+    }
+    if (getsockname(socket, reinterpret_cast<sockaddr *>(&found), &length) != 0) {
+        return errno == EBADF || errno == ENOTSOCK ? -1 : socket;
+    }
     const bool is_own =
-        socket >= 0 && getsockname(socket, reinterpret_cast<sockaddr *>(&found), &length) == 0 &&
         length == address_.length && std::memcmp(&found, &address_.address, length) == 0;
     return is_own ? socket : -1;
 }

@@ -52,7 +52,7 @@ bool is_own_user(int socket, uint32_t *ret_user) noexcept {
     ucred peer = {};
     socklen_t length = sizeof peer;
     const bool known = getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0;
-    *ret_user = known ? peer.uid : ~0u;
+    *ret_user = known ? peer.uid : unknown_user;
     return known && is_this_user(peer.uid);
 }
 

@@ -17,7 +17,9 @@ bool maps_all_users(std::string_view uid_map) noexcept;
 // Whether `user` is this process's user, by the rule above.
 bool is_this_user(uint32_t user) noexcept;
 
-// Whether a process of this user is, or was, at the other end.
+// Whether a process of this user is, or was, at the other end. If the kernel does not tell,
+// *ret_user is `unknown_user`, and errno has the reason.
+constexpr uint32_t unknown_user = ~0u;
 bool is_own_user(int socket, uint32_t *ret_user) noexcept;
 
 } // namespace emm::sockets

@@ -1,12 +1,13 @@
 #include "fault.h"
 
 #include "../parts/failing_calls.h"
-
-#include <simcuda.h>
+#include "../parts/sandbox.h"
 
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <dlfcn.h>
+#include <iterator>
 
 namespace faults {
 namespace {
@@ -18,6 +19,7 @@ struct Simulator {
     decltype(&simcuda_last_fault) last_fault = nullptr;
     decltype(&simcuda_is_inside) is_inside = nullptr;
     decltype(&simcuda_get_counters) get_counters = nullptr;
+    int (*cuInit)(unsigned) = nullptr;
 };
 Simulator simulator;
 
@@ -57,13 +59,53 @@ uint64_t refusals() {
 }
 
 uint64_t driver_faults() {
-    simcuda_counters counters = {};
-    counters.struct_size = sizeof counters;
-    simulator.get_counters(&counters);
-    return counters.faults;
+    return counters().faults;
 }
 
+bool is_armed = false;
 uint64_t faults_before = 0, refusals_before = 0;
+
+struct Forbidden {
+    const char *name;
+    int number;
+};
+constexpr Forbidden forbidden[] = {
+    {"membarrier", __NR_membarrier},
+    {"memfd_create", __NR_memfd_create},
+    {"userfaultfd", __NR_userfaultfd},
+    {"process_vm_readv", __NR_process_vm_readv},
+    {"clone3", __NR_clone3},
+    {"socket", __NR_socket},
+    {"connect", __NR_connect},
+    {"sendmsg", __NR_sendmsg},
+    {"recvmsg", __NR_recvmsg},
+    {"getsockopt", __NR_getsockopt},
+    {"getsockname", __NR_getsockname},
+    {"get_mempolicy", __NR_get_mempolicy},
+    {"set_mempolicy", __NR_set_mempolicy},
+    {"madvise", __NR_madvise},
+    {"fallocate", __NR_fallocate},
+    {"getrandom", __NR_getrandom},
+    {"sched_getaffinity", __NR_sched_getaffinity},
+    {"sched_setaffinity", __NR_sched_setaffinity},
+    {"readlinkat", __NR_readlinkat},
+    {"statx", __NR_statx},
+    {"getxattr", __NR_lgetxattr},
+    {"flock", __NR_flock},
+};
+
+const char *error_in_force = nullptr; // of a filter
+
+void set_filter(const Plan &plan) {
+    simulator.cuInit(0); // it needs a file in memory
+    for (const Forbidden &each : forbidden) {
+        if (std::strcmp(each.name, plan.name) == 0 && !forbid(each.number, plan.error)) {
+            std::fprintf(stderr, "no filter can be set here\n");
+            std::_Exit(77);
+        }
+    }
+    error_in_force = std::strerror(plan.error);
+}
 
 void arm_driver(const Plan &plan) {
     const std::string code = plan.code ? ":" + std::to_string(plan.code) : "";
@@ -76,14 +118,22 @@ void arm_driver(const Plan &plan) {
 
 } // namespace
 
+simcuda_counters counters() {
+    simcuda_counters found = {};
+    found.struct_size = sizeof found;
+    simulator.get_counters(&found);
+    return found;
+}
+
 std::string text_of(const Plan &plan) {
-    const char *const kinds[] = {"driver call", "allocation", "thread", "system call"};
+    const char *const kinds[] = {"driver call", "allocation", "thread", "system call", "filter of"};
     std::string text =
         std::string(plan.name ? plan.name : kinds[static_cast<int>(plan.kind)]) + " ";
     text += std::to_string(plan.first);
     text += plan.onwards  ? " and all after it"
             : plan.second ? " and " + std::to_string(plan.second)
                           : "";
+    text += plan.error ? std::string(", ") + std::strerror(plan.error) : "";
     return text + (plan.code ? " with error " + std::to_string(plan.code) : "");
 }
 
@@ -100,15 +150,20 @@ void open_driver() {
     find(library, "simcuda_last_fault", simulator.last_fault);
     find(library, "simcuda_get_counters", simulator.get_counters);
     find(library, "simcuda_is_inside", simulator.is_inside);
+    find(library, "cuInit", simulator.cuInit);
     simulator.spare(1);
     depth_outside = 1;
 }
 
 void arm(const Plan &plan) {
+    is_armed = true;
     faults_before = driver_faults();
     refusals_before = refusals();
     if (plan.kind == Kind::driver) {
         return arm_driver(plan);
+    }
+    if (plan.kind == Kind::sandbox) {
+        return set_filter(plan);
     }
     const auto kind = plan.kind == Kind::memory    ? failing_calls::Kind::memory
                       : plan.kind == Kind::threads ? failing_calls::Kind::threads
@@ -117,20 +172,31 @@ void arm(const Plan &plan) {
 }
 
 Outcome disarm() {
+    is_armed = false;
     failing_calls::disarm();
     simulator.fail(nullptr);
     Outcome outcome;
     outcome.failed = static_cast<unsigned>(driver_faults() - faults_before);
     outcome.last = outcome.failed ? simulator.last_fault() : failing_calls::last_failure();
-    outcome.failed += failing_calls::failures();
+    outcome.failed += failing_calls::failures() + (error_in_force ? 1 : 0);
     outcome.without_record = failing_calls::has_failed("pthread_key_create") ||
                              failing_calls::has_failed("pthread_setspecific");
     outcome.keeps_memory = refusals() != refusals_before;
     return outcome;
 }
 
+bool has_failed() {
+    return error_in_force ||
+           (is_armed && (failing_calls::failures() != 0 || driver_faults() != faults_before));
+}
+
 bool tells_reason(const std::string &text) {
-    return failing_calls::tells_reason(text);
+    return failing_calls::tells_reason(text) ||
+           (error_in_force && text.find(error_in_force) != text.npos);
+}
+
+const char *forbidden_call(unsigned number) {
+    return number < std::size(forbidden) ? forbidden[number].name : nullptr;
 }
 
 const char *system_call(unsigned number) {

@@ -2,11 +2,13 @@
 // (parts/failing_calls.def) for memory, for threads, and other system calls.
 #pragma once
 
+#include <simcuda.h>
+
 #include <string>
 
 namespace faults {
 
-enum class Kind { driver, memory, threads, system };
+enum class Kind { driver, memory, threads, system, sandbox };
 
 // Counted from 1, since the plan was armed.
 struct Plan {
@@ -16,6 +18,7 @@ struct Plan {
     unsigned second = 0;        // one more call; 0: none
     int code = 0;               // the result of a driver call; 0: a suitable one
     const char *name = nullptr; // of the only calls that count; null: all
+    int error = 0;              // of a filter
 };
 
 std::string text_of(const Plan &plan);
@@ -29,12 +32,21 @@ struct Outcome {
 
 // Loads the simulated driver, which EMM_DRIVER names by its path.
 void open_driver();
+// Of that driver, without emm.
+simcuda_counters counters();
 
 void arm(const Plan &plan);
 Outcome disarm();
 
+// Whether a call has failed since arm(), and before disarm().
+bool has_failed();
+
 // Whether `text`, of a failure since arm(), has the system's words for what failed.
 bool tells_reason(const std::string &text);
+
+// What a filter forbids (kind `sandbox`), counted from 0; null behind the last one. Plan::name is
+// such a name, and Plan::error its errno.
+const char *forbidden_call(unsigned number);
 
 // The name of a system call that can fail, counted from 0; null behind the last one.
 const char *system_call(unsigned number);

@@ -6,7 +6,9 @@
 // EMM_TEST_FAULT=N or N,M only these calls fail, with N+ all from N on, in this process, for a
 // debugger.
 #include "pass.h"
+#include "starts.h"
 
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -23,12 +25,14 @@ using namespace faults;
 namespace {
 
 constexpr unsigned most = 20000;      // in one loop: with more, the loop does not end
+constexpr unsigned enough = 100;      // complaints, to give a loop up
 constexpr unsigned pass_seconds = 60; // at most
 constexpr unsigned reach = 12;        // calls after a failure that belong to its clean-up
 
 // How failures are put together.
-enum Way { once, onwards, twice, broken, forbidden, ways };
-const char *const names[ways] = {"once", "from there on", "twice", "for good", "of one name"};
+enum Way { once, onwards, twice, broken, forbidden, filtered, ways };
+const char *const names[ways] = {"once",     "from there on", "twice",
+                                 "for good", "of one name",   "by a filter"};
 
 // The report of a process to the one that started it, whatever becomes of it.
 struct Report {
@@ -52,7 +56,7 @@ Report *const report = shared<Report>();
 
 void tell(const Verdict &verdict, const char *plugin, const Workload &workload) {
     for (const std::string &complaint : verdict.complaints) {
-        if (++report->complaints <= 12) {
+        if (++report->complaints <= 40) {
             std::fprintf(stderr, "%s, %s, %s%s%s: %s\n", plugin, workload.name, report->doing,
                          verdict.outcome.last.empty() ? "" : " at ", verdict.outcome.last.c_str(),
                          complaint.c_str());
@@ -99,9 +103,10 @@ struct Setup {
         return report->failed;
     }
 
-    // A thread that has been started stays.
+    // A thread that has been started stays, and so does a filter.
     bool in_own_process(Kind kind) const {
-        return workload.leaves == Leaves::no_process || kind == Kind::threads;
+        return workload.leaves == Leaves::no_process || kind == Kind::threads ||
+               kind == Kind::sandbox;
     }
 
 private:
@@ -118,14 +123,14 @@ private:
 };
 
 void fail_in_turn(const Setup &setup, Plan plan, Way way) {
-    for (plan.first = 1; plan.first < most; ++plan.first) {
+    for (plan.first = 1; plan.first < most && report->complaints < enough; ++plan.first) {
         const unsigned failed = setup.fail(plan);
         if (failed == 0) {
             return;
         }
         report->failures[way] += failed;
     }
-    stop("it never ends without a failure");
+    must(report->complaints >= enough, "an end without a failure");
 }
 
 void fail_twice(const Setup &setup) {
@@ -150,8 +155,20 @@ void forbid_each(const Setup &setup) {
     }
 }
 
+void filter_each(const Setup &setup) {
+    for (unsigned i = 0; const char *const name = forbidden_call(i); ++i) {
+        for (const int error : {EPERM, ENOSYS}) {
+            report->failures[filtered] +=
+                setup.fail({Kind::sandbox, i + 1, true, 0, 0, name, error});
+        }
+    }
+}
+
 void run_loops(const Setup &setup, Kind kind) {
     constexpr int illegal_address = 700;
+    if (kind == Kind::sandbox) {
+        return filter_each(setup);
+    }
     fail_in_turn(setup, {kind, 1, false, 0, 0}, once);
     if (kind == Kind::threads) {
         return;
@@ -169,11 +186,17 @@ void run_loops(const Setup &setup, Kind kind) {
     }
 }
 
+void set_environment(const Workload &workload) {
+    for (const auto &[name, value] : workload.environment) {
+        std::string text = value;
+        const size_t place = text.find("%d");
+        setenv(name, place == text.npos ? value : text.replace(place, 2, own_folder()).c_str(), 1);
+    }
+}
+
 void run_workload(const char *plugin, const Workload &workload, Kind kind) {
     setenv("EMM_PLUGIN", plugin, 1);
-    if (workload.variable) {
-        setenv(workload.variable, workload.value, 1);
-    }
+    set_environment(workload);
     const Offer *const offer = workload.needs_offer ? new Offer : nullptr;
     std::snprintf(report->doing, sizeof report->doing, "in peace");
     const auto try_it = [&] {
@@ -241,6 +264,7 @@ int run_one(const char *plugin, const Workload &workload, Plan plan, const char 
     plan.onwards = *end == '+';
     plan.second = *end == ',' ? static_cast<unsigned>(std::strtoul(end + 1, nullptr, 10)) : 0;
     setenv("EMM_PLUGIN", plugin, 1);
+    set_environment(workload);
     const Offer *const offer = workload.needs_offer ? new Offer : nullptr;
     open_driver();
     if (workload.leaves != Leaves::no_process && plan.kind != Kind::threads) {
@@ -259,8 +283,8 @@ bool is_named(const Workload &workload, char **names) {
 }
 
 bool read_kind(const char *text, Kind &ret_kind) {
-    const char *const kinds[] = {"driver", "memory", "threads", "system"};
-    for (int i = 0; i < 4; ++i) {
+    const char *const kinds[] = {"driver", "memory", "threads", "system", "sandbox"};
+    for (int i = 0; i < 5; ++i) {
         if (std::strcmp(text, kinds[i]) == 0) {
             ret_kind = static_cast<Kind>(i);
             return true;
@@ -274,8 +298,9 @@ bool read_kind(const char *text, Kind &ret_kind) {
 int main(int argc, char *argv[]) {
     Kind kind;
     if (argc < 3 || !read_kind(argv[1], kind)) {
-        std::fprintf(stderr,
-                     "usage: faults driver|memory|threads|system PLUGIN... [-- WORKLOAD...]\n");
+        std::fprintf(
+            stderr,
+            "usage: faults driver|memory|threads|system|sandbox PLUGIN... [-- WORKLOAD...]\n");
         return 2;
     }
     char **wanted = argv + 2;
@@ -284,6 +309,7 @@ int main(int argc, char *argv[]) {
     }
     char **const plugins_end = wanted;
     wanted += *wanted ? 1 : 0;
+    own_folder();
     unsigned long sum = 0, complaints = 0, runs = 0;
     const rlimit no_core = {0, 0};
     setrlimit(RLIMIT_CORE, &no_core); // 64 GiB of nothing take a while to write
@@ -293,7 +319,8 @@ int main(int argc, char *argv[]) {
                 one && is_named(workload, wanted)) {
                 return run_one(*plugin, workload, {kind, 0, false, 0, 0}, one);
             }
-            if (kind == Kind::threads && !workload.starts_threads) {
+            if ((kind == Kind::threads && !workload.starts_threads) ||
+                (kind == Kind::driver && workload.only_host)) {
                 continue;
             }
             if (is_named(workload, wanted)) {
@@ -303,11 +330,13 @@ int main(int argc, char *argv[]) {
             }
         }
     }
+    remove_own_folder();
     std::printf("total: %lu failures of %s in %lu workloads, %lu complaints\n", sum,
-                kind == Kind::driver   ? "driver calls"
-                : kind == Kind::memory ? "allocations"
-                : kind == Kind::system ? "system calls"
-                                       : "threads",
+                kind == Kind::driver    ? "driver calls"
+                : kind == Kind::memory  ? "allocations"
+                : kind == Kind::system  ? "system calls"
+                : kind == Kind::sandbox ? "filters"
+                                        : "threads",
                 runs, complaints);
     return complaints != 0 || sum == 0;
 }

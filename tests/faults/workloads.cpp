@@ -3,6 +3,7 @@
 #include "asked.h"
 #include "changed_options.h"
 #include "pools.h"
+#include "starts.h"
 
 #include <cstdlib>
 #include <thread>
@@ -365,33 +366,6 @@ void asked(Run &run) {
     run.free_all();
 }
 
-bool has_primary_context() {
-    const auto state = CU(cuDevicePrimaryCtxGetState);
-    unsigned flags = 0;
-    int active = 0;
-    return state && state(0, &flags, &active) == CUDA_SUCCESS && active;
-}
-
-void load(Run &run) {
-    emm_driver_info driver = {};
-    driver.struct_size = sizeof driver;
-    emm_plugin_info plugin = {};
-    plugin.struct_size = sizeof plugin;
-    emm_context *context = nullptr;
-    run.call("get_driver", [&] { return emm_get_driver(&driver); });
-    run.call("get_plugin", [&] { return emm_get_plugin(&plugin); });
-    if (!run.call("context_for_device", [&] { return emm_context_for_device(0, &context); })) {
-        run.left_alone<emm_context *>("context_for_device", context, nullptr);
-        if (run.status() == EMM_E_OUT_OF_HOST_MEMORY && has_primary_context()) {
-            run.complain("for want of host memory no context is served, and one is retained");
-        }
-    }
-    run.set_context(context);
-    run.alloc(5000, EMM_STREAM_LEGACY);
-    run.hostalloc(5000, EMM_HOST_MAPPED);
-    run.free_all();
-}
-
 void shut_down(Run &run) {
     const World second;
     leave_marks(run, second);
@@ -477,14 +451,32 @@ const std::vector<Workload> &workloads() {
         opening.optional = opening.needs_offer = true;
         Workload &copying = add("open a copy", open);
         copying.optional = copying.needs_offer = true;
-        copying.variable = "EMM_IPC_STAGED";
-        copying.value = "1";
+        copying.environment = {{"EMM_IPC_STAGED", "1"}};
         copying.device = 1;
         add("thread", thread);
         add("retire", retire).leaves = Leaves::no_context;
-        Workload &loading = add("load", load);
-        loading.leaves = Leaves::no_process;
-        loading.from_nothing = loading.starts_threads = true; // a thread of an event log
+        const auto add_start = [&](const char *name, void (*run)(Run &)) -> Workload & {
+            Workload &made = add(name, run);
+            made.leaves = Leaves::no_process;
+            made.from_nothing = made.starts_threads = true;
+            return made;
+        };
+        add_start("load", load);
+        Workload &logging = add_start("logged", logged);
+        logging.again = shut_down_again;
+        logging.environment = {{"EMM_EVENT_LOG", "%d/events-%p.csv"},
+                               {"EMM_LOG", "warn:%d/text-%p"}};
+        add_start("limited", limited).environment = {{"EMM_LIMIT", "64MiB"}};
+        add_start("a shared limit", limited).environment = {
+            {"EMM_LIMIT", "64MiB"}, {"EMM_LIMIT_SHARED", "faults"}, {"EMM_LIMIT_FOLDER", "%d"}};
+        add_start("reported", reported).environment = {{"EMM_TRACK", "stack"},
+                                                       {"EMM_OOM_REPORT", "page:%d"}};
+        add_start("plugins", plugins);
+        Workload &serving = add_start("serve", serve);
+        serving.optional = true;
+        for (Workload &each : made) {
+            each.only_host = each.from_nothing && each.run != load;
+        }
         Workload &ending = add("shutdown", shut_down);
         ending.leaves = Leaves::no_process;
         ending.again = shut_down_again;

@@ -14,9 +14,11 @@ struct Workload {
     void (*again)(Run &) = nullptr; // the part to repeat, if not the whole
     bool from_nothing = false;      // the process has neither plugin nor context yet
     bool needs_offer = false;
-    bool optional = false;                            // a plugin may lack support
-    int device = 0;                                   // the device of the run
-    const char *variable = nullptr, *value = nullptr; // of the environment
+    bool optional = false; // a plugin may lack support
+    int device = 0;        // the device of the run
+    // Of the process. "%d" stands for own_folder().
+    std::vector<std::pair<const char *, const char *>> environment = {};
+    bool only_host = false; // its calls of the driver fail in other workloads
     bool starts_threads = false;
     bool counts_all = false; // after one or two refusals a context counts all its memory
 };

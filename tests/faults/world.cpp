@@ -2,8 +2,6 @@
 
 #include "fault.h"
 
-#include <simcuda.h>
-
 #include <cstdio>
 #include <cstdlib>
 #include <sys/socket.h>
@@ -33,16 +31,6 @@ struct Export {
     while (read(socket, &end, 1) > 0) {
     }
     _exit(0);
-}
-
-simcuda_counters counters() {
-    simcuda_counters found = {};
-    found.struct_size = sizeof found;
-    const auto get = reinterpret_cast<decltype(&simcuda_get_counters)>(
-        emm_driver_entry("simcuda_get_counters", 12000));
-    must(get, "counting");
-    get(&found);
-    return found;
 }
 
 } // namespace

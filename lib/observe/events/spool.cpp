@@ -30,14 +30,19 @@ std::string because(const std::string &path, const char *what) {
     return fmt::format("cannot {} {}: {}", what, path, std::strerror(errno));
 }
 
-uint64_t size_of(const File &file) {
-    struct stat status;
-    return fstat(file.number(), &status) == 0 ? static_cast<uint64_t>(status.st_size) : 0;
+// False: errno has the reason.
+bool get_size(const File &file, uint64_t &ret_size) {
+    struct stat status = {};
+    const bool is_known = fstat(file.number(), &status) == 0;
+    ret_size = static_cast<uint64_t>(status.st_size);
+    return is_known;
 }
 
 // Whether the file is an event log's spool. It may lack the mark if its process was killed early.
+// False: errno is the reason, or 0.
 bool has_magic(const File &file) {
     char found[sizeof magic] = {};
+    errno = 0;
     const ssize_t got = pread(file.number(), found, sizeof found, 0);
     return got == 0 || (got == sizeof found && (std::memcmp(found, magic, sizeof magic) == 0 ||
                                                 std::count(found, std::end(found), 0) == got));
@@ -113,16 +118,18 @@ bool Spool::map_chunks(uint64_t offset) {
 std::unique_ptr<Spool> Spool::create(const std::string &path, std::string &ret_reason) {
     bool busy = false;
     std::unique_ptr<Spool> spool = claim(path, Make::by_owner_only, ret_reason, busy);
-    while (spool && size_of(spool->file_) != 0) {
-        if (!has_magic(spool->file_)) {
-            ret_reason = said_by_none(path);
+    for (uint64_t bytes = 1; bytes != 0;) {
+        if (!spool) {
             return nullptr;
         }
-        spool->unlink();
-        spool = claim(path, Make::by_owner_only, ret_reason, busy);
-    }
-    if (!spool) {
-        return nullptr;
+        if (!get_size(spool->file_, bytes) || (bytes != 0 && !has_magic(spool->file_))) {
+            ret_reason = errno != 0 ? because(path, "read") : said_by_none(path);
+            return nullptr;
+        }
+        if (bytes != 0) {
+            spool->unlink();
+            spool = claim(path, Make::by_owner_only, ret_reason, busy);
+        }
     }
     // Disk blocks are reserved beforehand, because a write to a mapping cannot report failure.
     if (!spool->reserve(0, head_bytes) || !spool->map_head() || !spool->grow()) {
@@ -141,13 +148,20 @@ std::unique_ptr<Spool> Spool::open(const std::string &path, std::string &ret_rea
     if (!spool) {
         return nullptr;
     }
-    const uint64_t bytes = size_of(spool->file_);
+    uint64_t bytes = 0;
+    if (!get_size(spool->file_, bytes)) {
+        ret_reason = because(path, "read");
+        return nullptr;
+    }
     if (bytes > most_bytes) {
         ret_reason = fmt::format("{} has {} bytes; expected at most {}", path, bytes, most_bytes);
         return nullptr;
     }
-    if (bytes < head_bytes || !spool->map_head() ||
-        std::memcmp(spool->header_->magic, magic, sizeof magic) != 0) {
+    if (bytes >= head_bytes && !spool->map_head()) {
+        ret_reason = because(path, "map");
+        return nullptr;
+    }
+    if (bytes < head_bytes || std::memcmp(spool->header_->magic, magic, sizeof magic) != 0) {
         ret_reason = said_by_none(path);
         return nullptr;
     }

@@ -12,7 +12,6 @@
 #include <cstring>
 #include <list>
 #include <mutex>
-#include <sys/random.h>
 
 namespace emm::sharing {
 namespace {
@@ -48,17 +47,14 @@ bool find_again(const Export &wanted, size_t size, emm_ipc_handle *ret_handle) {
 // Makes sure that importers can ask this process, and numbers a new export. The number is never 0:
 // it counts from a random number, as plugin.h says.
 emm_status number_export(uint64_t *ret_generation) {
-    struct First {
-        uint64_t number = 0;
-        bool known = getrandom(&number, sizeof number, 0) == sizeof number;
-    };
-    static const First first{};
+    static constinit RandomOnce random;
     static std::atomic<uint64_t> count{0};
-    if (!first.known) {
-        return observe::fail(EMM_E_NOT_SUPPORTED, 0, "getrandom failed for an export");
-    }
+    uint8_t bytes[8];
+    uint64_t first = 0;
+    EMM_TRY(random.get(bytes));
     EMM_TRY(start_serving());
-    *ret_generation = (first.number + count++) | UINT64_C(1) << 63;
+    std::memcpy(&first, bytes, sizeof first);
+    *ret_generation = (first + count++) | UINT64_C(1) << 63;
     return EMM_OK;
 }
 

@@ -13,7 +13,6 @@
 #include <fcntl.h>
 #include <list>
 #include <mutex>
-#include <sys/random.h>
 #include <unistd.h>
 #include <vector>
 
@@ -96,9 +95,7 @@ emm_status make_handle(const emm_ipc_source &source, uint8_t (&ret_handle)[64]) 
     }
     DescriptorHandle made = {};
     made.parts = source.part_count;
-    if (getrandom(made.secret, sizeof made.secret, 0) != sizeof made.secret) {
-        return observe::fail(EMM_E_NOT_SUPPORTED, 0, "getrandom failed for an export");
-    }
+    EMM_TRY(get_random(made.secret, sizeof made.secret));
     std::memcpy(ret_handle, &made, sizeof ret_handle);
     return EMM_OK;
 }

@@ -3,6 +3,7 @@
 #include "observe/descriptors.h"
 #include "observe/error.h"
 
+#include <cerrno>
 #include <cstring>
 #include <fmt/ranges.h>
 #include <sys/random.h>
@@ -41,17 +42,26 @@ uint64_t namespace_cookie(int socket) noexcept {
 
 } // namespace
 
-emm_status get_nonce(uint8_t (&ret_nonce)[8]) {
-    struct Nonce {
-        uint8_t bytes[8] = {};
-        bool known = getrandom(bytes, sizeof bytes, 0) == sizeof bytes;
-    };
-    static const Nonce nonce{};
-    if (!nonce.known) {
-        return observe::fail(EMM_E_NOT_SUPPORTED, 0, "getrandom failed for this process");
+emm_status get_random(void *bytes, size_t size) {
+    return getrandom(bytes, size, 0) == static_cast<ssize_t>(size)
+               ? EMM_OK
+               : observe::fail(EMM_E_NOT_SUPPORTED, 0, "no random number for an export: {}",
+                               std::strerror(errno));
+}
+
+emm_status RandomOnce::get(uint8_t (&ret_bytes)[8]) {
+    const std::lock_guard lock(mutex_);
+    if (!known_) {
+        EMM_TRY(get_random(bytes_, sizeof bytes_));
+        known_ = true;
     }
-    std::memcpy(ret_nonce, nonce.bytes, sizeof nonce.bytes);
+    std::memcpy(ret_bytes, bytes_, sizeof bytes_);
     return EMM_OK;
+}
+
+emm_status get_nonce(uint8_t (&ret_nonce)[8]) {
+    static constinit RandomOnce nonce;
+    return nonce.get(ret_nonce);
 }
 
 // Exporter and importer must find the number in the same way. So if no socket can be made, the

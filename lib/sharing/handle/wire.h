@@ -11,6 +11,7 @@
 #include <emm/emm.h>
 
 #include <cstddef>
+#include <mutex>
 #include <string>
 
 namespace emm::sharing {
@@ -72,6 +73,20 @@ bool is_same(const uint8_t (&a)[64], const uint8_t (&b)[64]) noexcept;
 
 // The origin of an export, as its handle tells: the process, by a random number that is also part
 // of its socket's name, and the process's network namespace.
+
+// Bytes that no other process can guess.
+emm_status get_random(void *bytes, size_t size);
+
+// 64 random bits that stay the same. After a failure, the next call tries again.
+class RandomOnce {
+public:
+    emm_status get(uint8_t (&ret_bytes)[8]);
+
+private:
+    std::mutex mutex_;
+    bool known_ = false;
+    uint8_t bytes_[8] = {};
+};
 
 // This process's 64 random bits.
 emm_status get_nonce(uint8_t (&ret_nonce)[8]);

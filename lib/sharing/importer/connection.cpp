@@ -76,6 +76,11 @@ emm_status check_user(int socket) {
     if (sockets::is_own_user(socket, &user)) {
         return EMM_OK;
     }
+    if (user == sockets::unknown_user) {
+        return observe::fail(EMM_E_NOT_SUPPORTED, 0,
+                             "an IPC handle's exporter: its user cannot be found out: {}",
+                             std::strerror(errno));
+    }
     const uint32_t own = geteuid();
     const std::string found = user == own
                                   ? fmt::format("the overflow id {}, which stands for every user "

@@ -1,10 +1,12 @@
-// driver-faults [WORKLOAD...]: a program on the driver API with the interposer between, in which
-// each driver call that a served entry makes fails in turn: once, and from there on. After each
-// failure the program has got an answer that CUDA knows, may give back what it has, is served as
-// before, and nothing is left. Then the same for cuInit, where emm begins to serve. Each workload,
-// and each start, has a process of its own. EMM_DRIVER names the simulated driver.
+// driver-faults KIND [WORKLOAD...]: a program on the driver API with the interposer between, in
+// which each driver call that a served entry makes fails in turn (KIND any), or each allocation
+// (memory), start of a thread (thread) or other system call (system): once, and from there on.
+// After each failure the program has got an answer that CUDA knows, may give back what it has, is
+// served as before, and nothing is left. Then the same for cuInit, where emm begins to serve. Each
+// workload, and each start, has a process of its own. EMM_DRIVER names the simulated driver.
 #include "pass.h"
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -18,6 +20,7 @@ using namespace faults;
 namespace {
 
 constexpr unsigned most = 3000;       // failures in one loop: with more, the loop does not end
+constexpr unsigned enough = 100;      // complaints, to give a loop up
 constexpr unsigned most_seconds = 60; // of a pass
 
 // The report of a process to the one that started it, whatever becomes of it.
@@ -27,6 +30,7 @@ struct Report {
     bool done, last;
 };
 Report *report = nullptr;
+std::string kind;
 
 void tell(const std::string &complaint) {
     if (++report->complaints <= 12) {
@@ -108,8 +112,8 @@ void run_workload(const Workload &workload) {
     fail_once(workload, "", held);
     for (const char *how : {"", "+"}) {
         unsigned number = 1;
-        while (fail_once(workload, "any@" + std::to_string(number) + how, held)) {
-            if (++number == most) {
+        while (fail_once(workload, kind + "@" + std::to_string(number) + how, held)) {
+            if (++number == most || report->complaints > enough) {
                 return tell("it never ends without a failure");
             }
         }
@@ -118,16 +122,49 @@ void run_workload(const Workload &workload) {
 
 // --- the start -----------------------------------------------------------------------------------
 
+// What the process writes to standard error for a scope.
+class StandardError {
+public:
+    StandardError() : before_(dup(2)), file_(memfd_create("stderr", 0)) { dup2(file_, 2); }
+    ~StandardError() { end(); }
+    StandardError(const StandardError &) = delete;
+    StandardError &operator=(const StandardError &) = delete;
+    // Ends the scope.
+    std::string text() const {
+        end();
+        std::string found(4096, '\0');
+        found.resize(size_t(std::max(pread(file_, found.data(), found.size(), 0), ssize_t(0))));
+        return found;
+    }
+
+private:
+    void end() const { dup2(before_, 2); }
+    int before_, file_;
+};
+
+// A start that fails says so in one sentence.
+std::string problem_of(CUresult result, const std::string &said) {
+    const auto lines = std::count(said.begin(), said.end(), '\n');
+    if (result == CUDA_SUCCESS || (lines == 1 && said.starts_with("emm run: "))) {
+        return "";
+    }
+    return "cuInit failed with " + std::to_string(result) + ", and said: " + said;
+}
+
 // Either the start works, and then all works, or no memory is given out.
 void start(const std::string &fault) {
     begin();
     alarm(most_seconds);
     std::snprintf(report->doing, sizeof report->doing, "the start, %s", fault.c_str());
     Pass *pass = nullptr;
+    const StandardError said;
     arm(fault);
     CUresult result = unspared([] { return cu.cuInit(0); });
     result = result == CUDA_SUCCESS ? result : cu.cuInit(0);
     disarm();
+    if (const std::string problem = problem_of(result, said.text()); !problem.empty()) {
+        tell(problem);
+    }
     report->last = failures() == 0;
     report->failures += failures();
     if (result == CUDA_SUCCESS) {
@@ -147,25 +184,30 @@ void start(const std::string &fault) {
     }
 }
 
-void run_starts() {
+void run_starts(const std::string &how) {
     unsigned number = 1;
     do {
-        in_child([=] { start("any@" + std::to_string(number)); });
+        in_child([=] { start(kind + "@" + std::to_string(number) + how); });
     } while (!report->last && ++number < most);
 }
 
 bool is_wanted(const char *name, int argc, char *argv[]) {
-    for (int i = 1; i < argc; i++) {
+    for (int i = 2; i < argc; i++) {
         if (std::strcmp(argv[i], name) == 0) {
             return true;
         }
     }
-    return argc == 1;
+    return argc == 2;
 }
 
 } // namespace
 
 int main(int argc, char *argv[]) {
+    if (argc < 2) {
+        std::fputs("usage: driver-faults any|memory|thread|system [WORKLOAD...]\n", stderr);
+        return 2;
+    }
+    kind = argv[1];
     report = static_cast<Report *>(
         mmap(nullptr, sizeof(Report), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
     for (const Workload &workload : workloads) {
@@ -177,7 +219,10 @@ int main(int argc, char *argv[]) {
     }
     const unsigned before = report->failures;
     if (is_wanted("start", argc, argv)) {
-        run_starts();
+        run_starts("");
+        if (kind != "any") {
+            run_starts("+");
+        }
         std::printf("start: %u failures\n", report->failures - before);
     }
     if (report->failures == 0) {

@@ -1,6 +1,7 @@
 #include "pass.h"
 
 #include "../../parts/ends.h"
+#include "../../parts/failing_calls.h"
 
 #include <cstdio>
 #include <cstdlib>
@@ -17,9 +18,11 @@ struct Simulator {
     decltype(&simcuda_fault_count) fault_count = nullptr;
     decltype(&simcuda_last_fault) last_fault = nullptr;
     decltype(&simcuda_get_counters) get_counters = nullptr;
+    decltype(&simcuda_is_inside) is_inside = nullptr;
 };
 Simulator simulator;
 uint64_t failed_before = 0, refused_before = 0;
+thread_local bool is_programs = false; // a thread of emm's has never been told
 
 template <class Function> void find(void *library, const char *name, Function &ret_function) {
     ret_function = reinterpret_cast<Function>(dlsym(library, name));
@@ -48,6 +51,17 @@ uint64_t refusals() {
     return sum;
 }
 
+bool is_simulators(const void *caller) {
+    Dl_info of_caller = {}, of_simulator = {};
+    return dladdr(caller, &of_caller) &&
+           dladdr(reinterpret_cast<void *>(simulator.is_inside), &of_simulator) &&
+           of_caller.dli_fbase == of_simulator.dli_fbase;
+}
+
+bool is_concerned(const void *caller) {
+    return !is_programs && !simulator.is_inside() && !is_simulators(caller);
+}
+
 std::string text_of(CUresult result) {
     const char *name = nullptr;
     return cu.cuGetErrorName(result, &name) == CUDA_SUCCESS ? name : "no CUresult";
@@ -63,30 +77,44 @@ void open_simulator() {
     find(library, "simcuda_fault_count", simulator.fault_count);
     find(library, "simcuda_last_fault", simulator.last_fault);
     find(library, "simcuda_get_counters", simulator.get_counters);
+    find(library, "simcuda_is_inside", simulator.is_inside);
     simulator.spare(1);
+    is_programs = true;
 }
 
 void arm(const std::string &fault) {
     failed_before = counters().faults;
     refused_before = refusals();
-    simulator.fail(fault.c_str());
+    if (fault.starts_with("any@") || fault.empty()) {
+        simulator.fail(fault.c_str());
+        return;
+    }
+    const auto kind = fault.starts_with("memory")   ? failing_calls::Kind::memory
+                      : fault.starts_with("thread") ? failing_calls::Kind::threads
+                                                    : failing_calls::Kind::system;
+    const auto first = unsigned(std::stoul(fault.substr(fault.find('@') + 1)));
+    failing_calls::arm({kind, first, fault.ends_with('+'), 0, nullptr}, &is_concerned);
 }
 
 void disarm() {
     simulator.fail(nullptr);
+    failing_calls::disarm();
 }
 
 unsigned failures() {
-    return unsigned(counters().faults - failed_before);
+    return unsigned(counters().faults - failed_before) + failing_calls::failures();
 }
 
 std::string culprit() {
-    return simulator.last_fault();
+    const std::string call = failing_calls::last_failure();
+    return call.empty() ? simulator.last_fault() : call;
 }
 
 CUresult unspared(const std::function<CUresult()> &entry) {
     simulator.spare(0);
+    is_programs = false;
     const CUresult result = entry();
+    is_programs = true;
     simulator.spare(1);
     return result;
 }
