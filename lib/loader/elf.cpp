@@ -275,8 +275,7 @@ emm_status ElfFile::bad(std::string problem, std::string expected, std::string g
 }
 
 emm_status ElfFile::unreadable() const {
-    return bad("it cannot be read", "a readable file",
-               errno != 0 ? std::strerror(errno) : "one that shrinks");
+    return bad("cannot read it", "", errno != 0 ? std::strerror(errno) : "one that shrinks");
 }
 
 emm_status ElfFile::truncated(uint64_t begin, uint64_t size) const {

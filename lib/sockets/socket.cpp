@@ -92,25 +92,28 @@ int Listener::open(std::string_view name, int backlog) noexcept {
     return made >= 0 ? 0 : errno;
 }
 
-// If the kernel has no room for an answer, the socket is still this one.
-int Listener::number() const noexcept {
-    const int socket = number_.load();
+Listener::Owner Listener::owner_of(int socket) const noexcept {
     sockaddr_un found;
     socklen_t length = sizeof found;
     if (socket < 0) {
-        return -1;
+        return Owner::other;
     }
     if (getsockname(socket, reinterpret_cast<sockaddr *>(&found), &length) != 0) {
-        return errno == EBADF || errno == ENOTSOCK ? -1 : socket;
+        return errno == EBADF || errno == ENOTSOCK ? Owner::other : Owner::unknown;
     }
     const bool is_own =
         length == address_.length && std::memcmp(&found, &address_.address, length) == 0;
-    return is_own ? socket : -1;
+    return is_own ? Owner::listener : Owner::other;
+}
+
+int Listener::number() const noexcept {
+    const int socket = number_.load();
+    return owner_of(socket) != Owner::other ? socket : -1;
 }
 
 void Listener::close() noexcept {
     const observe::NoFork held;
-    if (const int socket = number(); socket >= 0) {
+    if (const int socket = number_.load(); owner_of(socket) == Owner::listener) {
         ::close(socket);
     }
     number_.store(-1);

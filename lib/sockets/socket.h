@@ -35,7 +35,8 @@ int connect_within(int socket, const Address &address, int64_t &left) noexcept;
 //
 // A program may close descriptors that it does not know, and reuse the number for a file of its
 // own. So before each use of the number, the kernel is asked whether it still stands for this
-// socket. A listener is never destroyed.
+// socket. If the kernel does not tell, the number is used, and not closed. A listener is never
+// destroyed.
 class Listener {
 public:
     // Returns 0, or an errno.
@@ -47,7 +48,10 @@ public:
     void close() noexcept;
 
 private:
+    enum class Owner { listener, other, unknown };
+
     static void leave_to_parent();
+    Owner owner_of(int socket) const noexcept;
 
     Address address_; // written before the number is
     std::atomic<int> number_{-1};

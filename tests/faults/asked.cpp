@@ -52,7 +52,7 @@ int connect_to(const char *name) {
 
 } // namespace
 
-bool ask_this_process() {
+bool ask_this_process(int milliseconds) {
     char name[64];
     const int made = find_name(name) ? connect_to(name) : -1;
     if (made < 0) {
@@ -61,7 +61,7 @@ bool ask_this_process() {
     const uint32_t request[4] = {0x746d6d65, 1, 1, 0};
     bool has_ended = send(made, request, sizeof request, MSG_NOSIGNAL) < 0;
     pollfd waiting = {made, POLLIN, 0};
-    has_ended = has_ended || poll(&waiting, 1, 10'000) == 1;
+    has_ended = has_ended || poll(&waiting, 1, milliseconds) == 1;
     close(made);
     return has_ended;
 }

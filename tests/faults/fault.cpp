@@ -62,7 +62,7 @@ uint64_t driver_faults() {
     return counters().faults;
 }
 
-bool is_armed = false;
+bool is_armed = false, is_for_good = false;
 uint64_t faults_before = 0, refusals_before = 0;
 
 struct Forbidden {
@@ -157,6 +157,7 @@ void open_driver() {
 
 void arm(const Plan &plan) {
     is_armed = true;
+    is_for_good = plan.onwards;
     faults_before = driver_faults();
     refusals_before = refusals();
     if (plan.kind == Kind::driver) {
@@ -188,6 +189,10 @@ Outcome disarm() {
 bool has_failed() {
     return error_in_force ||
            (is_armed && (failing_calls::failures() != 0 || driver_faults() != faults_before));
+}
+
+bool fails_for_good() {
+    return is_armed && is_for_good;
 }
 
 bool tells_reason(const std::string &text) {

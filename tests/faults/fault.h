@@ -40,6 +40,8 @@ Outcome disarm();
 
 // Whether a call has failed since arm(), and before disarm().
 bool has_failed();
+// Whether calls go on to fail, by the plan in force.
+bool fails_for_good();
 
 // Whether `text`, of a failure since arm(), has the system's words for what failed.
 bool tells_reason(const std::string &text);

@@ -31,16 +31,16 @@ void judge_status(const Run &run, const Plan &plan, const Outcome &outcome,
     if (plan.kind == Kind::driver) {
         return;
     }
+    const bool lacks_memory = run.status() == EMM_E_OUT_OF_HOST_MEMORY;
     if (plan.kind == Kind::system || plan.kind == Kind::sandbox) {
+        const bool is_told =
+            lacks_memory || tells_reason(run.failed_at()) || outcome.without_record;
         const bool blames = run.status() == EMM_E_PLUGIN_UNTRUSTED; // another user
-        const bool lacks_thread =
-            plan.kind == Kind::sandbox && run.status() == EMM_E_OUT_OF_HOST_MEMORY;
-        return expect((tells_reason(run.failed_at()) && !blames) || outcome.without_record ||
-                          lacks_thread,
-                      complaints, "expected the system's reason: " + run.failed_at());
+        return expect(is_told && !blames, complaints,
+                      "expected the system's reason: " + run.failed_at());
     }
     const bool in_libc = run.status() == EMM_E_PLUGIN_UNLOADABLE || tells_reason(run.failed_at());
-    expect(run.status() == EMM_E_OUT_OF_HOST_MEMORY || in_libc, complaints,
+    expect(lacks_memory || in_libc, complaints,
            "expected EMM_E_OUT_OF_HOST_MEMORY (-3), or what the C library says: " +
                run.failed_at());
 }

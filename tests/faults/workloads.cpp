@@ -357,10 +357,11 @@ void retire(Run &run) {
     }
 }
 
-// By `emm top`, from without: no failure in the answer may be the program's.
+// By `emm top`, from without: no failure in the answer may be the program's. A server whose calls
+// go on to fail cannot answer.
 void asked(Run &run) {
     run.alloc(mib, run.world().known());
-    if (!ask_this_process()) {
+    if (!ask_this_process(fails_for_good() ? 100 : 10'000) && !fails_for_good()) {
         run.complain("emm top was neither answered nor hung up on");
     }
     run.free_all();

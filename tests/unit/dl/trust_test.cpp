@@ -62,6 +62,22 @@ TEST_CASE("a group is private if every member that is known is root or the user"
     CHECK_FALSE(is_private(103)); // a member that passwd lacks
     CHECK_FALSE(is_private(4711));
     CHECK_FALSE(is_private_group(1000, user, passwd, "/nonexistent"));
+    CHECK(is_private_group(50, user, "/nonexistent", groups));
+}
+
+TEST_CASE("a group is not private if the accounts cannot be read") {
+    loader::Folder folder;
+    const std::string groups = folder.write("group", "staff:x:50:\n");
+    CHECK_FALSE(is_private_group(50, user, folder.path(), groups));
+}
+
+TEST_CASE("a file whose path cannot be followed is refused with the system's reason") {
+    loader::Folder folder;
+    std::string lifted;
+    REQUIRE(symlink("loop", (folder.path() + "/loop").c_str()) == 0);
+    CHECK_THAT(refusal_of(folder.path() + "/loop", geteuid(), true, lifted),
+               ContainsSubstring("its path cannot be followed: Too many levels"));
+    CHECK(refusal_of(folder.path() + "/nothing", geteuid(), true, lifted).empty());
 }
 
 TEST_CASE("a path is followed through links, points and double slashes") {
