@@ -19,7 +19,7 @@ def run(tool, *arguments, **settings):
 
 class Usage(unittest.TestCase):
     def test_who_asks_is_told_how_a_tool_is_used_and_no_more(self):
-        for tool in ("quickstart", "test", "fuzz", "wheel", "deb", "cuda-headers"):
+        for tool in ("quickstart", "test", "fuzz", "mutate", "wheel", "deb", "cuda-headers"):
             for wish in ("--help", "-h"):
                 done = run(tool, wish)
                 self.assertEqual((done.returncode, done.stderr), (0, ""))
@@ -27,7 +27,7 @@ class Usage(unittest.TestCase):
                 self.assertNotIn("looking for", done.stdout)
 
     def test_what_a_tool_does_not_take_is_wrong_usage(self):
-        for tool, *words in (("quickstart", "--fast"), ("wheel", "one", "two"), ("wheel", "--fast"), ("deb", "--fast"),
+        for tool, *words in (("quickstart", "--fast"), ("mutate", "pick"), ("wheel", "one", "two"), ("wheel", "--fast"), ("deb", "--fast"),
                               ("cuda-headers", "13")):
             done = run(tool, *words)
             self.assertEqual((done.returncode, done.stdout), (2, ""))

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """check_test.py own|exact|soak SPEC...: the conformance suite passes good plugins and finds bad ones out.
 
-own: each bad plugin fails the cases that stand beside its fault; exact: and no others; soak: with more
-seeds for the good ones.
+own: each bad plugin fails the cases that stand beside its fault; exact: and no others, mutants aside; soak:
+with more seeds for the good ones.
 """
 import json
 import os
@@ -173,6 +173,54 @@ PAUSE_FAULTS = {
     "loses-copies": ["pause/ends"],
     "stays-paused": ["pause/ends"],
 }
+# Faults that only the case of their requirement is asked about, which fails: by case.
+MUTANTS = {
+    "table/newer-host": ["asks-for-its-minor"],
+    "table/quiet-entry": ["thread-in-entry"],
+    "table/short": ["creates-once"],
+    "initialize/again": ["initialize-refuses-again"],
+    "reset/no-context": ["needs-no-context"],
+    "reset/goes-on": ["reset-forgets-captures", "reset-forgets-sections"],
+    "reset/drops": ["reset-keeps-host"],
+    "faults/destroy": ["destroy-trusts-driver"],
+    "memory/sizes": ["too-small"],
+    "memory/traffic": ["serves-smaller"],
+    "faults/memfree": ["stops-after-failure"],
+    "memory/failed": ["keeps-for-failures", "peaks-live-at-failures"],
+    "accounts/statistics": ["forgets-failures", "counts-refused-frees"],
+    "accounts/reserved": ["forgets-returns"],
+    "accounts/peaks": ["keeps-reserved-peak"],
+    "accounts/memory-info": ["counts-live-as-free"],
+    "accounts/device-total": ["total-makes-context"],
+    "accounts/options": ["refuses-large-options"],
+    "accounts/options-changed": ["refuses-large-changes", "changes-drop"],
+    "accounts/query": ["tells-freed", "tells-beginnings", "tells-other-kind"],
+    "errors/untouched": [
+        "query-output-on-failure", "export-output-on-failure", "host-output-on-failure",
+        "managed-output-on-failure"],
+    "memory/wrong-free": ["frees-inside", "frees-twice"],
+    "memory/wrong-size": ["frees-smaller-sizes", "loses-wrong-sized"],
+    "process/freed-exports": ["exports-beyond", "releases-once"],
+    "process/late-free": ["late-free-fails"],
+    "cleanup/pressure": ["locks-over-pressure"],
+    "cleanup/trim-in-part": ["trims-one-less", "trims-one-more"],
+    "cleanup/section": ["section-frees-host"],
+    "streams/built-in": ["early-legacy", "early-per-thread"],
+    "host/streams": ["early-host"],
+    "host/pinned": ["maps-never", "shares-host-blocks"],
+    "host/wrong-free": ["frees-any-host", "frees-any-managed"],
+    "faults/memhostalloc": ["host-leaks-on-failure"],
+    "faults/mempin": ["pin-leaks-on-failure"],
+    "host/registered": ["pins-twice", "pins-unmapped", "unpins-later", "unpins-anything"],
+    "host/wrong-size": ["unpins-any-size", "frees-any-managed-size"],
+    "host/leaks": ["leak-registered", "leak-managed"],
+    "host/managed": ["shares-managed-blocks"],
+}
+# The same of libemm-bad-pause.so.
+PAUSE_MUTANTS = {
+    "devices/peers": [
+        "access-to-later-alone", "access-to-earlier-alone", "resume-forgets-access", "reset-forgets-access"],
+}
 PAUSE_CASES = ["pause/", "faults/pause"]
 if "address" in os.environ.get("EMM_TEST_SANITIZERS", ""):
     for name in "host-overrun", "info-overrun":
@@ -233,6 +281,20 @@ class ConformanceSuite(unittest.TestCase):
             with self.subTest(name):
                 report, status = check(fixture(name), *filters(cases))
                 self.assertEqual((failed(report), status), (sorted(cases), 1))
+
+    def test_each_mutant_fails_the_case_of_its_requirement(self):
+        for plugin, mutants in ("bad", MUTANTS), ("bad-pause", PAUSE_MUTANTS):
+            for case, faults in mutants.items():
+                for fault in faults:
+                    with self.subTest(fault, plugin=plugin):
+                        report, status = check(fixture(plugin), "--filter", case, EMM_TEST_FAULT=fault)
+                        self.assertEqual((failed(report), status), ([case], 1))
+
+    def test_each_case_is_failed_by_a_bad_plugin(self):
+        tables = FAULTS, CACHE_FAULTS, PAUSE_FAULTS, FILES, LAYER_FAULTS
+        caught = {case for table in tables for cases in table.values() for case in cases} | {*MUTANTS, *PAUSE_MUTANTS}
+        listed = {case["name"].split("@")[0] for case in answer("check", "--list")["cases"]}
+        self.assertEqual(listed - caught, {"table/long"})  # a fault there is emm's own
 
     def test_each_plugin_that_pauses_badly_fails_the_cases_of_its_fault(self):
         words = [word for name in PAUSE_CASES for word in ("--filter", name)]

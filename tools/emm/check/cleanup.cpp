@@ -13,6 +13,8 @@ void section(const CheckedPlugin &plugin) {
     const Hosted hosted(plugin);
     emm_context *context = hosted.get();
     const auto blocks = take(hosted, 40, 2 * mib);
+    void *host = nullptr;
+    must(emm_memhostalloc(context, 2 * mib, 0, &host, nullptr), "memhostalloc");
     const uint64_t taken = held_bytes();
     const auto nothing_went = [&](const char *when) {
         expect(held_bytes() >= taken, "{} bytes went back to the driver {}", taken - held_bytes(),
@@ -21,6 +23,7 @@ void section(const CheckedPlugin &plugin) {
     must(emm_defer_cleanup_begin(context), "defer_cleanup");
     must(emm_defer_cleanup_begin(context), "defer_cleanup");
     free_all(hosted, blocks, 2 * mib);
+    must(emm_memhostfree(context, host, 2 * mib, 0, EMM_STREAM_UNORDERED), "memhostfree");
     nothing_went("as it was freed in a section");
     must(emm_trim(context, 0, nullptr), "trim");
     nothing_went("by a trim in a section");

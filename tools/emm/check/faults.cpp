@@ -286,6 +286,30 @@ void host_alloc(const CheckedPlugin &plugin) {
         });
 }
 
+// A range that could not be pinned is no longer pinned.
+void pin(const CheckedPlugin &plugin) {
+    const Bare bare = on_device(plugin);
+    need(bare.slots().mempin, "it leaves pinning to emm");
+    const std::unique_ptr<void, decltype(&std::free)> range(std::aligned_alloc(65536, 262144),
+                                                            &std::free);
+    const auto get = [&](const BareManager &manager, emm_deviceptr &device) {
+        return EMM_SLOT(manager, mempin, range.get(), size_t(262144), EMM_HOST_MAPPED, &device);
+    };
+    fail_each(
+        bare, [](const BareManager &) { return emm_deviceptr(77); }, get,
+        [&](const BareManager &manager, emm_deviceptr &device, const Step &step) {
+            if (step.status < EMM_OK) {
+                expect(device == 77, "mempin fails after {} and has written to its output",
+                       step.fault);
+                if (step.fault.back() == '+') {
+                    EMM_DRIVER_ENTRY(cuMemHostUnregister)(range.get());
+                }
+                must_again("mempin", step, get(manager, device));
+            }
+            EMM_MUST(manager, memunpin, range.get(), size_t(0));
+        });
+}
+
 // destroy has to return, whatever the driver says.
 void destroy(const CheckedPlugin &plugin) {
     const Bare bare = on_device(plugin);
@@ -400,6 +424,8 @@ std::vector<Case> fault_cases() {
          pause, on_simulator},
         {"faults/memhostalloc", "EMM-P-21", "pinned memory that fails leaves nothing behind",
          host_alloc, on_simulator},
+        {"faults/mempin", "EMM-P-21 EMM-P-33", "a range that could not be pinned is not pinned",
+         pin, on_simulator},
         {"faults/destroy", "EMM-P-21", "a destroy that fails comes to its end", destroy,
          on_simulator},
         {"faults/order", "EMM-P-21 EMM-P-22", "a wait that fails hands no memory over too early",

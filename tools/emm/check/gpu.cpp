@@ -15,6 +15,7 @@ struct Simulator {
     EMM_CHECK_ENTRY(simcuda_call_count)
     EMM_CHECK_ENTRY(simcuda_last_race)
     EMM_CHECK_ENTRY(simcuda_fail)
+    EMM_CHECK_ENTRY(simcuda_launch)
 #undef EMM_CHECK_ENTRY
 };
 
@@ -87,6 +88,12 @@ bool is_marked(CUstream stream, emm_deviceptr ptr, size_t size, uint8_t value) {
     }
     EMM_REQUIRE_CUDA(cuStreamSynchronize, stream);
     return std::all_of(found.begin(), found.end(), [=](uint8_t byte) { return byte == value; });
+}
+
+void launch(CUstream stream, emm_deviceptr ptr, size_t size) {
+    const simcuda_range range = {ptr, size, 1, 0};
+    require_cuda(CUresult(simulator().simcuda_launch(stream, nullptr, nullptr, &range, 1)),
+                 "simcuda_launch");
 }
 
 void stall(CUstream stream, bool simulated) {

@@ -38,6 +38,9 @@ void mark(CUstream stream, emm_deviceptr ptr, size_t size, uint8_t value);
 // Reads them back, in the stream's order, and waits.
 bool is_marked(CUstream stream, emm_deviceptr ptr, size_t size, uint8_t value);
 
+// A kernel that uses the block, on the simulated driver: unlike copies, it needs access to it.
+void launch(CUstream stream, emm_deviceptr ptr, size_t size);
+
 // Work that takes a while on a real device; the simulated driver keeps work pending by itself.
 void stall(CUstream stream, bool simulated);
 

@@ -174,6 +174,8 @@ void reset_drops(const CheckedPlugin &plugin) {
     const uint64_t before = held_bytes();
     for (int round = 0; round < 3; round++) {
         free_first(hosted, 4, take(hosted, 20, 3 * mib), 3 * mib);
+        void *host = nullptr;
+        must(emm_memhostalloc(hosted.get(), mib, 0, &host, nullptr), "memhostalloc");
         must(emm_context_reset(hosted.get()), "reset");
         must(emm_trim(hosted.get(), 0, nullptr), "trim");
         expect(held_bytes() <= before,

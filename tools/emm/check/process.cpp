@@ -92,6 +92,9 @@ void freed_exports(const CheckedPlugin &plugin) {
     };
     const uint64_t idle = give_back();
     const std::vector<emm_deviceptr> exported = take(manager, 6, exported_size);
+    emm_ipc_handle none = {};
+    const emm_status beyond = EMM_SLOT(manager, get_ipc_handle, exported.back(), 4096 * mib, &none);
+    expect(beyond < EMM_OK, "it exports 4 GiB of a block of {} bytes", exported_size);
     std::vector<emm_ipc_handle> handles;
     for (int round = 0; round < 2; round++) {
         for (const emm_deviceptr ptr : exported) {

@@ -39,6 +39,8 @@ void statistics(const CheckedPlugin &plugin) {
     emm_deviceptr ptr = 0;
     EMM_SLOT(manager, memalloc, size_t(1) << 50, EMM_STREAM_UNORDERED, &ptr);
     equal("failures", manager.stats().failures, 1);
+    EMM_SLOT(manager, memfree, 0x7000, size_t(256), EMM_STREAM_UNORDERED); // refused: no free
+    check_sums(manager.stats(), bytes, blocks.size());
     while (!blocks.empty()) {
         manager.free(blocks.back().first, blocks.back().second);
         bytes -= blocks.back().second;
@@ -109,6 +111,14 @@ private:
     uint64_t idle_ = 0;
 };
 
+void trim_all(const BareManager &manager) {
+    size_t released = 0;
+    if (manager.slots().trim) {
+        EMM_MUST(manager, trim, size_t(0), &released);
+    }
+    run_deferred(EMM_DEFERRED_RUN);
+}
+
 void reserved(const CheckedPlugin &plugin) {
     const Bare bare = on_device(plugin);
     need(bare.slots().get_stats, "it has no get_stats");
@@ -137,6 +147,8 @@ void reserved(const CheckedPlugin &plugin) {
                      90 * mib); // a call in which the manager looks for completed work
         run_deferred(EMM_DEFERRED_RUN);
         books.nothing_is_live();
+        trim_all(manager);
+        books.agrees_with_driver();
     }
 }
 
@@ -186,6 +198,7 @@ void peaks(const CheckedPlugin &plugin) {
                low.peak_live_bytes, kept + 3 * size, top.peak_live_bytes);
     }
     manager.free(first, kept);
+    trim_all(manager); // less is reserved than at the peak
     check_reset(manager);
 }
 

@@ -207,15 +207,29 @@ void peers(const CheckedPlugin &plugin) {
     }
     must(given, "set_access");
     const emm_deviceptr after = first.alloc(64 * mib);
-    enter(second.cuda());
-    const OwnedStream owned;
-    for (const emm_deviceptr ptr : {before, after}) {
-        mark(owned.get(), ptr, mib, 0x33);
-        expect(is_marked(owned.get(), ptr, mib, 0x33), "what a peer wrote is not there");
+    const auto use = [&](const std::vector<emm_deviceptr> &blocks) {
+        enter(second.cuda());
+        const OwnedStream owned;
+        for (const emm_deviceptr ptr : blocks) {
+            if (plugin.simulated) {
+                launch(owned.get(), ptr, mib);
+            }
+            mark(owned.get(), ptr, mib, 0x33);
+            expect(is_marked(owned.get(), ptr, mib, 0x33), "what a peer wrote is not there");
+        }
+        enter(first.cuda());
+    };
+    use({before, after});
+    if (emm_context_pause(first.get(), EMM_PAUSE_DISCARD, nullptr) >= EMM_OK) {
+        must(emm_context_resume(first.get(), 0), "resume");
+        use({before, after});
     }
-    enter(first.cuda());
     first.free(before, mib);
     first.free(after, 64 * mib);
+    must(emm_context_reset(first.get()), "reset");
+    const emm_deviceptr next = first.alloc(mib);
+    use({next});
+    first.free(next, mib);
 }
 
 } // namespace
@@ -231,8 +245,8 @@ std::vector<Case> thread_cases() {
          two_devices, "devices=2"},
         {"devices/query", "EMM-P-31", "query tells the device that the memory is on", query_device,
          two_devices, "devices=2"},
-        {"devices/peers", "EMM-P-42", "a peer that was given access has it", peers, two_devices,
-         "devices=2"},
+        {"devices/peers", "EMM-P-42 EMM-P-47", "a peer that was given access keeps it", peers,
+         two_devices, "devices=2"},
     };
 }
 

@@ -1,0 +1,274 @@
+#!/usr/bin/env python3
+"""mutate.py pick|write|record|run|figures ...: mutants of lib and of the pool, in one build; tools/mutate says more.
+
+A mutation is a piece of a source file and another text for it. The build contains both, and the environment variable
+MUTANT chooses. Operands are found by brackets and by the blanks that clang-format puts around operators; what does not
+compile is left out.
+"""
+import json
+import os
+import pathlib
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+LIST = HERE / "list"
+MUTATED = "lib", "plugins/pool"
+SUITES = {"emm:unit", "emm:loader", "emm:process", "emm:model", "emm:threads", "emm:interpose"}
+LONGEST = 60  # seconds, for all tests of a mutant
+OTHER = {"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "==", "+": "-", "-": "+", "&&": "||", "||": "&&"}
+# The operators that end an operand, by how tightly the operator binds.
+LOOSER = {"+": r"\+|-", "<": r"[<>]=?|[=!]=", "&": r"&&|\|\|"}
+ENDS = r"\|\||&&|[+\-*/|&^%]?=|<<=|>>=|\?|:|return"
+
+
+def blank_out(text):
+    """The text with blanks for comments and for what stands between quotes: places stay the same."""
+    pattern = r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])'|^#(?:[^\n]*\\\n)*[^\n]*"
+    return re.sub(pattern, lambda found: re.sub(r"[^\n]", "_" if found[0][0] in "\"'" else " ", found[0]), text,
+                  flags=re.S | re.M)
+
+
+def extent(code, at, step, operators):
+    """Where the operand ends that begins at `at`, to the right (step 1) or to the left (-1)."""
+    opening, closing = ("([{", ")]}")[::step]
+    stop = re.compile(rf" (?:{operators}) " if step > 0 else rf"(?:^|[ (])(?:{operators})\Z")
+    depth = 0
+    while 0 <= at < len(code):
+        char = code[at]
+        depth += (char in opening) - (char in closing)
+        if depth < 0 or (depth == 0 and (char in ";," or char in "{}")):
+            return at
+        if depth == 0 and char in " \n":
+            near = re.sub(r"\s", " ", code[at:at + 6] + " " if step > 0 else code[max(0, at - 7):at])
+            if stop.match(near) if step > 0 else stop.search(near):
+                return at
+        at += step
+    return at
+
+
+def candidates(text):
+    """(begin, end, kind, mutated text) for each mutation of a file; # stands for the piece itself."""
+    code = blank_out(text)
+    found = []
+
+    def add(begin, end, kind, other):
+        while code[begin] in " \n":
+            begin += 1
+        found.append((begin, end, kind, other))
+
+    for each in re.finditer(r"(?<=[ \n])(<=?|>=?|[=!]=|\+|-|&&|\|\|)(?=[ \n])", code):
+        kind = each[1]
+        ends = ENDS + "|" + LOOSER["&" if kind in ("&&", "||") else "<"]
+        right_ends = ends + ("|" + LOOSER["+"] if kind in "+-" else "")
+        begin = extent(code, each.start() - 1, -1, ends if kind != "&&" else ENDS) + 1
+        end = extent(code, each.end(), 1, right_ends)
+        left, right = text[begin:each.start()], text[each.end():end]
+        add(begin, end, f"{kind} {OTHER[kind]}", f"({left.strip()}) {OTHER[kind]} ({right.strip()})")
+    for each in re.finditer(r"\bif \(", code):
+        end = extent(code, each.end(), 1, "$^")
+        if ";" not in code[each.end():end]:
+            add(each.end(), end, "negated", "!(#)")
+    for each in re.finditer(r"^ +return ([^;{}]+);", code, re.M):
+        value = each[1].strip()
+        other = {"true": "false", "false": "true", "EMM_OK": "EMM_E_PLUGIN_FAILED", "0": "1"}.get(value, "std::decay_t<decltype(#)>{}")
+        if value != "nullptr":
+            add(each.start(1), each.end(1), "returns", other)
+    for each in re.finditer(r"(?<=[;{}])\s+(?:\+\+|--)?[\w:.\->\[\]*]+(?:\(| [+\-|&]?= )[^;{}]*;", code):
+        if not re.match(r"\s*(return|else|throw|delete|static_assert|using|break|continue)\b", each[0]):
+            add(each.start(), each.end(), "dropped", "")
+    for each in re.finditer(r"(?<![\w.'])(\d+)(?![\w.'])", code):
+        add(each.start(), each.end(), "constant", str(int(each[1]) + 1))
+    return sorted({place for place in found if is_inside(code, place[0])})
+
+
+def is_inside(code, at):
+    """Whether a place lies in a function, and in nothing that is fixed when it is compiled."""
+    line = code[code.rfind("\n", 0, at) + 1:code.find("\n", at)]
+    return line.startswith("    ") and not re.search(r"\b(constexpr|static_assert|case|enum|template|using)\b", line)
+
+
+def mutation(number, piece, kind, other):
+    other = other.replace("#", piece)
+    if kind == "dropped":
+        return f"if (!is_mutant({number})) {{ {piece} }}"
+    return f"(is_mutant({number}) ? {other} : {'bool(' + piece + ')' if kind == 'negated' else piece})"
+
+
+def listed(*folders):
+    done = subprocess.run(["git", "ls-files", "-z", *folders], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
+    return done.stdout.split("\0")[:-1]
+
+
+def sources():
+    return [name for name in listed(*MUTATED) if name.endswith((".cpp", ".h"))]
+
+
+def place_of(text, name, begin):
+    row = text.count("\n", 0, begin) + 1
+    return f"{name}:{row}:{begin - text.rfind(chr(10), 0, begin)}"
+
+
+class Mutants:
+    """The rows of the list: a number, a place, a kind, and what came of it."""
+
+    def __init__(self):
+        self.rows = []
+        for line in LIST.read_text(encoding="utf-8").splitlines() if LIST.exists() else []:
+            if not line.startswith("#"):
+                number, place, kind, outcome = line.split(" | ", 3)
+                self.rows.append([int(number), place, kind, outcome])
+
+    def save(self):
+        head = "# number | place | mutation | outcome. Places are those of the commit in which this file was last picked.\n"
+        rows = [f"{number:03} | {place} | {kind} | {outcome}\n" for number, place, kind, outcome in self.rows]
+        LIST.write_text(head + "".join(rows), encoding="utf-8")
+
+
+def pick(count, seed):
+    """Chooses mutations at random; no two of them overlap."""
+    texts = {name: (ROOT / name).read_text(encoding="utf-8") for name in sources()}
+    everything = [(name, *each) for name, text in texts.items() for each in candidates(text)]
+    print(f"{len(everything)} mutations in {len(texts)} files")
+    random.Random(seed).shuffle(everything)
+    taken, mutants = {}, Mutants()
+    mutants.rows = []
+    for name, begin, end, kind, _ in everything:
+        others = taken.setdefault(name, [])
+        if len(mutants.rows) < count and all(end <= b or e <= begin for b, e in others):
+            others.append((begin, end))
+            mutants.rows.append([len(mutants.rows) + 1, place_of(texts[name], name, begin), kind, "open"])
+    mutants.save()
+
+
+def write(folder):
+    """Brings a copy of the tree, with the mutants in it, up to date."""
+    wanted = {}
+    for number, place, kind, outcome in Mutants().rows:
+        if outcome != "does not compile":
+            wanted.setdefault(place.split(":")[0], {})[place, kind] = number
+    for name in listed():
+        content = (ROOT / name).read_bytes()
+        if name in wanted:
+            content = mutated(name, content.decode(), wanted[name]).encode()
+        path = pathlib.Path(folder, name)
+        if not path.exists() or path.read_bytes() != content: # others keep their times, and are not built again
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+            path.chmod((ROOT / name).stat().st_mode)
+
+
+def mutated(name, text, numbers):
+    pieces, at = [], 0
+    for begin, end, kind, other in candidates(text):
+        number = numbers.pop((place_of(text, name, begin), kind), None)
+        if number:
+            pieces += [text[at:begin], mutation(number, text[begin:end], kind, other)]
+            at = end
+    if numbers:
+        sys.exit(f"error: no longer in {name}: {numbers}; pick anew")
+    return f'#include "{HERE}/mutant.h"\n#include <type_traits>\n#line 1\n' + "".join(pieces) + text[at:]
+
+
+def drop(log):
+    """Leaves out the mutants in whose lines a compiler has found errors; tells how many."""
+    mutants, dropped = Mutants(), 0
+    for name, line in set(re.findall(r"((?:lib|plugins)/[\w/]+\.(?:cpp|h)):(\d+):\d+: error", pathlib.Path(log).read_text("utf-8"))):
+        near = [row for row in mutants.rows if row[3] == "open" and row[1].startswith(name + ":")
+                and int(row[1].split(":")[1]) <= int(line)]
+        if near:
+            max(near, key=lambda row: int(row[1].split(":")[1]))[3] = "does not compile"
+            dropped += 1
+    mutants.save()
+    print(dropped)
+
+
+class Tests:
+    """The tests of a build that passed without a mutant: seconds, and the mutants that they reach."""
+
+    def __init__(self, build):
+        self.build = pathlib.Path(build)
+        listed = subprocess.run(["meson", "introspect", build, "--tests"], stdout=subprocess.PIPE, check=True)
+        self.all = {test["name"]: test for test in json.loads(listed.stdout)
+                    if SUITES & set(test["suite"]) and not {"emm:soak", "emm:ten-million"} & set(test["suite"])}
+        self.file = self.build / "reached.json"
+        self.known = json.loads(self.file.read_text("utf-8")) if self.file.exists() else {}
+
+    def run(self, name, limit, **variables):
+        """"passed", "failed" or "hangs", and the seconds."""
+        test, begin = self.all[name], time.monotonic()
+        with subprocess.Popen(test["cmd"], cwd=test["workdir"] or self.build, start_new_session=True, stdin=subprocess.DEVNULL,
+                              env={**os.environ, **test["env"], **variables}, stdout=subprocess.DEVNULL,
+                              stderr=subprocess.DEVNULL) as process:
+            try:
+                how = "passed" if process.wait(limit) in (0, 77) else "failed"
+            except subprocess.TimeoutExpired:
+                how = "hangs"
+            try:
+                os.killpg(process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        return how, time.monotonic() - begin
+
+    def record(self, longest):
+        reached = self.build / "reached"
+        for name in self.all:
+            if name in self.known:
+                continue
+            reached.write_text("", encoding="utf-8")
+            how, seconds = self.run(name, longest, MUTANTS_REACHED=str(reached))
+            numbers = sorted({int(line) for line in reached.read_text(encoding="utf-8").split()})
+            self.known[name] = {"how": how, "seconds": round(seconds, 2), "reached": numbers}
+            self.file.write_text(json.dumps(self.known), encoding="utf-8")
+
+    def of(self, number):
+        names = [name for name, known in self.known.items() if number in known["reached"] and known["how"] == "passed"]
+        return sorted(names, key=lambda name: self.known[name]["seconds"])
+
+    def kill(self, number):
+        """What came of a mutant."""
+        names, begin = self.of(number), time.monotonic()
+        for name in names:
+            left = LONGEST - (time.monotonic() - begin)
+            if left < self.known[name]["seconds"]:
+                break
+            how, _ = self.run(name, min(left, 10 + 5 * self.known[name]["seconds"]), MUTANT=str(number))
+            if how != "passed" and self.run(name, LONGEST)[0] == "passed":
+                return f"killed: {name}" + (" (hangs)" if how == "hangs" else "")
+        return f"survived: {len(names)} tests" if names else "survived: no test reaches it"
+
+
+def run(build, seconds):
+    tests, mutants, end = Tests(build), Mutants(), time.monotonic() + seconds
+    for row in mutants.rows:
+        if row[3] == "open" and time.monotonic() < end:
+            row[3] = tests.kill(row[0])
+            mutants.save()
+            print(*row, sep=" | ", flush=True)
+
+
+def figures():
+    outcomes = [row[3].split(":")[0] for row in Mutants().rows]
+    counts = {outcome: outcomes.count(outcome) for outcome in sorted(set(outcomes))}
+    print(", ".join(f"{outcome}: {count}" for outcome, count in counts.items()))
+
+
+if __name__ == "__main__":
+    what, *words = sys.argv[1:]
+    if what == "pick":
+        pick(int(words[0]), int(words[1]))
+    elif what == "write":
+        write(words[0])
+    elif what == "drop":
+        drop(words[0])
+    elif what == "record":
+        Tests(words[0]).record(float(words[1]))
+    elif what == "run":
+        run(words[0], float(words[1]))
+    else:
+        figures()
