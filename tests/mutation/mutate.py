@@ -41,6 +41,8 @@ def extent(code, at, step, operators):
     depth = 0
     while 0 <= at < len(code):
         char = code[at]
+        if depth == 0 and step < 0 and code[at:at + 2] == "}\n":
+            return at  # the end of another statement
         depth += (char in opening) - (char in closing)
         if depth < 0 or (depth == 0 and (char in ";," or char in "{}")):
             return at
@@ -69,10 +71,13 @@ def candidates(text):
         begin = extent(code, each.start() - 1, -1, ends if kind != "&&" else ENDS) + 1
         end = extent(code, each.end(), 1, right_ends)
         left, right = text[begin:each.start()], text[each.end():end]
+        if kind == "+" and re.search(r'"|string|text|name|path|tag', left + right):
+            continue  # likely no numbers
         add(begin, end, f"{kind} {OTHER[kind]}", f"({left.strip()}) {OTHER[kind]} ({right.strip()})")
     for each in re.finditer(r"\bif \(", code):
         end = extent(code, each.end(), 1, "$^")
-        if ";" not in code[each.end():end]:
+        declares = re.match(r"(const|auto)\b|[\w:<>]+ [*&]?\w+ = ", code[each.end():end])
+        if ";" not in code[each.end():end] and not declares:
             add(each.end(), end, "negated", "!(#)")
     for each in re.finditer(r"^ +return ([^;{}]+);", code, re.M):
         value = each[1].strip()
@@ -80,9 +85,10 @@ def candidates(text):
         if value != "nullptr":
             add(each.start(1), each.end(1), "returns", other)
     for each in re.finditer(r"(?<=[;{}])\s+(?:\+\+|--)?[\w:.\->\[\]*]+(?:\(| [+\-|&]?= )[^;{}]*;", code):
-        if not re.match(r"\s*(return|else|throw|delete|static_assert|using|break|continue)\b", each[0]):
+        constructs = re.match(r"\s*(?:EMM_CUDA_|[A-Z][a-z])\w*\(|.*= (delete|default);", each[0], re.S)
+        if not constructs and not re.match(r"\s*(return|else|throw|delete|static_assert|using)\b", each[0]):
             add(each.start(), each.end(), "dropped", "")
-    for each in re.finditer(r"(?<![\w.'])(\d+)(?![\w.'])", code):
+    for each in re.finditer(r"(?<![\w.'\[])(\d+)(?![\w.'])", code):
         add(each.start(), each.end(), "constant", str(int(each[1]) + 1))
     return sorted({place for place in found if is_inside(code, place[0])})
 
@@ -90,7 +96,7 @@ def candidates(text):
 def is_inside(code, at):
     """Whether a place lies in a function, and in nothing that is fixed when it is compiled."""
     line = code[code.rfind("\n", 0, at) + 1:code.find("\n", at)]
-    return line.startswith("    ") and not re.search(r"\b(constexpr|static_assert|case|enum|template|using)\b", line)
+    return line.startswith("    ") and not re.search(r"\b(constexpr|constinit|alignas|static_assert|case|enum|template|using)\b", line)
 
 
 def mutation(number, piece, kind, other):
