@@ -74,9 +74,11 @@ uint64_t units_taken(const SharedDevice &device) noexcept;
 uint64_t units_held(const SharedDevice &device, unsigned member) noexcept;
 
 // Makes sure that the member holds at least `units`. If it must take more and the bound leaves no
-// room, returns false. One thread of one process at a time calls these two for a member.
+// room, returns false. One thread of one process at a time calls these three for a member.
 bool hold(SharedDevice &device, unsigned member, uint64_t units, uint64_t bound) noexcept;
 void give_back(SharedDevice &device, unsigned member, uint64_t units) noexcept;
+// The driver has let the member have `units` in total: they count, whatever the bound.
+void count(SharedDevice &device, unsigned member, uint64_t units) noexcept;
 
 // If is_dead() says that a member has ended, takes back its whole holding. is_dead() is called
 // again for each attempt, because the slot may have a new owner. False: the member holds nothing,

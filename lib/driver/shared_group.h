@@ -42,7 +42,7 @@ public:
 
     // While the share holds enough, this touches no shared memory.
     bool cover(uint64_t bytes) noexcept override;
-    void return_unused(uint64_t used, bool keeps_reserve) noexcept override;
+    void adjust_to(uint64_t used, bool keeps_reserve) noexcept override;
 
     uint64_t bound() const noexcept override;
     // From time to time, looks for members that have died, and takes back their holdings.
@@ -54,6 +54,7 @@ private:
     const unsigned member_;
     const TakeBackDead take_back_dead_;
     std::chrono::steady_clock::time_point looked_; // time of the last look
+    bool is_above_ = false; // more than the bound was counted: until there is room, no reserve
 };
 
 // The mapped file. A process is a member as long as it maps the file. The kernel holds the lock of

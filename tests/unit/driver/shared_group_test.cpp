@@ -44,6 +44,23 @@ struct Member {
     Share &share() { return *shares.front(); }
 };
 
+struct BytesOfPool {
+    uint64_t reserved = 0, used = 0;
+};
+BytesOfPool pool_bytes[3]; // the driver's figures, by handle
+std::optional<uint64_t> tell_pool(uint64_t pool, PoolFigure which) {
+    return which == PoolFigure::used ? pool_bytes[pool].used : pool_bytes[pool].reserved;
+}
+// A pool of 64 MiB, most of it idle.
+void begin_pool(Account &account, Share &share, uint64_t pool) {
+    account.set_share(0, &share);
+    REQUIRE(account.keep(account.take({0, Holder::managers, Kind::pool}), pool));
+    const uint64_t growth = account.take_growth(pool, 64 * group_mib);
+    REQUIRE(growth != 0);
+    pool_bytes[pool] = {64 * group_mib, 8 * group_mib};
+    account.give(growth);
+}
+
 std::string complaint(const std::string &path) {
     GroupFile file;
     std::vector<std::unique_ptr<Share>> shares;
@@ -95,8 +112,27 @@ TEST_CASE("two members share one budget for a device, and none for two devices")
     CHECK(other.share().cover(324 * group_mib));
     CHECK(other.share().others().processes == 700 * group_mib);
     CHECK(elsewhere.share().cover(1024 * group_mib));
-    one.share().return_unused(100 * group_mib, false);
+    one.share().adjust_to(100 * group_mib, false);
     CHECK(other.share().cover(924 * group_mib));
+}
+
+// A pool of CUDA's may grow although what it is asked for fits into its idle memory.
+TEST_CASE("what the pool of one member has taken above the bound is known to the others") {
+    const Folder folder;
+    Member one(folder.file(), 128 * group_mib), other(folder.file(), 128 * group_mib);
+    Account account(&tell_pool), others(&tell_pool);
+    begin_pool(account, one.share(), 1);
+    begin_pool(others, other.share(), 2);
+    const uint64_t fits = account.take_growth(1, 8 * group_mib);
+    REQUIRE(fits != 0);
+    pool_bytes[1].reserved += 32 * group_mib;
+    account.give(fits);
+    CHECK(other.share().others().processes == 96 * group_mib);
+    CHECK(others.take_growth(2, 8 * group_mib) == 0);
+    pool_bytes[1].reserved -= 32 * group_mib; // trimmed
+    account.refresh(0);
+    CHECK(other.share().others().processes == 64 * group_mib);
+    CHECK(others.take_growth(2, 8 * group_mib) != 0);
 }
 
 TEST_CASE("pairs within a step write nothing that members share") {
@@ -107,7 +143,7 @@ TEST_CASE("pairs within a step write nothing that members share") {
     const uint64_t before = word;
     for (int i = 0; i < 1000; i++) {
         CHECK(one.share().cover(17 * group_mib));
-        one.share().return_unused(group_mib, true);
+        one.share().adjust_to(group_mib, true);
     }
     CHECK(word == before);
 }
@@ -173,7 +209,7 @@ TEST_CASE("a changed bound holds for all at once, and takes nothing from a membe
     CHECK(one.share().cover(600 * group_mib));
     CHECK_FALSE(one.share().cover(601 * group_mib));
     CHECK_FALSE(other.share().cover(group_mib));
-    one.share().return_unused(500 * group_mib, false);
+    one.share().adjust_to(500 * group_mib, false);
     CHECK(other.share().cover(12 * group_mib));
     CHECK(change(2048 * group_mib).empty());
     CHECK(other.share().cover(1500 * group_mib));
