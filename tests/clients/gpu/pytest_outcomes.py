@@ -3,7 +3,8 @@
     PYTEST_OUTCOMES=FILE python3 -m pytest -p pytest_outcomes ...
 
 FILE gets a line of JSON for each phase of each test, and in the end one with the allocations that emm has served in
-this process: 0 in one that has no libemm.
+this process: 0 in one that has no libemm. Tests that FILE knows already are left out: a run that a test has ended goes
+on behind that one.
 """
 import ctypes
 import json
@@ -36,6 +37,16 @@ def reason_of(report):
 
 def pytest_runtest_logreport(report):
     write(test=report.nodeid, phase=report.when, outcome=report.outcome, reason=reason_of(report))
+
+
+def pytest_collection_modifyitems(config, items):
+    try:
+        with open(os.environ["PYTEST_OUTCOMES"], encoding="utf-8") as log:
+            known = {json.loads(line)["test"] for line in log}
+    except OSError:
+        return
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid in known])
+    items[:] = [item for item in items if item.nodeid not in known]
 
 
 def pytest_collectreport(report):

@@ -1,5 +1,6 @@
 """Other people's tests by pytest: one run of them, and what passes in one way and not in another."""
 import collections
+import contextlib
 import json
 import os
 import pathlib
@@ -25,14 +26,22 @@ def summary(text):
     phases, served, finished = collections.defaultdict(list), 0, False
     for line in map(json.loads, text.splitlines()):
         if line["phase"] == "finished":
-            finished, served = True, line["served"]
+            finished, served = True, served + line["served"]
         else:
             phases[line["test"]].append(line)
-    # The last test of a run that was cut off has not ended.
-    if not finished and phases and not any(line["phase"] in ("teardown", "import") for line in
-                                           phases[list(phases)[-1]]):
-        phases[list(phases)[-1]].append({"outcome": "failed", "reason": "the process ended in this test"})
+    if last := None if finished else test_that_has_not_ended(phases):
+        phases[last].append(end_of(last))
     return {"tests": {test: worst(found) for test, found in phases.items()}, "served": served, "finished": finished}
+
+
+def test_that_has_not_ended(phases):
+    """Of a run that was cut off, the last one; None: it was cut off between two."""
+    last = list(phases)[-1] if phases else None
+    return last if last and not any(line["phase"] in ("teardown", "import", "end") for line in phases[last]) else None
+
+
+def end_of(test):
+    return {"test": test, "phase": "end", "outcome": "failed", "reason": "the process ended in this test"}
 
 
 def differences(own, other):
@@ -44,22 +53,41 @@ def differences(own, other):
 
 
 def run(log, prefix, options, environment, timeout, plugin="pytest_outcomes"):
-    """Pytest behind the words of `prefix`, with `options`; what it prints goes beside `log`."""
+    """Pytest behind the words of `prefix`, with `options`; what it prints goes beside `log`. A test that ends the process has
+    failed, and another process goes on behind it."""
     log.unlink(missing_ok=True)
-    path = os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")]))
-    begin = time.monotonic()
-    with open(log.with_suffix(".log"), "w", encoding="utf-8") as file:
-        try:
-            subprocess.run([*prefix, sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", plugin,
-                            "--continue-on-collection-errors", *options], stdout=file, stderr=subprocess.STDOUT,
-                           timeout=timeout, check=False,
-                           env={**os.environ, **environment, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1",
-                                "PYTEST_OUTCOMES": str(log)})
-        except subprocess.TimeoutExpired:
-            pass
+    path = os.pathsep.join(filter(None, [str(HERE), environment.get("PYTHONPATH"), os.environ.get("PYTHONPATH")]))
+    begin, told = time.monotonic(), -1
+    command = [*prefix, sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", plugin,
+               "--continue-on-collection-errors", *options]
+    variables = {**os.environ, **environment, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", "PYTEST_OUTCOMES": str(log)}
+    with open(log.with_suffix(".log"), "w", encoding="utf-8") as file, contextlib.suppress(subprocess.TimeoutExpired):
+        while told < size_of(log) and not is_finished(log):
+            told = size_of(log)
+            subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, check=False, env=variables,
+                           timeout=begin + timeout - time.monotonic())
+            mark_end(log)
     found = summary(log.read_text() if log.is_file() else "")
     found["seconds"] = time.monotonic() - begin
     return found
+
+
+def size_of(log):
+    return log.stat().st_size if log.is_file() else 0
+
+
+def is_finished(log):
+    return log.is_file() and any(json.loads(line)["phase"] == "finished" for line in log.read_text().splitlines())
+
+
+def mark_end(log):
+    """So that the next process leaves the test out that has ended this one."""
+    phases = collections.defaultdict(list)
+    for line in map(json.loads, log.read_text().splitlines() if log.is_file() else []):
+        phases[line["test"]].append(line)
+    if "" not in phases and (last := test_that_has_not_ended(phases)):
+        with open(log, "a", encoding="utf-8") as file:
+            file.write(json.dumps(end_of(last)) + "\n")
 
 
 def test_function(test):
@@ -86,8 +114,13 @@ HEADING = ("| suite | way | tests | passed | failed | skipped | allocations by e
            "|---|---|---|---|---|---|---|---|")
 
 
-def compare(suite, results):
-    """Prints a row for each way, the first of which is without emm, then what differs; whether nothing does."""
+def no_reason(_way, _test):
+    return ""
+
+
+def compare(suite, results, reason_for=no_reason):
+    """Prints a row for each way, the first of which is without emm, then what differs; whether nothing does that has no known
+    reason."""
     (first, own), *others = results.items()
     good = own["finished"] and any(outcome == "passed" for outcome, _ in own["tests"].values())
     for way, found in results.items():
@@ -96,7 +129,33 @@ def compare(suite, results):
         print(f"{suite}, {first}: {line}")
     for way, found in others:
         told = differences(own, found)
-        for line in reasons(told):
+        for line in reasons((test, f"{why} (known: {known})" if (known := reason_for(way, test)) else why) for test, why in told):
             print(f"{suite}, {way}: {line}")
-        good = good and found["finished"] and found["served"] > 0 and not told
+        good = good and found["finished"] and found["served"] > 0 and all(reason_for(way, test) for test, _ in told)
     return good
+
+
+def cell(own, found, way="", reason_for=no_reason):
+    """What one way of a suite is in the table, with the names of what differs from the first way."""
+    counts = collections.Counter(outcome for outcome, _ in found["tests"].values())
+    text = f"{counts['passed']} passed, {counts['failed']} failed{'' if found['finished'] else ', cut off'}"
+    if found is own:
+        return text
+    told = {name_of(test): bool(reason_for(way, test)) for test, _ in differences(own, found)}
+    names = ", ".join(f"{name} (known)" if known else name for name, known in sorted(told.items()))
+    return f"{text}; differs: {names}" if told else f"{text}; as natively"
+
+
+def name_of(test):
+    """Without its file, class and parameters."""
+    return test_function(test).rpartition("::")[2]
+
+
+def table(results, reasons_for):
+    """One row for each suite, by its name; one column for each way. `reasons_for` has the function of each suite."""
+    ways = list(dict.fromkeys(way for found in results.values() for way in found))
+    lines = ["| suite | " + " | ".join(ways) + " |", "|---" * (len(ways) + 1) + "|"]
+    for suite, found in results.items():
+        own = next(iter(found.values()))
+        lines.append(f"| {suite} | " + " | ".join(cell(own, found[way], way, reasons_for[suite]) if way in found else "" for way in ways) + " |")
+    return "\n".join(lines)
