@@ -73,7 +73,7 @@ void Account::set_share(int32_t device, Share *share) {
 void Account::give_back_reserves() {
     const std::lock_guard lock(mutex_);
     for (const auto &[device, its] : devices_) {
-        adjust_share(device, its, false);
+        return_unused_share(device, its, false);
     }
 }
 
@@ -83,9 +83,11 @@ bool Account::has_room(int32_t device, const Device &its, uint64_t bytes) {
                                    : fits(bytes, used, its.bound);
 }
 
-void Account::adjust_share(int32_t device, const Device &its, bool keeps_reserve) {
+void Account::return_unused_share(int32_t device, const Device &its, bool keeps_reserve) {
     if (its.share) {
-        its.share->adjust_to(used_now(device), keeps_reserve);
+        const uint64_t used = used_now(device);
+        its.share->return_unused(used, keeps_reserve);
+        its.share->count(used - its.pending); // a pool may have taken what is pending
     }
 }
 
@@ -104,13 +106,13 @@ bool Account::cover(uint64_t copy, int32_t device, uint64_t bytes) noexcept {
     }
 }
 
-void Account::adjust_to(uint64_t copy, int32_t device, uint64_t used,
+void Account::return_unused(uint64_t copy, int32_t device, uint64_t used,
                             bool keeps_reserve) noexcept {
     const std::lock_guard lock(mutex_);
     const auto found = devices_.find(device);
     if (found != devices_.end() && found->second.copies.count(copy) != 0) {
         found->second.copies[copy] = used;
-        adjust_share(device, found->second, keeps_reserve);
+        return_unused_share(device, found->second, keeps_reserve);
     }
 }
 
@@ -133,7 +135,7 @@ void Account::refresh(int32_t device) noexcept {
             refresh_all(device);
         }
         const std::lock_guard lock(mutex_);
-        adjust_share(device, devices_[device]);
+        return_unused_share(device, devices_[device]);
     } catch (const std::bad_alloc &) { // the pools keep their last figures
     }
 }
@@ -319,7 +321,7 @@ bool Account::give(uint64_t id, uint64_t *ret_tracked) noexcept {
     Device &device = devices_[charge.device];
     if (item.references == 0) {
         device.pending -= bounded_bytes(charge);
-        adjust_share(charge.device, device);
+        return_unused_share(charge.device, device);
         return true;
     }
     device.rows[size_t(charge.holder)][size_t(charge.kind)].remove(charge.bytes);
@@ -327,7 +329,7 @@ bool Account::give(uint64_t id, uint64_t *ret_tracked) noexcept {
         totals_[charge.kind == Kind::pinned].remove(charge.bytes);
     }
     pools_.erase(item.pool);
-    adjust_share(charge.device, device);
+    return_unused_share(charge.device, device);
     return true;
 }
 

@@ -26,9 +26,11 @@ public:
     virtual ~Share() = default;
     // Whether this account may have that many bytes in all.
     virtual bool cover(uint64_t bytes) noexcept = 0;
-    // Adjusts what is held to what is used: gives back the rest, all of it or all but a reserve. If
-    // more is used than is held, counts it too: a pool of CUDA's may have grown beyond the bound.
-    virtual void adjust_to(uint64_t used, bool keeps_reserve) noexcept = 0;
+    // Gives back bytes that are held and not used: all of them, or all but a reserve.
+    virtual void return_unused(uint64_t used, bool keeps_reserve) noexcept = 0;
+    // The driver has let this account have so much: a pool of CUDA's may have grown beyond the
+    // bound.
+    virtual void count(uint64_t) noexcept {}
     virtual uint64_t bound() const noexcept = 0;
     virtual void set_bound(uint64_t) noexcept {}
     virtual Others others() noexcept = 0;
@@ -102,7 +104,7 @@ public:
     // For another copy of libemm that counts here: whether it may have `bytes` in total on a
     // device, what it uses, and what counts besides.
     bool cover(uint64_t copy, int32_t device, uint64_t bytes) noexcept;
-    void adjust_to(uint64_t copy, int32_t device, uint64_t used, bool keeps_reserve) noexcept;
+    void return_unused(uint64_t copy, int32_t device, uint64_t used, bool keeps_reserve) noexcept;
     Others others_of(uint64_t copy, int32_t device) noexcept;
     // Asks the driver again for the sizes of the device's pools, which may have become smaller.
     void refresh(int32_t device) noexcept;
@@ -186,7 +188,7 @@ private:
     uint64_t pool_peak(uint64_t handle, const Pool &pool) const; // growth_mutex_ is held
     uint64_t used_now(int32_t device); // the mutex is held, also for the next two
     bool has_room(int32_t device, const Device &its, uint64_t bytes);
-    void adjust_share(int32_t device, const Device &its, bool keeps_reserve = true);
+    void return_unused_share(int32_t device, const Device &its, bool keeps_reserve = true);
 
     const AskPool ask_;
     std::atomic<void (*)(int32_t device) noexcept> refresh_copies_{nullptr};

@@ -86,7 +86,7 @@ constexpr CopyCalls own_calls = {
         return account().cover(copy, device, bytes);
     },
     [](uint64_t copy, int32_t device, uint64_t used, bool keeps_reserve) {
-        account().adjust_to(copy, device, used, keeps_reserve);
+        account().return_unused(copy, device, used, keeps_reserve);
     },
     [](int32_t device) { return account().bound(device); },
     [](uint64_t copy, int32_t device, uint64_t *ret_processes, uint64_t *ret_copies) {
@@ -112,8 +112,8 @@ public:
     bool cover(uint64_t bytes) noexcept override {
         return calls_of_first().cover(number, device_, bytes);
     }
-    void adjust_to(uint64_t used, bool keeps_reserve) noexcept override {
-        calls_of_first().adjust_to(number, device_, used, keeps_reserve);
+    void return_unused(uint64_t used, bool keeps_reserve) noexcept override {
+        calls_of_first().return_unused(number, device_, used, keeps_reserve);
     }
     uint64_t bound() const noexcept override { return calls_of_first().bound(device_); }
     void set_bound(uint64_t bytes) noexcept override { calls_of_first().set_bound(device_, bytes); }

@@ -13,7 +13,7 @@ namespace emm::driver {
 
 // Functions that one copy of libemm calls in another, which may be of another release: plain
 // functions, and a version. No lock of the caller's account is held, except by cover(),
-// adjust_to(), bound(), others() and set_bound().
+// return_unused(), bound(), others() and set_bound().
 struct CopyCalls {
     uint64_t version;
     // Only the first copy has these. `join` returns the number that `other` gets there; 0: the
@@ -21,7 +21,7 @@ struct CopyCalls {
     // limits.
     uint64_t (*join)(const CopyCalls *other);
     bool (*cover)(uint64_t copy, int32_t device, uint64_t bytes);
-    void (*adjust_to)(uint64_t copy, int32_t device, uint64_t used, bool keeps_reserve);
+    void (*return_unused)(uint64_t copy, int32_t device, uint64_t used, bool keeps_reserve);
     uint64_t (*bound)(int32_t device);
     void (*others)(uint64_t copy, int32_t device, uint64_t *ret_processes, uint64_t *ret_copies);
     void (*set_bound)(int32_t device, uint64_t bytes);

@@ -233,19 +233,21 @@ bool GroupShare::cover(uint64_t bytes) noexcept {
     return !observe::is_forked_child() && (try_to() || (take_back_dead_() && try_to()));
 }
 
-void GroupShare::adjust_to(uint64_t used, bool keeps_reserve) noexcept {
+void GroupShare::return_unused(uint64_t used, bool keeps_reserve) noexcept {
     if (observe::is_forked_child()) {
         return;
     }
-    const uint64_t held = units_held(device_, member_), units = units_of(used);
-    if (units > held) {
-        count(device_, member_, units);
-        is_above_ = true;
-        return;
-    }
     is_above_ = is_above_ && units_taken(device_) > bound() / shared_unit;
-    const uint64_t unused = held - units;
+    const uint64_t held = units_held(device_, member_), units = units_of(used);
+    const uint64_t unused = held > units ? held - units : 0;
     give_back(device_, member_, keeps_reserve && !is_above_ ? units_to_return(unused) : unused);
+}
+
+void GroupShare::count(uint64_t bytes) noexcept {
+    if (!observe::is_forked_child() && units_of(bytes) > units_held(device_, member_)) {
+        driver::count(device_, member_, units_of(bytes));
+        is_above_ = true;
+    }
 }
 
 uint64_t GroupShare::bound() const noexcept {

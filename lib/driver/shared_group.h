@@ -42,7 +42,8 @@ public:
 
     // While the share holds enough, this touches no shared memory.
     bool cover(uint64_t bytes) noexcept override;
-    void adjust_to(uint64_t used, bool keeps_reserve) noexcept override;
+    void return_unused(uint64_t used, bool keeps_reserve) noexcept override;
+    void count(uint64_t bytes) noexcept override;
 
     uint64_t bound() const noexcept override;
     // From time to time, looks for members that have died, and takes back their holdings.

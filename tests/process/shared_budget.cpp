@@ -173,7 +173,7 @@ private:
     for (;;) {
         const uint64_t bytes = random() % (bound / 4);
         used = std::min<uint64_t>(used, bytes);
-        member.share().adjust_to(used, random() % 2 != 0);
+        member.share().return_unused(used, random() % 2 != 0);
         if (member.share().cover(bytes)) {
             used = bytes;
         }
@@ -231,7 +231,7 @@ void try_kills(const std::string &path, unsigned kills) {
         }
     }
     REQUIRE(watcher.share().cover(bound));
-    watcher.share().adjust_to(0, false);
+    watcher.share().return_unused(0, false);
     REQUIRE(units_taken(watcher.device()) == 0 && sum_held(watcher.device()) == 0);
 }
 

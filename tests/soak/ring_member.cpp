@@ -1,12 +1,13 @@
 // A program on the driver API without emm, one of many that ring.py starts under `emm run` in one
-// budget: ring_member BOARD SLOT INCARNATION SLOTS LIMIT_BYTES PACE_US SEED [FAULT]. The members are
-// in a ring: each offers memory by cuIpcGetMemHandle to the next one, which compares it with what the
-// board says, writes an answer behind it and closes it. Besides, each fills, checks and frees memory
-// of its own, and looks whether all members together have more than the budget. The first wrong
-// thing goes to the board, and ends the process with status 3. With a FAULT a member does one wrong
-// thing, for ring_test.py.
+// budget: ring_member BOARD SLOT INCARNATION SLOTS LIMIT_BYTES PACE_US SEED [FAULT]. The members
+// are in a ring: each offers memory by cuIpcGetMemHandle to the next one, which compares it with
+// what the board says, writes an answer behind it and closes it. Besides, each fills, checks and
+// frees memory of its own, and looks whether all members together have more than the budget. The
+// first wrong thing goes to the board, and ends the process with status 3. With a FAULT a member
+// does one wrong thing, for ring_test.py.
 #include "driver.h"
 #include "objects.h"
+#include "ring_board.h"
 
 #include <atomic>
 #include <bit>
@@ -22,61 +23,12 @@
 #include <unistd.h>
 #include <vector>
 
+using namespace ring;
+
 namespace {
 
-using Number = std::atomic<uint64_t>;
-
-// In the order of the names in ring_board.py.
-enum Doing : uint64_t {
-    starting,
-    resting,
-    allocating,
-    freeing,
-    checking,
-    exporting,
-    verifying,
-    opening,
-    reading,
-    answering,
-    closing,
-    waiting,
-    ending,
-};
-enum Count {
-    allocated,
-    freed,
-    refused,
-    checked,
-    offered,
-    ring_reads,
-    reads_of_dead,
-    answers,
-    late_opens,
-    looks,
-    counts,
-};
-
-// The layout is also in ring_board.py. Memory of zero bytes is a board without members.
-struct Slot {
-    Number incarnation, counting; // by ring.py. `counting` is odd while `live` counts.
-    Number beats, doing;
-    Number live, version; // bytes that the member has for certain; the number of their changes
-    Number device_bytes, census;
-    Number offer, offer_size, offer_value; // `offer` is even where there is one
-    char handle[sizeof(CUipcMemHandle)];
-    Number held_incarnation, held_offer; // of the member before, which may not free it
-    Number answered_incarnation, answered_offer;
-    Number count[counts];
-    char wrong[256];
-};
-struct Board {
-    Number census, released; // numbers: members wait between the two
-    Number lean;             // members free memory, and take none
-    Number over;
-};
-
 Board *board = nullptr;
-Slot *ring = nullptr; // behind the board
+Slot *members = nullptr; // behind the board
 Slot *self = nullptr, *before = nullptr, *behind = nullptr;
 uint64_t incarnation = 0, slots = 0, limit = 0;
 useconds_t pace = 0;
@@ -125,7 +77,7 @@ struct Seen {
 uint64_t collect(std::vector<Seen> &ret_seen) {
     uint64_t sum = 0;
     for (uint64_t i = 0; i < slots; ++i) {
-        const Slot &slot = ring[i];
+        const Slot &slot = members[i];
         ret_seen.push_back({slot.counting, slot.version});
         sum += slot.counting % 2 ? uint64_t(slot.live) : 0;
     }
@@ -180,7 +132,8 @@ Block take(size_t size) {
 void give_back(const Block &block) {
     begin(freeing);
     count_live(0, block.size);
-    require(block.is_ordered ? cu.cuMemFreeAsync(block.address, stream) : cu.cuMemFree(block.address),
+    require(block.is_ordered ? cu.cuMemFreeAsync(block.address, stream)
+                             : cu.cuMemFree(block.address),
             "a free");
     ++self->count[freed];
 }
@@ -353,7 +306,8 @@ private:
     void open() {
         exporter_ = before->incarnation;
         offer_ = before->offer;
-        if (!exporter_ || offer_ == 0 || offer_ % 2 != 0 || (exporter_ == seen_ && offer_ == last_)) {
+        if (!exporter_ || offer_ == 0 || offer_ % 2 != 0 ||
+            (exporter_ == seen_ && offer_ == last_)) {
             return;
         }
         CUipcMemHandle handle;
@@ -492,7 +446,7 @@ bool map_board(const char *path) {
     void *const mapped = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     close(file);
     board = static_cast<Board *>(mapped);
-    ring = reinterpret_cast<Slot *>(board + 1);
+    members = reinterpret_cast<Slot *>(board + 1);
     return mapped != MAP_FAILED;
 }
 
@@ -500,7 +454,9 @@ bool map_board(const char *path) {
 
 int main(int count, char **words) {
     if (count < 8) {
-        std::fprintf(stderr, "usage: ring_member BOARD SLOT INCARNATION SLOTS LIMIT_BYTES PACE_US SEED [FAULT]\n");
+        std::fprintf(
+            stderr,
+            "usage: ring_member BOARD SLOT INCARNATION SLOTS LIMIT_BYTES PACE_US SEED [FAULT]\n");
         return 2;
     }
     const auto number = [&](int i) { return std::strtoull(words[i], nullptr, 10); };
@@ -513,9 +469,9 @@ int main(int count, char **words) {
         std::perror(words[1]);
         return 2;
     }
-    self = &ring[place];
-    before = &ring[(place + slots - 1) % slots];
-    behind = &ring[(place + 1) % slots];
+    self = &members[place];
+    before = &members[(place + slots - 1) % slots];
+    behind = &members[(place + 1) % slots];
     self->offer = 1;
     const std::string missing = find_driver("dlsym");
     if (!missing.empty()) {

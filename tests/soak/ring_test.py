@@ -17,11 +17,11 @@ import ring  # noqa: E402
 BUILD = sys.argv.pop(1)
 
 
-def run(*words, processes=8, seconds=20, patience=60):
+def run(*words, processes=8, seconds=20, timeout=60):
     """The exit status, what is complained of, and the counts."""
     told, errors = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(told), contextlib.redirect_stderr(errors):
-        status = ring.main(["--build", BUILD, "--processes", str(processes), "--seconds", str(seconds), "--patience", str(patience), *words])
+        status = ring.main(["--build", BUILD, "--processes", str(processes), "--seconds", str(seconds), "--timeout", str(timeout), *words])
     return status, errors.getvalue(), json.loads(told.getvalue().splitlines()[-1])
 
 
@@ -40,8 +40,8 @@ class Ring(unittest.TestCase):
 class Complaints(unittest.TestCase):
     """Of one member that does one thing wrong."""
 
-    def complaint(self, fault, patience=60):
-        status, errors, _ = run("--fault", fault, "--kills", "0.01", "--pausers", "0", processes=3, seconds=6, patience=patience)
+    def complaint(self, fault, timeout=60):
+        status, errors, _ = run("--fault", fault, "--kills", "0.01", "--pausers", "0", processes=3, seconds=6, timeout=timeout)
         self.assertEqual(status, 1)
         return errors
 
@@ -52,7 +52,7 @@ class Complaints(unittest.TestCase):
         self.assertRegex(self.complaint("over"), r"the members have \d+ bytes, and the budget is \d+")
 
     def test_a_member_that_hangs_and_where(self):
-        self.assertRegex(self.complaint("hang", patience=4), r"(?s)member 0, process \d+, hangs while \w+:\n.*pause")
+        self.assertRegex(self.complaint("hang", timeout=4), r"(?s)member 0, process \d+, hangs while \w+:\n.*pause")
 
     def test_a_member_that_leaves(self):
         self.assertRegex(self.complaint("leave"), r"member 0, process \d+, ended with status 0")

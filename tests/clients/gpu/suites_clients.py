@@ -48,9 +48,9 @@ SOURCES = {
                           ("cuda_core/tests", "cuda_core/examples", "cuda_python_test_helpers"), "cuda-core"),
     "pytorch": Source("https://github.com/pytorch/pytorch", "torch", "v{}", ("test",)),
 }
-# Where pip finds a module that is imported by this name.
-PACKAGES = {"rmm": "rmm-cu13", "cupy": "cupy-cuda13x", "cuda.core": "cuda-core[cu13]", "numba.cuda": "numba-cuda[cu13]", "torch": "torch",
-            "pytest": "pytest", "cffi": "cffi", "numba": "numba-cuda[cu13]"}
+# Where pip finds a module whose name is another one.
+PACKAGES = {"rmm": "rmm-cu13", "cupy": "cupy-cuda13x", "cuda.core": "cuda-core[cu13]", "numba.cuda": "numba-cuda[cu13]",
+            "numba": "numba-cuda[cu13]"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Suite:
 CUPY = "cupy/tests/cupy_tests"
 QUIET = ("-W", "ignore", "-k", "not TestDeviceSwitch")
 NUMBA = "numba.cuda.tests."
-# What torch_suite_clients.py takes of PyTorch's own tests, in pytest's language.
+# The tests that torch_suite_clients.py takes of PyTorch's own, in pytest's language.
 TORCH = " or ".join(("alloc", "memory", "oom", "out_of", "caching", "cached", "pool", "graph", "snapshot", "segment", "garbage", "gc_",
                      "stream", "record", "event", "checkpoint", "pin", "ipc"))
 SUITES = [
@@ -85,8 +85,8 @@ SUITES = [
             "test_dlpack.py", "test_multithreading.py", "test_ndarray.py", "test_ndarray_copy_and_view.py",
             "test_ndarray_cuda_array_interface.py", "test_ndarray_get.py", "test_ndarray_owndata.py"))),
           QUIET),
-    Suite("Numba", ("numba.cuda", "cffi"), options=(
-        "--pyargs", NUMBA + "cudadrv", *(NUMBA + "cudapy." + name for name in (
+    Suite("Numba", ("numba.cuda", "cffi", "filecheck", "psutil"), options=(
+        "-p", "numba_suite", "-o", "consider_namespace_packages=true", "--pyargs", NUMBA + "cudadrv", *(NUMBA + "cudapy." + name for name in (
             "test_array", "test_array_methods", "test_blackscholes", "test_cuda_array_interface", "test_device_func", "test_gufunc",
             "test_ipc", "test_matmul", "test_multigpu", "test_multiprocessing", "test_multithreads", "test_reduction", "test_slicing",
             "test_transpose")),
@@ -142,7 +142,7 @@ def fetch(wanted, sources, folder):
         subprocess.run([sys.executable, "-m", "venv", "--system-site-packages", environment], check=True)
         python = environment / "bin/python"
         subprocess.run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
-                        *sorted({PACKAGES[module] for module in needed})], check=True)
+                        *sorted({PACKAGES.get(module, module) for module in needed})], check=True)
         os.execv(python, [str(python), "-B", *sys.argv])
     for name, source in SOURCES.items():
         used = any(test.startswith(name + "/") for suite in wanted for test in suite.tests)

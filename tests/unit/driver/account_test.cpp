@@ -224,7 +224,7 @@ TEST_CASE("another copy of libemm counts against the bound, and is no row") {
     CHECK(account.figures(0).others.copies == 60 * mib);
     CHECK(bounded_sum(account.figures(0).rows[size_t(Holder::program)]) == 40 * mib);
     CHECK(account.others_of(1, 0).copies == 40 * mib);
-    account.adjust_to(1, 0, 10 * mib, true);
+    account.return_unused(1, 0, 10 * mib, true);
     CHECK(account.others_of(2, 0).copies == 50 * mib);
     CHECK(account.cover(2, 0, 50 * mib));
 }

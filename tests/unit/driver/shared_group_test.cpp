@@ -112,7 +112,7 @@ TEST_CASE("two members share one budget for a device, and none for two devices")
     CHECK(other.share().cover(324 * group_mib));
     CHECK(other.share().others().processes == 700 * group_mib);
     CHECK(elsewhere.share().cover(1024 * group_mib));
-    one.share().adjust_to(100 * group_mib, false);
+    one.share().return_unused(100 * group_mib, false);
     CHECK(other.share().cover(924 * group_mib));
 }
 
@@ -143,7 +143,7 @@ TEST_CASE("pairs within a step write nothing that members share") {
     const uint64_t before = word;
     for (int i = 0; i < 1000; i++) {
         CHECK(one.share().cover(17 * group_mib));
-        one.share().adjust_to(group_mib, true);
+        one.share().return_unused(group_mib, true);
     }
     CHECK(word == before);
 }
@@ -209,7 +209,7 @@ TEST_CASE("a changed bound holds for all at once, and takes nothing from a membe
     CHECK(one.share().cover(600 * group_mib));
     CHECK_FALSE(one.share().cover(601 * group_mib));
     CHECK_FALSE(other.share().cover(group_mib));
-    one.share().adjust_to(500 * group_mib, false);
+    one.share().return_unused(500 * group_mib, false);
     CHECK(other.share().cover(12 * group_mib));
     CHECK(change(2048 * group_mib).empty());
     CHECK(other.share().cover(1500 * group_mib));
