@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Other people's own tests and sample programs, natively and under `emm run`. Needs a GPU.
 
-    suites_clients.py FOLDER [--only SUITE,...] [--fetch] [--timeout S] [PYTEST-OPTION...]
+    suites_clients.py FOLDER [--only SUITE,...] [--on WAY]... [--fetch] [--timeout S] [PYTEST-OPTION...]
 
 The tests are those of the releases that are installed: Numba's come with numba-cuda, others are in checkouts of rmm, cupy,
 cuda-python and pytorch below the folder that EMM_TEST_SUITES names (default: FOLDER/suites). With --fetch, pip brings the
@@ -122,7 +122,7 @@ def reason_for(suite):
     return find
 
 
-def run_suite(suite, sources, folder, timeout, options):
+def run_suite(suite, chosen, sources, folder, timeout, options):
     def run(way):
         prefix = [str(EMM), "run", *WAYS[way], "--"] if WAYS[way] else []
         log = folder / f"suite-{suite.name}-{''.join(c if c.isalnum() else '-' for c in way)}.jsonl"
@@ -130,8 +130,8 @@ def run_suite(suite, sources, folder, timeout, options):
             return sample_programs.run(log, prefix, sorted(program for name in suite.tests for program in sources.glob(name)), timeout)
         variables = {"PYTHONPATH": str(sources / suite.path)} if suite.path else {}
         return pytest_suite.run(log, prefix, [*suite.options, *options, *(str(sources / name) for name in suite.tests)], variables, timeout)
-    with concurrent.futures.ThreadPoolExecutor(1 if suite.in_turn else len(WAYS)) as ways:
-        return dict(zip(WAYS, ways.map(run, WAYS)))
+    with concurrent.futures.ThreadPoolExecutor(1 if suite.in_turn else len(chosen)) as ways:
+        return dict(zip(chosen, ways.map(run, chosen)))
 
 
 def fetch(wanted, sources, folder):
@@ -162,6 +162,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("--only", default=",".join(suite.name for suite in SUITES))
+    parser.add_argument("--on", action="append", choices=list(WAYS)[1:], help="a way beside the native one; without any, all of them")
     parser.add_argument("--fetch", action="store_true")
     parser.add_argument("--timeout", type=float, default=300)
     wish, options = parser.parse_known_args()
@@ -172,13 +173,13 @@ def main():
     wanted = [suite for suite in SUITES if suite.name in wish.only.split(",")]
     if wish.fetch:
         fetch(wanted, sources, wish.folder)
-    good, results = True, {}
+    good, results, chosen = True, {}, ("natively", *(wish.on or WAYS))
     print(pytest_suite.HEADING)
     for suite in wanted:
         if reason := obstacle(suite, sources):
             print(f"skipped: {suite.name}: {reason}")
             continue
-        results[suite.name] = run_suite(suite, sources, wish.folder.resolve(), wish.timeout, options)
+        results[suite.name] = run_suite(suite, [way for way in WAYS if way in chosen], sources, wish.folder.resolve(), wish.timeout, options)
         good = pytest_suite.compare(suite.name, results[suite.name], reason_for(suite)) and good
     if not results:
         return 77

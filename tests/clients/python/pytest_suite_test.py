@@ -111,13 +111,13 @@ class Runs(unittest.TestCase):
     def write(self, *tests):
         (self.folder / "tests").write_text("".join(test + "\n" for test in tests))
 
-    def suites(self, *suites):
+    def suites(self, *suites, options=()):
         """The exit status of the section, and what it prints."""
         told = io.StringIO()
         with contextlib.redirect_stdout(told), unittest.mock.patch.multiple(
                 suites_clients, SUITES=list(suites), EMM=self.emm, find_spec=lambda module: None if module == "absent" else module), \
                 unittest.mock.patch.dict(os.environ, EMM_TEST_SUITES=str(self.folder), PYTHONPATH=str(self.folder)), \
-                unittest.mock.patch.object(sys, "argv", ["suites", str(self.folder / "out")]):
+                unittest.mock.patch.object(sys, "argv", ["suites", str(self.folder / "out"), *options]):
             status = suites_clients.main()
         return status, told.getvalue()
 
@@ -151,6 +151,11 @@ class Runs(unittest.TestCase):
         self.assertIn("f::worse: failed (known: CUDA's own pool)", self.suites(known)[1])
         elsewhere = self.suite(differs=((("worse",), "passthrough", "keeps no freed memory"),))
         self.assertEqual(self.suites(elsewhere)[0], 1)
+
+    def test_ways_can_be_chosen_beside_the_native_one(self):
+        self.write("a passed passed")
+        told = self.suites(self.suite(), options=("--on", "pool", "--on", "pool, --limit 8GiB"))[1]
+        self.assertIn("| suite | natively | pool | pool, --limit 8GiB |\n", told)
 
     def test_suites_that_cannot_run_are_skipped_by_name(self):
         self.write("a passed passed")
