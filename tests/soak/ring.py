@@ -293,8 +293,20 @@ class Crowd:
         self.pausers_rest.set()
         self.wait("no member is paused", lambda: not any(member.paused_by for member in self.members))
         self.board.head.census += 1
-        number = self.board.head.census
-        self.wait("all members wait", lambda: all(member.slot.census == number for member in self.members))
+        self.wait("all members wait", lambda: self.have_told(self.members))
+
+    def have_told(self, members):
+        return all(member.slot.census == self.board.head.census for member in members)
+
+    def ask_again(self, members):
+        """What members that wait have of the device, in bytes: a neighbour may have asked them to give back."""
+        self.board.head.census += 1
+        until = time.monotonic() + self.wish.timeout
+        while not self.have_told(members) and not self.wrong:
+            if time.monotonic() > until:
+                self.complain("members that wait do not tell what they have")
+            time.sleep(0.01)
+        return sum(member.slot.device_bytes for member in members)
 
     def census(self):
         self.begin_census()
@@ -303,13 +315,8 @@ class Crowd:
         self.end_census()
 
     def compare(self):
-        """A member that was asked to give back may have done so since it told: it tells again."""
-        for _ in range(20):
-            of_devices = sum(member.slot.device_bytes for member in self.members)
-            taken, processes = self.taken()
-            if of_devices <= taken:
-                break
-            time.sleep(0.1)
+        of_devices = self.ask_again(self.members)
+        taken, processes = self.taken()
         if of_devices > taken:
             self.complain(f"the devices have {of_devices} bytes in use, and emm counts {taken} in the budget")
         if processes != self.wish.processes:
@@ -378,8 +385,9 @@ class Crowd:
         for member in self.members[1::2]:
             member.reap()
         filled = self.fill()
-        time.sleep(0.1)  # the survivors may have been asked to give back
-        survivors = sum(member.slot.device_bytes for member in self.members[::2]) if os.environ["EMM_DRIVER"] else self.taken()[0]
+        survivors = self.ask_again(self.members[::2])
+        if not os.environ["EMM_DRIVER"]:
+            survivors = self.taken()[0]
         self.judge_fill("beside the survivors", filled, self.wish.limit - survivors / MIB)
         self.board.head.over = 1
         self.end_census()

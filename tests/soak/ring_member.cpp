@@ -378,21 +378,21 @@ uint64_t device_bytes() {
     return counters.device_bytes;
 }
 
-// Once it has stopped, what it has of the device stands on the board.
+// Once it has stopped, what it has of the device stands on the board, for each number anew.
 void wait_for_census(Blocks &blocks, Import &import) {
-    const uint64_t wanted = board->census;
-    if (board->released >= wanted) {
+    if (board->released >= board->census) {
         return;
     }
     import.close();
     blocks.check_all();
     REQUIRE(cu.cuStreamSynchronize(stream));
-    do {
+    while (board->released < board->census) {
         begin(waiting);
+        const uint64_t number = board->census;
         self->device_bytes = device_bytes();
-        self->census = wanted;
+        self->census = number;
         usleep(20'000);
-    } while (board->released < wanted);
+    }
 }
 
 void misbehave() {

@@ -73,7 +73,8 @@ class Verdicts(unittest.TestCase):
         crowd.wish = types.SimpleNamespace(limit=1024, processes=2, pausers=1)
         crowd.wrong, crowd.counts = [], collections.Counter()
         crowd.monitor, crowd.before, crowd.of_contexts = types.SimpleNamespace(used=lambda: used), 0, 0
-        crowd.members = [types.SimpleNamespace(slot=types.SimpleNamespace(device_bytes=device_bytes))] * 2
+        crowd.members = []
+        crowd.ask_again = lambda members: 2 * device_bytes
         crowd.taken = lambda: (taken, processes)
         return crowd
 

@@ -16,6 +16,11 @@ def write(**line):
         log.write(json.dumps(line) + "\n")
 
 
+def name_of(one):
+    """Of an item or a report. Outside of pytest's root the path is missing."""
+    return one.nodeid if not one.nodeid.startswith("::") else os.path.basename(one.location[0]) + one.nodeid
+
+
 def served():
     try:
         ctypes.CDLL("libemm.so.1", os.RTLD_NOW | os.RTLD_NOLOAD)
@@ -36,7 +41,7 @@ def reason_of(report):
 
 
 def pytest_runtest_logreport(report):
-    write(test=report.nodeid, phase=report.when, outcome=report.outcome, reason=reason_of(report))
+    write(test=name_of(report), phase=report.when, outcome=report.outcome, reason=reason_of(report))
 
 
 def pytest_collection_modifyitems(config, items):
@@ -45,8 +50,8 @@ def pytest_collection_modifyitems(config, items):
             known = {json.loads(line)["test"] for line in log}
     except OSError:
         return
-    config.hook.pytest_deselected(items=[item for item in items if item.nodeid in known])
-    items[:] = [item for item in items if item.nodeid not in known]
+    config.hook.pytest_deselected(items=[item for item in items if name_of(item) in known])
+    items[:] = [item for item in items if name_of(item) not in known]
 
 
 def pytest_collectreport(report):
