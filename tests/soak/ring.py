@@ -56,7 +56,7 @@ def options(arguments=None):
     wish.limit = wish.limit or 8 * wish.processes
     wish.pace = wish.pace or 800 * wish.processes
     wish.build = wish.build.resolve()
-    # A pool of CUDA's may grow although what it is asked for fits into its idle memory, once for each process (tools/interpose/README.md).
+    # Pools of CUDA's that grow in the same moment, one of each process, may all be above (tools/interpose/README.md).
     wish.above = 0 if wish.plugin.startswith("pool") else wish.processes * SEGMENT
     return wish
 
