@@ -64,7 +64,7 @@ typedef struct emm_array {
     const emm_array_field *descr; /* the parts of an element; NULL: `typestr` alone describes it */
     uint32_t descr_count;
     uint32_t reserved;            /* 0 */
-    const struct emm_array *mask; /* which elements are valid; NULL: all. Broadcast to `shape` */
+    const struct emm_array *mask; /* marks the valid elements; NULL: all. Broadcast to `shape` */
     emm_stream stream; /* version 3: where the data is ready, or EMM_ARRAY_NO_STREAM; version 2 has
                           no stream: EMM_ARRAY_NO_STREAM or 0 */
 } emm_array;

@@ -114,7 +114,7 @@ EMM_API emm_status emm_context_for_device(int32_t device, emm_context **ret_cont
  * first call makes the pool; later calls find it by its name. `context` may be any pool of the CUDA
  * context. A name has 1 to 31 characters: letters, digits, '-', '_' and '.'. `options`, as in a
  * spec ("max=2GiB"), replace those of the plugin in force one by one; NULL and "" replace none. The
- * name of a retired pool is free again.
+ * name of a retired pool is free again. "kv#" makes a new pool (kv#1, kv#2) that no name finds.
  *
  * The result of emm_context_current, _from and _for_device stands for the whole CUDA context: its
  * reset resets all pools, and its retirement retires all pools. Streams and captures belong to the
@@ -278,7 +278,7 @@ EMM_API emm_status emm_memfreemanaged(emm_context *context, emm_deviceptr ptr, s
 EMM_API emm_status emm_get_memory_info(emm_context *context, size_t *ret_free, size_t *ret_total);
 
 /* The plugin's statistics, up to the caller's struct_size. emm itself counts `failures`: requests
- * for device memory that failed for good. A request that succeeds when emm tries again does not
+ * for device memory that finally failed. A request that succeeds when emm tries again does not
  * count. */
 EMM_API emm_status emm_get_stats(emm_context *context, emm_stats *ret_stats);
 

@@ -140,7 +140,7 @@ typedef void (*emm_function)(void); /* cast to the entry's own type before calli
 #define EMM_ACCESS_READ 1u
 #define EMM_ACCESS_READ_WRITE 3u
 
-/* --- what emm offers to plugins -------------------------------------------------------------- */
+/* --- services that emm offers to plugins ----------------------------------------------------- */
 
 /*
  * Orders to a pending free. RUN: free the memory. DROP: the context has died, and its addresses may
@@ -238,7 +238,7 @@ typedef struct emm_context_info {
                            process */
     emm_context *group; /* of the CUDA context's own manager: the same for all its pools */
 
-    /* Of a layer; else NULL. `below` has the slots below the layer, each filled by the plugin or
+    /* For a layer; else NULL. `below` has the slots below the layer, each filled by the plugin or
      * layer there or by emm, and below_managers has the manager to call each slot with:
      *     below->trim(below_managers[EMM_SLOT_INDEX(trim)], ...)
      * A slot that emm itself calls for each layer and the plugin is NULL. Both pointers stay valid
@@ -311,7 +311,7 @@ typedef struct emm_block_info {
     uint32_t reserved;
 } emm_block_info;
 
-/* --- what a plugin offers to emm ------------------------------------------------------------- */
+/* --- slots that a plugin offers to emm ------------------------------------------------------- */
 
 typedef struct emm_plugin {
     uint32_t struct_size;       /* sizeof(emm_plugin) where the plugin was compiled */

@@ -63,7 +63,7 @@ template <class Function> emm_status guard(const emm_host *host, Function functi
         const char *text = error.what();
         return host->fail(EMM_E_PLUGIN_EXCEPTION, 0, text ? text : "an exception without a text");
     } catch (...) {
-        return host->fail(EMM_E_PLUGIN_EXCEPTION, 0, "an exception that is no std::exception");
+        return host->fail(EMM_E_PLUGIN_EXCEPTION, 0, "an exception that is not a std::exception");
     }
 }
 
