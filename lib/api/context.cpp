@@ -1,11 +1,11 @@
 #include "core/record/context.h"
 
 #include "api/check.h"
-#include "core/tracking/tracking.h"
-#include "core/tracking/watch.h"
 #include "core/lifecycle/lifecycle.h"
 #include "core/memory/call.h"
 #include "core/memory/recovery.h"
+#include "core/tracking/tracking.h"
+#include "core/tracking/watch.h"
 #include "driver/copies.h"
 #include "monitor/neighbours.h"
 #include "monitor/server.h"

@@ -156,9 +156,8 @@ void give_back(SharedDevice &device, unsigned member, uint64_t units) noexcept {
 }
 
 void count(SharedDevice &device, unsigned member, uint64_t units) noexcept {
-    change(device, member, [&](uint64_t, uint64_t held) {
-        return units > held ? int64_t(units - held) : 0;
-    });
+    change(device, member,
+           [&](uint64_t, uint64_t held) { return units > held ? int64_t(units - held) : 0; });
 }
 
 // The word is read before is_dead() is called, because a new owner's first change would alter the

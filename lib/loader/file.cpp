@@ -5,26 +5,14 @@
 #include "observe/log.h"
 
 #include <emm/plugin.h>
-#include <fmt/format.h>
 
 #include <cerrno>
-#include <cstring>
 #include <fcntl.h>
 #include <filesystem>
 #include <unistd.h>
 
 namespace emm::loader {
 namespace {
-
-std::string reason(const Found &found, int error) {
-    char target[256];
-    const ssize_t length = readlink(found.path.c_str(), target, sizeof target);
-    if (error == ENOENT && length > 0) {
-        return fmt::format("a symbolic link to {}, which does not exist",
-                           std::string_view(target, static_cast<size_t>(length)));
-    }
-    return std::strerror(error);
-}
 
 emm_status refuse_kind(const Found &found, mode_t mode) {
     return refuse({.code = EMM_E_PLUGIN_NOT_FOUND,
@@ -40,17 +28,6 @@ emm_status refuse_kind(const Found &found, mode_t mode) {
 }
 
 } // namespace
-
-emm_status refuse_open(const Found &found, int error) {
-    const bool denied = error == EACCES || error == EPERM;
-    const bool missing = error == ENOENT || error == ENOTDIR || error == ELOOP;
-    return refuse({.code = missing ? EMM_E_PLUGIN_NOT_FOUND : EMM_E_PLUGIN_UNLOADABLE,
-                   .stage = denied ? "permission" : "resolve",
-                   .path = found.path,
-                   .problem = "cannot open it",
-                   .got = reason(found, error),
-                   .tried = found.tried});
-}
 
 emm_status PluginFile::open(const Found &found) {
     named_ = found.path;

@@ -43,9 +43,6 @@ private:
     std::string path_;  // the real path: symbolic links resolved
 };
 
-// Refuses a file that cannot be opened or looked at, with the errno of that.
-emm_status refuse_open(const Found &found, int error);
-
 // Checks that an open file is a whole shared library for this machine, before dlopen maps it: a
 // truncated file would end the process with SIGBUS. Section headers are not needed and not read.
 // `path` is for the refusal. *ret_build_id is the GNU build id in hexadecimal, or "".

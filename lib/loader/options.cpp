@@ -43,7 +43,8 @@ bool is_number(std::string_view text) {
            (point == std::string_view::npos || digits(text.substr(point + 1)));
 }
 
-// Of a text that is_count or is_number accepts. In no locale, unlike strtod.
+// The value of a text that is_count or is_number accepts. Unlike strtod, the function knows no
+// locale.
 long double number(std::string_view text) {
     long double value = 0;
     std::from_chars(text.data(), text.data() + text.size(), value);

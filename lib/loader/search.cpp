@@ -1,7 +1,6 @@
 #include "loader/search.h"
 
 #include "dl/home.h"
-#include "loader/file.h"
 #include "loader/refusal.h"
 #include "loader/text.h"
 #include "observe/environment.h"
@@ -15,6 +14,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -186,7 +186,28 @@ std::vector<std::string> split_path(std::string_view text) {
     return folders;
 }
 
+std::string reason(const Found &found, int error) {
+    char target[256];
+    const ssize_t length = readlink(found.path.c_str(), target, sizeof target);
+    if (error == ENOENT && length > 0) {
+        return fmt::format("a symbolic link to {}, which does not exist",
+                           std::string_view(target, static_cast<size_t>(length)));
+    }
+    return std::strerror(error);
+}
+
 } // namespace
+
+emm_status refuse_open(const Found &found, int error) {
+    const bool denied = error == EACCES || error == EPERM;
+    const bool missing = error == ENOENT || error == ENOTDIR || error == ELOOP;
+    return refuse({.code = missing ? EMM_E_PLUGIN_NOT_FOUND : EMM_E_PLUGIN_UNLOADABLE,
+                   .stage = denied ? "permission" : "resolve",
+                   .path = found.path,
+                   .problem = "cannot open it",
+                   .got = reason(found, error),
+                   .tried = found.tried});
+}
 
 const Search &process_search() {
     static const auto *const search = new Search{

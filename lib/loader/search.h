@@ -2,6 +2,8 @@
 
 #include "loader/spec.h"
 
+#include <emm/status.h>
+
 #include <functional>
 #include <string>
 #include <sys/types.h>
@@ -31,6 +33,9 @@ struct Found {
 };
 
 emm_status find(const Search &search, const Spec &spec, Found &ret_found);
+
+// Refuses a file that cannot be opened or looked at, with the errno of that.
+emm_status refuse_open(const Found &found, int error);
 
 // Calls `visit` with the name and path of each plugin file, in the order in which a bare name is
 // looked for, until it returns false.

@@ -1,10 +1,10 @@
 #include "monitor/collector.h"
 
-#include "core/tracking/tracking.h"
 #include "core/lifecycle/lifecycle.h"
 #include "core/memory/memory.h"
 #include "core/memory/recovery.h"
 #include "core/reports/holders.h"
+#include "core/tracking/tracking.h"
 #include "driver/account.h"
 #include "driver/copies.h"
 #include "observe/callers/python_frames.h"

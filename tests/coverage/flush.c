@@ -1,6 +1,7 @@
-// Linked into each program and library of tools/coverage's build. gcov writes what a module has counted when that module
-// is finalized. Here ends that finalize nothing write it first: _exit, _Exit, quick_exit, abort and a signal of one's own.
-// A process that another one kills, or a fault, is not counted.
+// Linked into each program and library of tools/coverage's build. gcov writes what a module has
+// counted when that module is finalized. Here ends that finalize nothing write it first: _exit,
+// _Exit, quick_exit, abort and a signal of one's own. A process that another one kills, or a fault,
+// is not counted.
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdatomic.h>
@@ -10,8 +11,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-// A module's libgcov knows that module alone, and version scripts hide it. So each module enters its function in a page
-// that has the same address in every process.
+// A module's libgcov knows that module alone, and version scripts hide it. So each module enters
+// its function in a page that has the same address in every process.
 extern void __gcov_dump(void);
 typedef void (*Dump)(void);
 enum { most = 512 };
@@ -19,7 +20,8 @@ static _Atomic(Dump) *const dumps = (_Atomic(Dump) *)(uintptr_t)0x5e0000000000;
 
 __attribute__((constructor(101))) static void enter(void) {
     mmap((void *)(uintptr_t)dumps, most * sizeof *dumps, PROT_READ | PROT_WRITE,
-         MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0); // fails in all modules but the first
+         MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1,
+         0); // fails in all modules but the first
     for (int i = 0; i < most; ++i) {
         Dump none = NULL;
         if (atomic_compare_exchange_strong(&dumps[i], &none, __gcov_dump)) {

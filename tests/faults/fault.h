@@ -32,7 +32,7 @@ struct Outcome {
 
 // Loads the simulated driver, which EMM_DRIVER names by its path.
 void open_driver();
-// Of that driver, without emm.
+// The counters of that driver, without emm.
 simcuda_counters counters();
 
 void arm(const Plan &plan);
@@ -46,8 +46,8 @@ bool fails_for_good();
 // Whether `text`, of a failure since arm(), has the system's words for what failed.
 bool tells_reason(const std::string &text);
 
-// What a filter forbids (kind `sandbox`), counted from 0; null behind the last one. Plan::name is
-// such a name, and Plan::error its errno.
+// The calls that filters forbid (kind `sandbox`), counted from 0; null behind the last one.
+// Plan::name is such a name, and Plan::error its errno.
 const char *forbidden_call(unsigned number);
 
 // The name of a system call that can fail, counted from 0; null behind the last one.

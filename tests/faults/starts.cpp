@@ -141,7 +141,7 @@ void serve(Run &run) {
     emm_ipc_handle handle = {};
     if (run.call("memory_export", [&] { return emm_memory_export(memory, &handle); })) {
         emm_context *const of = run.context();
-        run.owe("release_ipc_handle", [=] { return emm_release_ipc_handle(of, &handle); });
+        run.undo_later("release_ipc_handle", [=] { return emm_release_ipc_handle(of, &handle); });
         const std::string problem = importer->open(handle);
         if (!problem.empty() && (problem == Importer::silent || !has_failed())) {
             run.complain("an import by another process: " + problem);

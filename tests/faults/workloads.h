@@ -16,7 +16,7 @@ struct Workload {
     bool needs_offer = false;
     bool optional = false; // a plugin may lack support
     int device = 0;        // the device of the run
-    // Of the process. "%d" stands for own_folder().
+    // Variables of the process. "%d" stands for own_folder().
     std::vector<std::pair<const char *, const char *>> environment = {};
     bool only_host = false; // its calls of the driver fail in other workloads
     bool starts_threads = false;

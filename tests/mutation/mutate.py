@@ -237,7 +237,7 @@ class Tests:
         return sorted(names, key=lambda name: self.known[name]["seconds"])
 
     def kill(self, number):
-        """What came of a mutant."""
+        """Runs the tests of a mutant; returns its end."""
         names, begin = self.of(number), time.monotonic()
         for name in names:
             left = LONGEST - (time.monotonic() - begin)

@@ -103,7 +103,7 @@ Call find(const Row &row) {
                                     : reinterpret_cast<Call>(dlsym(RTLD_NEXT, row.name));
 }
 
-// Of syscall(): what a sandbox forbids. The others cannot fail.
+// Calls of syscall() fail where a sandbox forbids them; others cannot fail.
 bool can_fail(const Row &row, long first) {
     return std::strcmp(row.name, "syscall") != 0 || first == SYS_membarrier ||
            first == SYS_get_mempolicy || first == SYS_set_mempolicy;

@@ -266,10 +266,10 @@ class Crowd:
         for member in self.members:
             member.look_for_hang(now, self.wish.timeout)
 
-    # --- what all have
+    # --- the whole group
 
     def taken(self):
-        """What emm says that the group has of its device, and how many processes it has."""
+        """The group's part of its device, as emm tells it, and the number of its processes."""
         done = subprocess.run([self.emm, "info", "--json"], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False,
                               timeout=self.wish.timeout, env={**self.environment, "EMM_LIMIT": f"{self.wish.limit}MiB",
                                                                "EMM_LIMIT_SHARED": GROUP, "EMM_PLUGIN": self.wish.plugin})
@@ -299,7 +299,7 @@ class Crowd:
         return all(member.slot.census == self.board.head.census for member in members)
 
     def ask_again(self, members):
-        """What members that wait have of the device, in bytes: a neighbour may have asked them to give back."""
+        """The bytes of the device that waiting members have: a neighbour may have asked them to give back."""
         self.board.head.census += 1
         until = time.monotonic() + self.wish.timeout
         while not self.have_told(members) and not self.wrong:
@@ -326,7 +326,7 @@ class Crowd:
         self.counts["censuses"] += 1
 
     def compare_device(self, taken):
-        """What a GPU has in use is at first that of the contexts, too."""
+        """Compares with the memory that the GPU has in use. The first time, the rest is that of the contexts."""
         used = self.monitor.used()
         if self.of_contexts is None:
             self.of_contexts = max(0, used - self.before - taken)
@@ -406,7 +406,7 @@ class Crowd:
         member.reap(may_end=True)
 
     def fill(self):
-        """What another program gets of the budget, in MiB."""
+        """The part of the budget that another program gets, in MiB."""
         done = subprocess.run([self.wish.build / "tests/process/holder", "fill"], text=True, stdout=subprocess.PIPE, check=False,
                               timeout=self.wish.timeout, env={**self.environment, "EMM_PLUGIN": "pool",
                                                                "EMM_LIMIT": f"{self.wish.limit}MiB", "EMM_LIMIT_SHARED": GROUP})
@@ -423,7 +423,7 @@ class Crowd:
             if not self.counts[name]:
                 self.complain(f"{name}: none, so the run shows nothing")
 
-    # --- what is left
+    # --- the end
 
     def kill_all(self):
         for member in self.members:

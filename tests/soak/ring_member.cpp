@@ -194,9 +194,9 @@ private:
     std::vector<Block> blocks_;
 };
 
-// --- what it offers to the member behind it
+// --- memory for the member behind this one
 
-// Of a block the first half is what the exporter has written, the second what the importer answers.
+// The exporter writes the first half of a block, the importer answers in the second.
 unsigned answer_to(unsigned value) {
     return ~value;
 }
@@ -272,7 +272,7 @@ private:
     uint64_t importer_ = 0; // its incarnation when the offer was made
 };
 
-// --- what the member before it offers
+// --- memory of the member before this one
 
 class Import {
 public:
@@ -294,12 +294,12 @@ public:
         begin(closing);
         REQUIRE(cu.cuIpcCloseMemHandle(address_));
         address_ = 0;
-        let_go();
+        end_hold();
     }
 
 private:
     bool is_offered() const { return before->incarnation == exporter_ && before->offer == offer_; }
-    void let_go() {
+    void end_hold() {
         self->held_incarnation = 0;
         self->held_offer = 0;
     }
@@ -318,7 +318,7 @@ private:
         self->held_offer = offer_;
         const uint64_t counting = before->counting;
         if (!is_offered()) {
-            return let_go();
+            return end_hold();
         }
         begin(opening);
         const CUresult result =
@@ -337,7 +337,7 @@ private:
                       int(result));
             }
         }
-        let_go();
+        end_hold();
     }
     void read() {
         begin(reading);

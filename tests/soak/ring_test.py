@@ -38,7 +38,7 @@ class Ring(unittest.TestCase):
 
 
 class Complaints(unittest.TestCase):
-    """Of one member that does one thing wrong."""
+    """Each fault of one member is told."""
 
     def complaint(self, fault, timeout=60):
         status, errors, _ = run("--fault", fault, "--kills", "0.01", "--pausers", "0", processes=3, seconds=6, timeout=timeout)

@@ -1,7 +1,7 @@
-#include "core/tracking/watch.h"
 #include "core/lifecycle/lifecycle.h"
 #include "core/memory/call.h"
 #include "core/record/context.h"
+#include "core/tracking/watch.h"
 #include "observe/error.h"
 
 namespace emm::core {

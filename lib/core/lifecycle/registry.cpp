@@ -1,7 +1,7 @@
-#include "core/tracking/watch.h"
 #include "core/lifecycle/lifecycle.h"
 #include "core/record/context.h"
 #include "core/reports/exit_statistics.h"
+#include "core/tracking/watch.h"
 #include "loader/loader.h"
 #include "observe/error.h"
 #include "observe/events/record.h"

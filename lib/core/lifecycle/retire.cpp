@@ -1,4 +1,3 @@
-#include "core/tracking/watch.h"
 #include "core/handles/handle.h"
 #include "core/lifecycle/lifecycle.h"
 #include "core/memory/default_memory.h"
@@ -6,6 +5,7 @@
 #include "core/record/asleep.h"
 #include "core/record/context.h"
 #include "core/reports/exit_statistics.h"
+#include "core/tracking/watch.h"
 #include "observe/error.h"
 #include "observe/log.h"
 #include "observe/process.h"

@@ -1,8 +1,8 @@
 #include "core/memory/default_memory.h"
 
-#include "core/tracking/watch.h"
 #include "core/record/context.h"
 #include "core/record/this_thread.h"
+#include "core/tracking/watch.h"
 #include "observe/error.h"
 
 #include <memory>

@@ -1,9 +1,9 @@
 #include "core/memory/driver_memory.h"
 
-#include "core/tracking/tracking.h"
 #include "core/memory/memory.h"
 #include "core/memory/recovery.h"
 #include "core/record/context.h"
+#include "core/tracking/tracking.h"
 #include "driver/account.h"
 #include "driver/driver.h"
 #include "driver/meter.h"

@@ -1,8 +1,8 @@
 #include "core/reports/exit_statistics.h"
 
-#include "core/tracking/tracking.h"
 #include "core/memory/memory.h"
 #include "core/reports/holders.h"
+#include "core/tracking/tracking.h"
 #include "loader/plugin.h"
 #include "observe/environment.h"
 #include "observe/error.h"

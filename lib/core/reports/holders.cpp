@@ -1,9 +1,9 @@
 #include "core/reports/holders.h"
 
-#include "core/tracking/tracking.h"
 #include "core/memory/memory.h"
 #include "core/memory/recovery.h"
 #include "core/record/this_thread.h"
+#include "core/tracking/tracking.h"
 #include "driver/account.h"
 #include "driver/nvml.h"
 #include "observe/callers/python_frames.h"

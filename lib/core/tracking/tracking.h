@@ -1,7 +1,7 @@
 #pragma once
 
-#include "core/tracking/tracked_table.h"
 #include "core/record/context.h"
+#include "core/tracking/tracked_table.h"
 #include "observe/callers/track_options.h"
 #include "observe/events/record.h"
 

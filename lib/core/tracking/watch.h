@@ -1,8 +1,8 @@
 #pragma once
 
-#include "core/tracking/tracking.h"
 #include "core/record/context.h"
 #include "core/record/this_thread.h"
+#include "core/tracking/tracking.h"
 #include "observe/callers/walk.h"
 #include "observe/events/event_log.h"
 #include "observe/process.h"

@@ -17,7 +17,7 @@ def write(**line):
 
 
 def name_of(one):
-    """Of an item or a report. Outside of pytest's root the path is missing."""
+    """The name of an item or a report. Outside of pytest's root the path is missing."""
     return one.nodeid if not one.nodeid.startswith("::") else os.path.basename(one.location[0]) + one.nodeid
 
 

@@ -35,7 +35,7 @@ def summary(text):
 
 
 def test_that_has_not_ended(phases):
-    """Of a run that was cut off, the last one; None: it was cut off between two."""
+    """The last test of a run that was cut off; None: the run was cut off between two tests."""
     last = list(phases)[-1] if phases else None
     return last if last and not any(line["phase"] in ("teardown", "import", "end") for line in phases[last]) else None
 
@@ -81,7 +81,7 @@ def is_finished(log):
 
 
 def mark_end(log):
-    """So that the next process leaves the test out that has ended this one."""
+    """Notes the test that has ended the process, so that the next process leaves the test out."""
     phases = collections.defaultdict(list)
     for line in map(json.loads, log.read_text().splitlines() if log.is_file() else []):
         phases[line["test"]].append(line)
@@ -136,7 +136,7 @@ def compare(suite, results, reason_for=no_reason):
 
 
 def cell(own, found, way="", reason_for=no_reason):
-    """What one way of a suite is in the table, with the names of what differs from the first way."""
+    """The cell of one way of a suite, with the names of the tests that differ from the first way."""
     counts = collections.Counter(outcome for outcome, _ in found["tests"].values())
     text = f"{counts['passed']} passed, {counts['failed']} failed{'' if found['finished'] else ', cut off'}"
     if found is own:

@@ -122,7 +122,7 @@ void run_workload(const Workload &workload) {
 
 // --- the start -----------------------------------------------------------------------------------
 
-// What the process writes to standard error for a scope.
+// Keeps the process's standard error during a scope.
 class StandardError {
 public:
     StandardError() : before_(dup(2)), file_(memfd_create("stderr", 0)) { dup2(file_, 2); }
