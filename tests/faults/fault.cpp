@@ -62,7 +62,7 @@ uint64_t driver_faults() {
     return counters().faults;
 }
 
-bool is_armed = false, is_for_good = false;
+bool is_armed = false, is_for_good = false, is_for_all = false;
 uint64_t faults_before = 0, refusals_before = 0;
 
 struct Forbidden {
@@ -158,6 +158,7 @@ void open_driver() {
 void arm(const Plan &plan) {
     is_armed = true;
     is_for_good = plan.onwards;
+    is_for_all = plan.onwards && !plan.name;
     faults_before = driver_faults();
     refusals_before = refusals();
     if (plan.kind == Kind::driver) {
@@ -193,6 +194,10 @@ bool has_failed() {
 
 bool fails_for_good() {
     return is_armed && is_for_good;
+}
+
+bool all_fail_from_now() {
+    return is_armed && is_for_all;
 }
 
 bool tells_reason(const std::string &text) {

@@ -40,8 +40,9 @@ Outcome disarm();
 
 // Whether a call has failed since arm(), and before disarm().
 bool has_failed();
-// Whether calls go on to fail, by the plan in force.
+// Whether calls go on to fail, by the plan in force; and whether those of every name do.
 bool fails_for_good();
+bool all_fail_from_now();
 
 // Whether `text`, of a failure since arm(), has the system's words for what failed.
 bool tells_reason(const std::string &text);

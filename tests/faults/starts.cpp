@@ -131,7 +131,7 @@ void plugins(Run &run) {
     run.free_all();
 }
 
-// The importer may be refused while calls of this process fail, and waits for none of them.
+// The importer may be refused while calls of this process fail. It would wait in vain if all do.
 void serve(Run &run) {
     static Importer *const importer = new Importer;
     find_context(run);
@@ -142,7 +142,7 @@ void serve(Run &run) {
     if (run.call("memory_export", [&] { return emm_memory_export(memory, &handle); })) {
         emm_context *const of = run.context();
         run.undo_later("release_ipc_handle", [=] { return emm_release_ipc_handle(of, &handle); });
-        const std::string problem = importer->open(handle);
+        const std::string problem = all_fail_from_now() ? "" : importer->open(handle);
         if (!problem.empty() && (problem == Importer::silent || !has_failed())) {
             run.complain("an import by another process: " + problem);
         }

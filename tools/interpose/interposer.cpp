@@ -130,6 +130,15 @@ bool find_simulated(Path &ret_path) {
             access(ret_path.text, R_OK) == 0);
 }
 
+// libemm-run has libstdc++ inside, which takes a reserve for exceptions when it is opened. Without
+// the reserve and without memory, an exception would end the process.
+bool has_room_for_exceptions() {
+    constexpr size_t reserve = 96 * 1024; // of libstdc++ 73 KiB
+    void *const volatile room = malloc(reserve);
+    free(room);
+    return room;
+}
+
 // A function of libemm-run's; NULL: `problem` says why.
 void *find_in_serving(const char *name) {
     Path path;
@@ -137,6 +146,10 @@ void *find_in_serving(const char *name) {
         return nullptr;
     }
     void *const opened = dlopen(path.text, RTLD_NOW | RTLD_LOCAL);
+    if (opened && !has_room_for_exceptions()) {
+        snprintf(problem, sizeof problem, "no host memory for %s", path.text);
+        return nullptr;
+    }
     void *const found = opened ? dlsym(opened, name) : nullptr;
     if (!found) {
         const char *const why = dlerror();

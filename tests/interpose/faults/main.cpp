@@ -3,7 +3,8 @@
 // (memory), start of a thread (thread) or other system call (system): once, and from there on.
 // After each failure the program has got an answer that CUDA knows, may give back what it has, is
 // served as before, and nothing is left. Then the same for cuInit, where emm begins to serve. Each
-// workload, and each start, has a process of its own. EMM_DRIVER names the simulated driver.
+// workload, and each start, has a process of its own. EMM_DRIVER names the simulated driver. With
+// EMM_TEST_FAULT=N or N+, a start has this failure alone, in this process, for a debugger.
 #include "pass.h"
 
 #include <algorithm>
@@ -218,6 +219,10 @@ int main(int argc, char *argv[]) {
         }
     }
     const unsigned before = report->failures;
+    if (const char *one = std::getenv("EMM_TEST_FAULT"); one && is_wanted("start", argc, argv)) {
+        start(kind + "@" + one);
+        return report->complaints == 0 ? 0 : 1;
+    }
     if (is_wanted("start", argc, argv)) {
         run_starts("");
         if (kind != "any") {
