@@ -87,6 +87,13 @@ template <class What> bool in_child(What what, const char *plugin, const Workloa
     return false;
 }
 
+void begin(const Workload &workload) {
+    if (workload.prepare) {
+        workload.prepare();
+    }
+    open_driver();
+}
+
 struct Setup {
     const char *plugin;
     const Workload &workload;
@@ -112,7 +119,7 @@ struct Setup {
 private:
     void fail_here(const Plan &plan) const {
         if (in_own_process(plan.kind)) {
-            open_driver();
+            begin(workload);
         }
         alarm(pass_seconds);
         const Verdict verdict = pass(workload, plan, offer);
@@ -200,7 +207,7 @@ void run_workload(const char *plugin, const Workload &workload, Kind kind) {
     const Offer *const offer = workload.needs_offer ? new Offer : nullptr;
     std::snprintf(report->doing, sizeof report->doing, "in peace");
     const auto try_it = [&] {
-        open_driver();
+        begin(workload);
         const Verdict verdict = pass_in_peace(workload, offer);
         report->refused = verdict.refused || (offer && !offer->is_there());
         if (!report->refused) {
@@ -213,7 +220,7 @@ void run_workload(const char *plugin, const Workload &workload, Kind kind) {
     }
     const Setup setup = {plugin, workload, offer};
     if (!setup.in_own_process(kind)) {
-        open_driver();
+        begin(workload);
         pass_in_peace(workload, offer); // makes the objects of a process that are made once
     }
     run_loops(setup, kind);
@@ -266,7 +273,7 @@ int run_one(const char *plugin, const Workload &workload, Plan plan, const char 
     setenv("EMM_PLUGIN", plugin, 1);
     set_environment(workload);
     const Offer *const offer = workload.needs_offer ? new Offer : nullptr;
-    open_driver();
+    begin(workload);
     if (workload.leaves != Leaves::no_process && plan.kind != Kind::threads) {
         pass_in_peace(workload, offer);
     }

@@ -8,6 +8,8 @@
 namespace faults {
 namespace {
 
+Importer *importer = nullptr; // for good
+
 bool has_primary_context() {
     const auto state = CU(cuDevicePrimaryCtxGetState);
     unsigned flags = 0;
@@ -131,9 +133,12 @@ void plugins(Run &run) {
     run.free_all();
 }
 
+void start_importer() {
+    importer = new Importer;
+}
+
 // The importer may be refused while calls of this process fail. It would wait in vain if all do.
 void serve(Run &run) {
-    static Importer *const importer = new Importer;
     find_context(run);
     emm_memory *const memory = run.handle("memory_alloc", [&](emm_memory **made) {
         return emm_memory_alloc(run.context(), 5 * mib, EMM_STREAM_LEGACY, made);

@@ -14,6 +14,7 @@ void logged(Run &run);
 void limited(Run &run);
 void reported(Run &run);
 void plugins(Run &run);
+void start_importer();
 void serve(Run &run);
 
 } // namespace faults

@@ -475,6 +475,7 @@ const std::vector<Workload> &workloads() {
         add_start("plugins", plugins);
         Workload &serving = add_start("serve", serve);
         serving.optional = true;
+        serving.prepare = start_importer;
         for (Workload &each : made) {
             each.only_host = each.from_nothing && each.run != load;
         }

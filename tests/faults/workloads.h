@@ -11,6 +11,7 @@ struct Workload {
     const char *name;
     void (*run)(Run &);
     Leaves leaves = Leaves::context;
+    void (*prepare)() = nullptr;    // before the process has a driver
     void (*again)(Run &) = nullptr; // the part to repeat, if not the whole
     bool from_nothing = false;      // the process has neither plugin nor context yet
     bool needs_offer = false;
