@@ -412,6 +412,7 @@ int main(int count, char **words) {
     REQUIRE(cu.cuDeviceGet(&device, 0));
     REQUIRE(cu.cuDevicePrimaryCtxRetain(&context, device));
     REQUIRE(cu.cuCtxSetCurrent(context));
+    std::at_quick_exit([] { cu.cuCtxSynchronize(); });
     Obey obey = {context};
     REQUIRE(cu.cuStreamCreate(&obey.stream, CU_STREAM_NON_BLOCKING));
     for (workers = 0; workers + 1 < count && workers < most_workers; workers++) {
@@ -419,8 +420,12 @@ int main(int count, char **words) {
             worker.work();
         }).detach();
     }
-    for (std::string word; std::getline(std::cin, word) && word != "exit";) {
+    std::string word;
+    while (std::getline(std::cin, word) && word != "exit" && word != "quick-exit") {
         std::cout << obey.answer(word) << std::endl;
+    }
+    if (word == "quick-exit") {
+        std::quick_exit(0);
     }
     std::exit(0);
 }

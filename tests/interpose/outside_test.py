@@ -260,14 +260,17 @@ class Outside(unittest.TestCase):
 
     @unittest.skipUnless(IS_SIMULATED, "its latency makes it likely")
     def test_a_plugin_that_calls_the_driver_by_name_with_its_lock_is_not_held(self):
-        os.environ["EMM_TEST_FAULT"] = "calls-by-name"
         self.addCleanup(os.environ.pop, "EMM_TEST_FAULT")
-        sleeper = Sleeper(self, plugin=os.environ["EMM_TEST_PAUSING_PLUGIN"], sim=SIM + ",latency=cuMemGetAddressRange:3000")
-        sleeper.tell("emm-loop")
-        for _ in range(5):
-            self.ask("pause", sleeper.pid)
-            self.ask("resume", sleeper.pid)
-        self.assertEqual(sleeper.tell("count"), "0")
+        for way in ("calls-by-name", "calls-through-library"):
+            with self.subTest(way=way):
+                os.environ["EMM_TEST_FAULT"] = way
+                sleeper = Sleeper(self, plugin=os.environ["EMM_TEST_PAUSING_PLUGIN"],
+                                  sim=SIM + ",latency=cuMemGetAddressRange:3000")
+                sleeper.tell("emm-loop")
+                for _ in range(5):
+                    self.ask("pause", sleeper.pid)
+                    self.ask("resume", sleeper.pid)
+                self.assertEqual(sleeper.tell("count"), "0")
 
     def test_handles_of_what_has_slept_are_good(self):
         sleeper = Sleeper(self, "mapped")
@@ -416,15 +419,16 @@ class Outside(unittest.TestCase):
         self.assert_awake(sleeper)
 
     def test_a_program_that_sleeps_may_fork_end_and_be_killed(self):
-        for end in ("exit", "kill"):
-            sleeper = Sleeper(self, "alloc", "mapped")
-            self.ask("pause", sleeper.pid)
-            self.assertEqual(sleeper.tell("fork"), "child ended")
-            if end == "exit":
-                sleeper.process.stdin.write("exit\n")
-            else:
-                sleeper.process.send_signal(signal.SIGKILL)
-            self.assertEqual(sleeper.process.wait(TIMEOUT), 0 if end == "exit" else -signal.SIGKILL)
+        for end in ("exit", "quick-exit", "kill"):
+            with self.subTest(end=end):
+                sleeper = Sleeper(self, "alloc", "mapped")
+                self.ask("pause", sleeper.pid)
+                self.assertEqual(sleeper.tell("fork"), "child ended")
+                if end == "kill":
+                    sleeper.process.send_signal(signal.SIGKILL)
+                else:
+                    sleeper.process.stdin.write(end + "\n")
+                self.assertEqual(sleeper.process.wait(TIMEOUT), -signal.SIGKILL if end == "kill" else 0)
 
 
 if __name__ == "__main__":

@@ -16,11 +16,10 @@ bool begins_with(std::string_view text, std::string_view beginning) {
     return text.substr(0, beginning.size()) == beginning;
 }
 
-// One call of the thread's stack, and the file of its code.
-struct Call {
+// The file of the code at an address.
+struct Code {
     uintptr_t address = 0;
-    Library library = Library::other;
-    bool is_plugins = false;
+    std::string_view path = {};
 };
 
 // The paths of the plugin that serves, and of the layers over it, as the dynamic linker knows them.
@@ -52,23 +51,35 @@ bool has_address(const dl_phdr_info &library, uintptr_t address) {
 }
 
 int find_library(dl_phdr_info *library, size_t, void *state) {
-    Call &call = *static_cast<Call *>(state);
-    if (!has_address(*library, call.address)) {
-        return 0;
-    }
-    call.library = library_at(library->dlpi_name);
-    call.is_plugins = std::count(plugin_paths().begin(), plugin_paths().end(),
-                                 std::string_view(library->dlpi_name)) != 0;
-    return 1;
+    Code &code = *static_cast<Code *>(state);
+    const bool is_found = has_address(*library, code.address);
+    code.path = is_found ? library->dlpi_name : code.path;
+    return is_found;
 }
 
-// Stops at the answer: greenlets overwrite each other's outer frames. dladdr is not used, because
-// it would wait for a dlopen of another thread, with all that it initializes.
-_Unwind_Reason_Code look_at_call(_Unwind_Context *context, void *state) {
-    Call &call = *static_cast<Call *>(state);
-    call = {_Unwind_GetIP(context)};
-    dl_iterate_phdr(&find_library, &call);
-    return call.library == Library::passing ? _URC_NO_REASON : _URC_END_OF_STACK;
+// dladdr is not used, because it would wait for a dlopen of another thread, with all that it
+// initializes.
+std::string_view path_of_call(_Unwind_Context *context) {
+    Code code{_Unwind_GetIP(context)};
+    dl_iterate_phdr(&find_library, &code);
+    return code.path;
+}
+
+// Stops at the answer: greenlets overwrite each other's outer frames.
+_Unwind_Reason_Code find_caller(_Unwind_Context *context, void *state) {
+    Library &library = *static_cast<Library *>(state);
+    library = library_at(path_of_call(context));
+    return library == Library::passing ? _URC_NO_REASON : _URC_END_OF_STACK;
+}
+
+// Behind the frames of a greenlet, whose outermost one is of that library, may be anything.
+_Unwind_Reason_Code find_plugin(_Unwind_Context *context, void *state) {
+    bool &is_found = *static_cast<bool *>(state);
+    const std::vector<std::string> &paths = plugin_paths();
+    const std::string_view path = path_of_call(context);
+    is_found = std::count(paths.begin(), paths.end(), path) != 0;
+    const bool ends = is_found || path.find("/greenlet/") != path.npos;
+    return ends ? _URC_END_OF_STACK : _URC_NO_REASON;
 }
 
 } // namespace
@@ -89,20 +100,19 @@ Library library_at(std::string_view path) {
 }
 
 Caches cache_of_caller() {
-    Call call;
-    _Unwind_Backtrace(&look_at_call, &call);
-    return call.library == Library::torch  ? torch_cache
-           : call.library == Library::cupy ? cupy_cache
-                                           : no_caches;
+    Library caller = Library::other;
+    _Unwind_Backtrace(&find_caller, &caller);
+    return caller == Library::torch  ? torch_cache
+           : caller == Library::cupy ? cupy_cache
+                                     : no_caches;
 }
 
 bool is_plugins_call() {
-    Call call;
-    if (plugin_paths().empty()) {
-        return false;
+    bool is_found = false;
+    if (!plugin_paths().empty()) {
+        _Unwind_Backtrace(&find_plugin, &is_found);
     }
-    _Unwind_Backtrace(&look_at_call, &call);
-    return call.is_plugins;
+    return is_found;
 }
 
 } // namespace emm::run

@@ -22,8 +22,8 @@ Library library_at(std::string_view path);
 // cache, or the stack does not tell.
 Caches cache_of_caller();
 
-// Whether the plugin itself, or a layer over it, makes the calling thread's call. The first call
-// finds the libraries' addresses; make it while no call is held.
+// Whether the calling thread is inside the plugin or a layer over it, also where a library that
+// these use makes the call. The first call finds the plugin's path; make it while no call is held.
 bool is_plugins_call();
 
 } // namespace emm::run

@@ -124,7 +124,8 @@ private:
 // no work.
 std::string Outside::hold_calls(int64_t until) {
     const int64_t timeout = until - now();
-    static const bool ends = std::atexit([] { server().outside.hold()->end(); }) == 0;
+    constexpr auto end = [] { server().outside.hold()->end(); };
+    static const bool ends = std::atexit(end) == 0 && std::at_quick_exit(end) == 0;
     if (!ends) {
         return "no host memory";
     }
