@@ -412,7 +412,10 @@ int main(int count, char **words) {
     REQUIRE(cu.cuDeviceGet(&device, 0));
     REQUIRE(cu.cuDevicePrimaryCtxRetain(&context, device));
     REQUIRE(cu.cuCtxSetCurrent(context));
-    std::at_quick_exit([] { cu.cuCtxSynchronize(); });
+    std::at_quick_exit([] {
+        CUdeviceptr ptr = 0;
+        cu.cuMemAlloc(&ptr, block_bytes);
+    });
     Obey obey = {context};
     REQUIRE(cu.cuStreamCreate(&obey.stream, CU_STREAM_NON_BLOCKING));
     for (workers = 0; workers + 1 < count && workers < most_workers; workers++) {
