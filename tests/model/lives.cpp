@@ -285,8 +285,7 @@ void name_pool(World &world) {
     }
     place.named[pool] = found;
     if (world.settings.wrong) {
-        world.refused(ask(name.c_str(), "no_such_option=1"), EMM_E_PLUGIN_SPEC,
-                      "an unknown option");
+        world.refused(ask(name, "no_such_option=1"), EMM_E_PLUGIN_SPEC, "an unknown option");
         world.refused(ask("a/b", nullptr), EMM_E_INVALID_VALUE, "a pool's name");
     }
 }
