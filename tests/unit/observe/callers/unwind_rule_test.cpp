@@ -62,7 +62,10 @@ struct Section {
 
 constexpr uint8_t four_bytes_relative = 0x1b, def_cfa = 0x0c, def_cfa_offset = 0x0e,
                   def_cfa_register = 0x0d, offset = 0x80, restore = 0xc0, advance = 0x40,
-                  remember = 0x0a, recall = 0x0b, undefined = 0x07, expression = 0x0f;
+                  remember = 0x0a, recall = 0x0b, undefined = 0x07, expression = 0x0f,
+                  saved_anywhere = 0x05, restore_any = 0x06, same_value = 0x08, in_register = 0x09,
+                  saved_signed = 0x11, def_cfa_signed = 0x12, def_cfa_offset_signed = 0x13,
+                  is_value = 0x16, arguments_pushed = 0x2e;
 
 #if defined(__x86_64__)
 const Bytes at_entry = {def_cfa, Section::stack, 8, uint8_t(offset | Section::return_column), 1};
@@ -97,6 +100,45 @@ TEST_CASE("a frame pointer, and what is remembered over an early return") {
     CHECK(section.at(2).cfa == UnwindRule::Cfa::from_sp);
     CHECK(section.at(2).saves_fp == section.at(0).saves_fp);
     CHECK(section.at(3) == inside);
+}
+
+TEST_CASE("the long and the signed form of an instruction say the same as the short one") {
+    const auto rule_of = [](const Bytes &own) {
+        return Section("zR", {four_bytes_relative}, at_entry, own).at(0);
+    };
+    const UnwindRule saved = rule_of({def_cfa_offset, 32, uint8_t(offset | Section::frame), 2});
+    REQUIRE((saved.cfa_offset == 32 && saved.saves_fp));
+    const uint8_t minus_4 = 0x7c; // LEB128, in units of -8 bytes
+    CHECK(rule_of({def_cfa_offset_signed, minus_4, saved_anywhere, Section::frame, 2}) == saved);
+    CHECK(rule_of({def_cfa_signed, Section::stack, minus_4, saved_signed, Section::frame, 2}) ==
+          saved);
+    CHECK(rule_of({def_cfa_offset, 32, uint8_t(offset | Section::frame), 2, arguments_pushed, 8}) ==
+          saved);
+    const UnwindRule restored =
+        rule_of({uint8_t(offset | Section::frame), 2, uint8_t(restore | Section::frame)});
+    CHECK(rule_of({uint8_t(offset | Section::frame), 2, restore_any, Section::frame}) == restored);
+#if defined(__x86_64__) // elsewhere the frame pointer is saved on entry
+    CHECK(rule_of({uint8_t(offset | Section::frame), 2, same_value, Section::frame}) == restored);
+#endif
+}
+
+TEST_CASE("a frame pointer that lies in a register, or is computed, makes a place unknown") {
+    for (const Bytes &own :
+         {Bytes{in_register, Section::frame, 3}, Bytes{is_value, Section::frame, 1, 0x30}}) {
+        CHECK(Section("zR", {four_bytes_relative}, at_entry, own).at(0) == UnwindRule());
+    }
+}
+
+TEST_CASE("a personality's address has the size that its encoding says") {
+    const auto rule_with = [](Bytes personality) {
+        personality.push_back(four_bytes_relative);
+        return Section("zPR", personality, at_entry, {def_cfa_offset, 32}).at(0);
+    };
+    const UnwindRule plain =
+        Section("zR", {four_bytes_relative}, at_entry, {def_cfa_offset, 32}).at(0);
+    CHECK(rule_with({0x00, 1, 2, 3, 4, 5, 6, 7, 8}) == plain);        // a whole address
+    CHECK(rule_with({0x0a, 1, 2}) == plain);                          // two bytes
+    CHECK(Section("zR", {0x01}, at_entry, {}).at(0) == UnwindRule()); // LEB128: no fixed size
 }
 
 TEST_CASE("personality and language data are passed over") {
