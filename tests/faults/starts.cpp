@@ -8,7 +8,7 @@
 namespace faults {
 namespace {
 
-Importer *importer = nullptr; // for good
+Importer *importer = nullptr; // to the end of the process
 
 bool has_primary_context() {
     const auto state = CU(cuDevicePrimaryCtxGetState);
@@ -137,7 +137,7 @@ void start_importer() {
     importer = new Importer;
 }
 
-// The importer may be refused while calls of this process fail. It would wait in vain if all do.
+// The importer may be refused while calls of this process fail. If all fail, it would wait without end.
 void serve(Run &run) {
     find_context(run);
     emm_memory *const memory = run.handle("memory_alloc", [&](emm_memory **made) {
