@@ -137,7 +137,8 @@ void start_importer() {
     importer = new Importer;
 }
 
-// The importer may be refused while calls of this process fail. If all fail, it would wait without end.
+// The importer may be refused while calls of this process fail. If all fail, it would wait without
+// end.
 void serve(Run &run) {
     find_context(run);
     emm_memory *const memory = run.handle("memory_alloc", [&](emm_memory **made) {
