@@ -298,7 +298,7 @@ class Files(Case):
 
     def test_options_that_do_not_go_together_are_wrong_usage(self):
         log = self.log(row("Alloc", 4096, 1, 0.1))
-        self.assertIn("expected --device with", self.refusal("import", log, "--from", "rmm", "--device", 0))
+        self.assertIn("--device is for snapshots and Kineto traces", self.refusal("import", log, "--from", "rmm", "--device", 0))
         done = emm("export", log, "--to", "torch-snapshot", "--json")
         self.assertEqual((done.returncode, json.loads(done.stdout)["error"]["message"]),
                          (2, "export: --json needs -o FILE"))

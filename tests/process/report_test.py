@@ -288,7 +288,7 @@ class Snapshots(Case):
             stack = [page["calls"]["texts"][full] for _, full, _ in page["calls"]["frames"][1]]
             self.assertEqual(stack, ["/v/site-packages/torch/nn.py:5 (empty)", "/me/t.py:7 (alloc)", "/me/t.py:20 (f)", "/me/t.py:90 (<module>)"])
             self.assertEqual(page["memory"][0]["table"]["first_address"], "0x1000")
-        self.assertIn("found a snapshot", self.refusal(path, "-o", self.page, "--plugin", "pool"))
+        self.assertIn("need an event log or a trace", self.refusal(path, "-o", self.page, "--plugin", "pool"))
 
     def test_what_pytorch_had_reserved_is_told_by_a_snapshot(self):
         events = [event("free_requested", 0x9000, 50, 1), event("segment_alloc", 0x1000, 4096, 2), event("alloc", 0x1000, 1000, 3),
@@ -433,7 +433,7 @@ class Manners(Case):
 
     def test_wrong_use_is_said(self):
         two = self.file("two.csv", LOG_HEADER + row("Alloc", 4096, 8, 0, "a") + row("Alloc", 8192, 8, 0, "a", device=1))
-        self.assertIn("found that of 2", self.refusal(two, "-o", self.page, "--plugin", "pool"))
+        self.assertIn("and the recording has 2", self.refusal(two, "-o", self.page, "--plugin", "pool"))
         self.assertIn("-o FILE", answer("report", two, "-o", "-", status=2)["error"]["message"])
         self.assertEqual(run("report", two, "--plugin", "pool", "--compare", "pool", "async").returncode, 2)
         self.assertEqual(run("report", two, "--compare", "pool").returncode, 2)

@@ -56,7 +56,7 @@ class Help(unittest.TestCase):
 
     def test_what_is_no_command_or_option_is_named(self):
         for arguments, named in ((["bnech"], "bnech"), (["--frob"], "--frob"),
-                                 (["info", "--frob"], "--frob"), ([], "expected a command"),
+                                 (["info", "--frob"], "--frob"), ([], "give a command"),
                                  (["check", "pool", "--filter", "nonsense"], "'nonsense'")):
             self.assertIn(named, run(*arguments).stderr)
 

@@ -60,8 +60,8 @@ void check_devices(const Recorded &recorded) {
                       [](const History &history) { return history.memory == Memory::device; });
     if (devices != 1) {
         throw usage(fmt::format("report: --plugin and --compare replay the device memory of one "
-                                "device; this recording has {}",
-                                devices == 0 ? "none" : fmt::format("that of {}", devices)));
+                                "device, and the recording has {}",
+                                devices));
     }
 }
 
