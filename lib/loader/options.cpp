@@ -285,12 +285,14 @@ emm_status refuse_stray(const Plugin &plugin, std::string what) {
 // The option's memory is checked before it is read, and so are its texts.
 emm_status check_memory(const Mapped &memory, const Plugin &plugin, const emm_option *option) {
     if (!memory.holds(option, sizeof *option)) {
-        return refuse_stray(plugin, "its list of options is outside its own data, or has no end");
+        return refuse_stray(plugin,
+                            "its list of options is outside the plugin's data, or has no end");
     }
     for (const char *const text : {option->name, option->default_value, option->help}) {
         if (text && option->name && !memory.text(text)) {
-            return refuse_stray(plugin, fmt::format("a text of option {} is outside its own data",
-                                                    plugin.options.size() + 1));
+            return refuse_stray(plugin,
+                                fmt::format("a text of option {} is outside the plugin's data",
+                                            plugin.options.size() + 1));
         }
     }
     return EMM_OK;

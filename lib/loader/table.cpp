@@ -94,8 +94,8 @@ emm_status call_entry(emm_plugin_entry entry, const emm_host &host, Plugin &ret)
 }
 
 emm_status refuse_stray(const Plugin &plugin, const std::string &what, const void *address) {
-    return refuse_table(plugin.path, what + " is outside its own data", "the plugin's static data",
-                        fmt::format("address {}", address),
+    return refuse_table(plugin.path, what + " is outside the plugin's data",
+                        "the plugin's static data", fmt::format("address {}", address),
                         "a plugin's table points only into its own file or into a library that it "
                         "links, and its texts end with a NUL");
 }

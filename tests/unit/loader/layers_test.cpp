@@ -91,7 +91,7 @@ TEST_CASE("a file that is no layer is refused as one, in a sentence that says la
 TEST_CASE("a layer in a plugin's place is told so") {
     CHECK_THAT(refused("inner+outer", fixtures_alone()).text,
                ContainsSubstring("plugin " + fixture("outer") +
-                                 ": it is a layer: expected a plugin, found a layer"));
+                                 ": it is a layer; a layer is named before a plugin"));
 }
 
 TEST_CASE("a layer that is not there is looked for as a layer") {

@@ -32,8 +32,8 @@ TEST_CASE("an unknown option is refused, the known ones are listed and one is su
     CHECK(error.stage == "validate");
     CHECK(error.path == fixture("every-option"));
     CHECK_THAT(error.text, ContainsSubstring("plugin 'every-option' has no option 'maxx': expected "
-                                             "one of growth, label, max, ratio, threads, trim, "
-                                             "found 'maxx'; did you mean 'max'?"));
+                                             "one of growth, label, max, ratio, threads, trim; "
+                                             "did you mean 'max'?"));
     CHECK(error.hint == "did you mean 'max'?");
 }
 

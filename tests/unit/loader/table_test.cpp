@@ -108,17 +108,17 @@ TEST_CASE("a plugin without a name is refused") {
 
 TEST_CASE("what a table points to has to lie in the plugin, and is not read if it does not") {
     const auto [name, what] = GENERATE(table<std::string, std::string>(
-        {{"stray-table", "its table is outside its own data"},
-         {"stray-table-heap", "its table is outside its own data"},
-         {"stray-table-odd", "its table is outside its own data"},
-         {"stray-name", "its name is outside its own data"},
-         {"stray-name-heap", "its name is outside its own data"},
-         {"stray-version", "its version is outside its own data"},
-         {"stray-description", "its description is outside its own data"},
-         {"stray-options", "its list of options is outside its own data"},
-         {"stray-option-name", "a text of option 1 does not"},
-         {"stray-default", "a text of option 1 does not"},
-         {"stray-help", "a text of option 1 does not"}}));
+        {{"stray-table", "its table is outside the plugin's data"},
+         {"stray-table-heap", "its table is outside the plugin's data"},
+         {"stray-table-odd", "its table is outside the plugin's data"},
+         {"stray-name", "its name is outside the plugin's data"},
+         {"stray-name-heap", "its name is outside the plugin's data"},
+         {"stray-version", "its version is outside the plugin's data"},
+         {"stray-description", "its description is outside the plugin's data"},
+         {"stray-options", "its list of options is outside the plugin's data"},
+         {"stray-option-name", "a text of option 1 is outside the plugin's data"},
+         {"stray-default", "a text of option 1 is outside the plugin's data"},
+         {"stray-help", "a text of option 1 is outside the plugin's data"}}));
     const observe::ErrorDetail error = refused(fixture(name));
     CHECK(error.code == EMM_E_PLUGIN_INVALID);
     CHECK(error.stage == "validate");
@@ -129,14 +129,16 @@ TEST_CASE("a linked-in plugin's table is not read where nothing is mapped") {
     const emm_plugin_entry entry = [](const emm_host *) {
         return reinterpret_cast<const emm_plugin *>(uintptr_t{0x10});
     };
-    CHECK_THAT(refused_entry(entry).text, ContainsSubstring("its table is outside its own data"));
+    CHECK_THAT(refused_entry(entry).text,
+               ContainsSubstring("its table is outside the plugin's data"));
     static emm_plugin plugin = {};
     plugin = *loaded(fixture("good")).plugin->own;
     plugin.description = reinterpret_cast<const char *>(uintptr_t{0x10});
     const emm_plugin_entry described = [](const emm_host *) -> const emm_plugin * {
         return &plugin;
     };
-    CHECK_THAT(refused_entry(described).text, ContainsSubstring("its description does not lie"));
+    CHECK_THAT(refused_entry(described).text,
+               ContainsSubstring("its description is outside the plugin's data"));
 }
 
 TEST_CASE("texts are shown as one line of UTF-8, and create gets a default as it was written") {
