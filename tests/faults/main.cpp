@@ -1,5 +1,9 @@
-// faults KIND PLUGIN... [-- WORKLOAD...]: makes each driver call (or allocation, or start of a
-// thread) fail in turn during every use of emm.
+// faults KIND PLUGIN... [-- WORKLOAD...]: makes each driver call (or allocation, start of a thread,
+// other system call, or what a filter forbids) fail in turn during every use of emm.
+//
+// Without names, all workloads; those of a start that asks for more only where they are not long:
+// each of their passes is a process. The filters are those of a sandbox (forbidden_call in
+// fault.h).
 //
 // Prints a line with the number of failures for each workload, and a last line with their sum. Each
 // workload has a process of its own, so that a crash is reported like other failures. With
@@ -322,12 +326,13 @@ int main(int argc, char *argv[]) {
     setrlimit(RLIMIT_CORE, &no_core); // 64 GiB of nothing take a while to write
     for (char **plugin = argv + 2; plugin != plugins_end; ++plugin) {
         for (const Workload &workload : workloads()) {
+            const bool is_long = kind != Kind::threads && kind != Kind::sandbox;
             if (const char *one = std::getenv("EMM_TEST_FAULT");
                 one && is_named(workload, wanted)) {
                 return run_one(*plugin, workload, {kind, 0, false, 0, 0}, one);
             }
             if ((kind == Kind::threads && !workload.starts_threads) ||
-                (kind == Kind::driver && workload.only_host)) {
+                (workload.only_host && is_long && !*wanted)) {
                 continue;
             }
             if (is_named(workload, wanted)) {

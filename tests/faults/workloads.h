@@ -19,7 +19,7 @@ struct Workload {
     int device = 0;        // the device of the run
     // Variables of the process. "%d" stands for own_folder().
     std::vector<std::pair<const char *, const char *>> environment = {};
-    bool only_host = false; // its calls of the driver fail in other workloads
+    bool only_host = false; // a start; its driver calls fail in other workloads
     bool starts_threads = false;
     bool counts_all = false; // after one or two refusals a context counts all its memory
 };
