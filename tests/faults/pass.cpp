@@ -142,7 +142,8 @@ Verdict pass(const Workload &workload, const Plan &plan, const Offer *offer) {
         // If dlopen lacks memory late (_dl_find_object_update), glibc 2.36 opens the library the
         // next time with its thread-local storage at address 0, where its first throw crashes.
         is_unusable = plan.kind == Kind::memory && workload.only_host &&
-                      run.status() == EMM_E_PLUGIN_UNLOADABLE;
+                      (run.status() == EMM_E_PLUGIN_UNLOADABLE ||
+                       (plan.onwards && run.status() == EMM_E_OUT_OF_HOST_MEMORY));
         if (workload.leaves == Leaves::context && plan.code == 0) {
             judge_counters(run.context(), before, verdict.outcome.keeps_memory,
                            workload.counts_all && !plan.onwards, complaints);
