@@ -19,7 +19,7 @@ def run(tool, *arguments, **settings):
 
 class Usage(unittest.TestCase):
     def test_who_asks_is_told_how_a_tool_is_used_and_no_more(self):
-        for tool in ("quickstart", "test", "fuzz", "mutate", "wheel", "deb", "cuda-headers"):
+        for tool in ("quickstart", "test", "fuzz", "coverage", "mutate", "wheel", "deb", "cuda-headers"):
             for wish in ("--help", "-h"):
                 done = run(tool, wish)
                 self.assertEqual((done.returncode, done.stderr), (0, ""))

@@ -1,7 +1,6 @@
 // Linked into each program and library of tools/coverage's build. gcov writes what a module has
-// counted when that module is finalized. Here ends that finalize nothing write it first: _exit,
-// _Exit, quick_exit, abort and a signal of one's own. A process that another one kills, or a fault,
-// is not counted.
+// counted when that module is finalized. These ends finalize nothing, so they write it first:
+// _exit, _Exit and abort. A process that ends by SIGKILL or by a fault does not count.
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdatomic.h>
@@ -13,15 +12,16 @@
 
 // A module's libgcov knows that module alone, and version scripts hide it. So each module enters
 // its function in a page that has the same address in every process.
-extern void __gcov_dump(void);
+__attribute__((visibility("hidden"))) extern void __gcov_dump(void); // each module has its own
 typedef void (*Dump)(void);
 enum { most = 512 };
 static _Atomic(Dump) *const dumps = (_Atomic(Dump) *)(uintptr_t)0x5e0000000000;
 
+// 101 and `leave`: before the first function of a module is counted, after the last.
 __attribute__((constructor(101))) static void enter(void) {
+    // Fails in all modules but the first: they share its page.
     mmap((void *)(uintptr_t)dumps, most * sizeof *dumps, PROT_READ | PROT_WRITE,
-         MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1,
-         0); // fails in all modules but the first
+         MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
     for (int i = 0; i < most; ++i) {
         Dump none = NULL;
         if (atomic_compare_exchange_strong(&dumps[i], &none, __gcov_dump)) {
@@ -46,34 +46,23 @@ static void dump_all(void) {
     }
 }
 
-#define HIDDEN __attribute__((visibility("hidden"), noreturn))
+#define ENDS __attribute__((visibility("hidden"), noreturn))
 
-HIDDEN void _exit(int status) {
+ENDS void _exit(int status) {
     dump_all();
     for (;;) {
         syscall(SYS_exit_group, status);
     }
 }
 
-HIDDEN void _Exit(int status) {
+ENDS void _Exit(int status) {
     _exit(status);
 }
 
-HIDDEN void quick_exit(int status) {
-    _exit(status); // no test uses at_quick_exit
-}
-
-HIDDEN void abort(void) {
+ENDS void abort(void) {
     dump_all();
     signal(SIGABRT, SIG_DFL);
     for (;;) {
         syscall(SYS_tgkill, getpid(), gettid(), SIGABRT);
     }
-}
-
-__attribute__((visibility("hidden"))) int raise(int number) {
-    if (number == SIGKILL) {
-        dump_all();
-    }
-    return (int)syscall(SYS_tgkill, getpid(), gettid(), number);
 }
