@@ -6,7 +6,7 @@ It is compiled against the frozen headers and against the present ones (layout_t
 import re
 import sys
 
-STRUCT = re.compile(r"(?:typedef )?struct (\w+) \{(.*?)\}(?: \1)?;", re.S)
+STRUCT = re.compile(r"(?:typedef )?struct (emm_\w+) \{(.*?)\}(?: \1)?;", re.S)
 MEMBER = re.compile(r"\(\*(\w+)\)\(|(\w+)(?:\[\w+\])?;")
 VALUE = re.compile(r"^#define (EMM_[A-Z0-9_]+[A-Z0-9]) (.*)$", re.M)
 NO_VALUE = {"EMM_API", "EMM_PLUGIN_ENTRY", "EMM_PLUGIN_ENTRY_SYMBOL", "EMM_LAYER_ENTRY", "EMM_LAYER_ENTRY_SYMBOL"}

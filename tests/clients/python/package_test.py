@@ -32,7 +32,7 @@ def functions(text):
 
 
 def fields(text, struct):
-    body = re.search(r"typedef struct %s \{(.*?)\} %s;" % (struct, struct), text, re.S).group(1)
+    body = re.search(r"struct %s \{(.*?)\}(?: %s)?;" % (struct, struct), text, re.S).group(1)
     return re.findall(r"(\w+)(?:\[\w+\])?;", body)
 
 
