@@ -12,7 +12,7 @@ OWN = {"libemm.so.1"}
 UNWINDER = "libgcc_s.so.1"
 LATEST_OF_UNWINDER = (4, 5, 0)
 # C++ names, and names of the C++ ABI except those of the C library.
-RUNTIME = re.compile(r"_Z|__gxx_|__cxa_(?!atexit$|finalize$|thread_atexit_impl$)")
+RUNTIME = re.compile(r"_Z|__gxx_|__cxa_(?!atexit$|at_quick_exit$|finalize$|thread_atexit_impl$)")
 # References to transactional memory in libstdc++.a: weak, and only called within a transaction.
 TRANSACTIONS = re.compile(r"_ZGTt")
 
