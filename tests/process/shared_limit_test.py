@@ -295,7 +295,7 @@ class Changed(Budget):
         alone.tell("alloc=1")
         self.assertIn(f"limit: process {alone.pid}: expected at most the 4 GiB that device 0", self.refused(alone.pid, "5GiB"))
         self.assertIn("expected the UUID of a device", self.refused(alone.pid, "GPU-77=1GiB"))
-        self.assertIn("(emm limit job SIZE)", self.refused(member.pid, "1GiB"))
+        self.assertIn("emm limit job SIZE", self.refused(member.pid, "1GiB"))
         self.assertIn("it has no limit", self.refused(free.pid, "1GiB"))
         self.assertIn("is not a process of this user", self.refused(1, "1GiB"))
         self.assertIn("expected at most the 4 GiB that device 0", self.refused("job", "5GiB"))

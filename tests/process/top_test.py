@@ -151,7 +151,7 @@ class OptionsThatChange(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(self.reserved(holder, "pool-1"), 0)
         self.assertGreaterEqual(self.reserved(holder), 32 * MIB)
-        self.assertIn("found 'pool-2': it has pool-1", self.refused(holder.pid, "pool-2", "max=16MiB"))
+        self.assertIn("no pool has the name 'pool-2': it has pool-1", self.refused(holder.pid, "pool-2", "max=16MiB"))
 
     def test_what_is_refused_is_one_sentence_and_changes_nothing(self):
         holder = Holder(self, "hold=32")
@@ -160,7 +160,7 @@ class OptionsThatChange(unittest.TestCase):
                                ("max=1MiB", "expected at least 2MiB, found 1MiB"),
                                ("max=8GB", "expected a size"), ("maxx=8MiB", "did you mean 'max'?")):
             self.assertIn(words, self.refused(holder.pid, setting))
-        self.assertRegex(self.refused(holder.pid, "slack=banana"), r"found 'banana'.*saves any\.?\)?\n$")
+        self.assertRegex(self.refused(holder.pid, "slack=banana"), r"found 'banana'.*saves memory\.?\)?\n$")
         self.assertGreaterEqual(self.reserved(holder), 32 * MIB)
         self.assertIn("KEY=VALUE", self.refused(holder.pid, "max", status=2))
         self.assertIn("expected one option at a time, found 'max=16MiB' and 'slack=0'",
@@ -401,7 +401,7 @@ class Silence(unittest.TestCase):
             if made.connect_ex("\0" + names_of(holder.pid)[0]) != 0:
                 break
         self.assertLess(len(waiting), 1000)
-        self.assertIn("it takes no connection", shown()[holder.pid]["problem"])
+        self.assertIn("it accepts no connection", shown()[holder.pid]["problem"])
         for made in waiting:
             made.close()
 
@@ -451,9 +451,9 @@ class Silence(unittest.TestCase):
                 os.urandom(4096).replace(b"e", b"f"): "found something else",
                 framed(b"{}", version=2): "found version 2",
                 framed(b"{}", size=70000): "found 2 bytes of 70000",
-                framed(b"[]"): "no JSON object",
-                framed(deep): "no JSON object",
-                framed(b'"' * 90000): "no JSON object",
+                framed(b"[]"): "other than a JSON object",
+                framed(deep): "other than a JSON object",
+                framed(b'"' * 90000): "other than a JSON object",
                 bytes(120_000): "expected version 1"}
         for lie, expected in lies.items():
             with Liar(lambda client, lie=lie: client.send(lie)) as liar:
@@ -483,7 +483,7 @@ class Report(unittest.TestCase):
     def test_a_process_that_cannot_write_one_is_refused_in_a_sentence(self):
         done = top("--dump", os.getpid())
         self.assertEqual((done.returncode, done.stdout), (1, ""))
-        self.assertIn(f"found that {os.getpid()} is none", done.stderr)
+        self.assertIn(f"{os.getpid()} is not a process of this user", done.stderr)
         hanging = Holder(self, "slow", "alloc=1", "hang", plugin="")
         done = top("--dump", hanging.pid)
         self.assertEqual((done.returncode, done.stdout), (1, ""))
