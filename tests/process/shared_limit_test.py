@@ -200,7 +200,7 @@ class Shared(Budget):
         file.chmod(0o600)
         self.assertIn("found 5", self.start(EMM_LIMIT_SHARED="job"))
         file.chmod(0o644)
-        self.assertIn("found mode 0644", self.start(EMM_LIMIT_SHARED="job"))
+        self.assertIn("(mode 0644)", self.start(EMM_LIMIT_SHARED="job"))
 
 
 class Copies(Budget):

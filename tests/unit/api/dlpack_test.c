@@ -177,7 +177,7 @@ static void inexpressible(void) {
     array.strides = NULL;
     array.mask = &mask;
     CHECK_REFUSED(emm_dlpack_export(memory, 0, &array, NULL, &made), EMM_E_INVALID_VALUE,
-                  "found a mask");
+                  "the array's mask");
     array.mask = NULL;
     CHECK_REFUSED(emm_dlpack_export(memory, 132, &array, NULL, &made), EMM_E_INVALID_VALUE,
                   "it leads outside");

@@ -247,7 +247,7 @@ static void exports_of_host_memory(void) {
     emm_memory *plain = host_memory(128, 0), *read_only = NULL;
     emm_array array = floats(0);
     CHECK_REFUSED(emm_array_export(plain, 0, EMM_STREAM_UNORDERED, &array), EMM_E_INVALID_VALUE,
-                  "expected memory with a device address");
+                  "no device address");
     emm_memory_release(plain);
     const emm_status pinned = emm_memory_pin(
         gpu(), values, sizeof values, EMM_HOST_MAPPED | EMM_HOST_READ_ONLY, NULL, NULL, &read_only);

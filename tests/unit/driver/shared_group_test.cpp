@@ -100,7 +100,7 @@ TEST_CASE("a folder of emm's that other users can write to is refused") {
     std::string path;
     REQUIRE(mkdir((folder.path() + "/emm").c_str(), 0700) == 0);
     chmod((folder.path() + "/emm").c_str(), 0777);
-    CHECK_THAT(find_group("job", {"", folder.path()}, path), ContainsSubstring("found mode 0777"));
+    CHECK_THAT(find_group("job", {"", folder.path()}, path), ContainsSubstring("(mode 0777)"));
 }
 
 TEST_CASE("two members share one budget for a device, and none for two devices") {
@@ -224,7 +224,8 @@ TEST_CASE("the 513th process is refused, in one sentence") {
     for (unsigned i = 0; i < most_members; i++) {
         members.push_back(std::make_unique<Member>(folder.file()));
     }
-    CHECK_THAT(complaint(folder.file()), ContainsSubstring("expected at most 512 processes"));
+    CHECK_THAT(complaint(folder.file()),
+               ContainsSubstring("all 512 places for processes are taken"));
     members.pop_back();
     CHECK(complaint(folder.file()).empty());
 }
@@ -243,7 +244,7 @@ TEST_CASE("a file that is no group's is refused, in one sentence, and is left as
     CHECK_THAT(complaint(path), ContainsSubstring("of another version"));
     write("");
     chmod(path.c_str(), 0644);
-    CHECK_THAT(complaint(path), ContainsSubstring("found mode 0644"));
+    CHECK_THAT(complaint(path), ContainsSubstring("(mode 0644)"));
     CHECK(std::filesystem::remove(path));
     std::filesystem::create_symlink("/dev/null", path);
     CHECK_FALSE(complaint(path).empty());

@@ -71,7 +71,7 @@ emm_stats stats_of(emm_context *context) {
 
 TEST_CASE("each option that a library cannot do without is asked for by name") {
     CHECK_THAT(refusal_of("pluggable"),
-               ContainsSubstring("option lib: expected the absolute path"));
+               ContainsSubstring("option lib is missing: the absolute path"));
     CHECK_THAT(refusal_of("pluggable:lib=" + file("plain") + ",free=my_free"),
                ContainsSubstring("option alloc is missing: the name of its function"));
     CHECK_THAT(refusal_of("pluggable:lib=" + file("plain") + ",alloc=my_alloc"),
@@ -142,7 +142,7 @@ TEST_CASE("memory that is not aligned goes back to the library") {
     const uint64_t before = device_bytes();
     const Answer odd = request(context);
     CHECK(odd.status == EMM_E_NOT_SUPPORTED);
-    CHECK_THAT(odd.text, ContainsSubstring("no multiple of 256"));
+    CHECK_THAT(odd.text, ContainsSubstring("not a multiple of 256"));
     CHECK(device_bytes() == before);
 }
 
