@@ -393,6 +393,7 @@ class Runtime(unittest.TestCase):
     def test_the_c_library_the_unwinder_and_libemm_may_be_needed(self):
         names = ["libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2", "libgcc_s.so.1", "libemm.so.1"]
         listing = ("                 U malloc@GLIBC_2.2.5\n                 U __cxa_atexit@GLIBC_2.2.5\n"
+                   "                 U __cxa_at_quick_exit@GLIBC_2.10\n"
                    "                 w __cxa_finalize\n                 w _ZGTtdlPv\n"
                    "                 U _Unwind_Resume@GCC_3.0\n0000000000001000 T emm_version@@EMM_1\n")
         self.assertEqual(list(runtime.faults(names, runtime.symbols(listing))), [])
