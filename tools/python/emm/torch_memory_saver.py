@@ -60,7 +60,7 @@ class TorchMemorySaver:
                    enable_cpu_backup=False, cpu_backup_backend=None):
         """torch.cuda.graph, whose memory pause(tag) returns. Graphs with the same `pool` and tag share memory; without
         `pool` a graph has memory of its own. Memory of a graph that is gone goes back with the next call of this
-        object."""
+        object that comes while no pool of PyTorch's is in use, and empties PyTorch's cache."""
         import torch
         _check_backup(enable_cpu_backup, False, cpu_backup_backend)
         of_tag = self._graph_pool(tag, enable_cpu_backup, _handle(pool))
