@@ -200,7 +200,8 @@ std::string reason(const Found &found, int error) {
 
 emm_status refuse_open(const Found &found, int error) {
     const bool denied = error == EACCES || error == EPERM;
-    const bool missing = error == ENOENT || error == ENOTDIR || error == ELOOP;
+    const bool missing = error == ENOENT || error == ENOTDIR || error == ELOOP ||
+                         error == ENAMETOOLONG || error == ENXIO;
     return refuse({.code = missing ? EMM_E_PLUGIN_NOT_FOUND : EMM_E_PLUGIN_UNLOADABLE,
                    .stage = denied ? "permission" : "resolve",
                    .path = found.path,
