@@ -15,7 +15,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <dirent.h>
 #include <filesystem>
+#include <memory>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -81,11 +83,19 @@ std::string bare_name(std::string file) {
     return prefixed ? file.substr(prefix.size()) : file;
 }
 
+struct CloseFolder {
+    void operator()(DIR *opened) const { closedir(opened); }
+};
+
+// std::filesystem's iterator would not do: without memory it ends the process.
 std::vector<std::string> entries(const std::string &folder) {
     std::vector<std::string> names;
-    std::error_code error;
-    for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-        names.push_back(it->path().filename());
+    const std::unique_ptr<DIR, CloseFolder> opened(opendir(folder.c_str()));
+    while (const dirent *const entry = opened ? readdir(opened.get()) : nullptr) {
+        const std::string_view name = entry->d_name;
+        if (name != "." && name != "..") {
+            names.emplace_back(name);
+        }
     }
     std::sort(names.begin(), names.end());
     return names;
