@@ -20,6 +20,7 @@ ROOT = HERE.parent.parent
 LIST = HERE / "list"
 MUTATED = "lib", "plugins/pool"
 SUITES = {"emm:unit", "emm:loader", "emm:process", "emm:model", "emm:threads", "emm:interpose"}
+CHECKED = "pool", "pool:growth=segment", "passthrough"
 LONGEST = 60  # seconds, for all tests of a mutant
 OTHER = {"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "==", "+": "-", "-": "+", "&&": "||", "||": "&&"}
 # The operators that end an operand, by how tightly the operator binds.
@@ -202,6 +203,13 @@ class Tests:
         listed = subprocess.run(["meson", "introspect", build, "--tests"], stdout=subprocess.PIPE, check=True)
         self.all = {test["name"]: test for test in json.loads(listed.stdout)
                     if SUITES & set(test["suite"]) and not {"emm:soak", "emm:ten-million"} & set(test["suite"])}
+        self.all = {name: test for name, test in self.all.items() if pathlib.Path(test["cmd"][0]).exists()}
+        tool = str(self.build / "tools/emm/emm")
+        told = subprocess.run([tool, "check", "--list", "--json"], stdout=subprocess.PIPE, check=True)
+        for case in dict.fromkeys(each["name"].split("@")[0] for each in json.loads(told.stdout)["cases"]):
+            for spec in CHECKED: # each case by itself: the suite as a whole takes longer
+                self.all[f"emm check {spec} {case}"] = {"workdir": None, "env": {"EMM_DRIVER": "sim"},
+                                                        "cmd": [tool, "check", spec, "--filter", case]}
         self.file = self.build / "reached.json"
         self.known = json.loads(self.file.read_text("utf-8")) if self.file.exists() else {}
 
