@@ -9,7 +9,7 @@ import re
 import sys
 
 GOALS = {"lines": 95.0, "branches": 85.0}  # percent
-UNLISTED = 0  # lines not run that a file may have without a row
+UNLISTED = 5  # lines not run that a file may have without a row
 PARTS = ("lib", "plugins", "tools/interpose")
 ROW = re.compile(r"\| `([^`|]+)` \| (\d+) \| ([^|]*\w[^|]*) \|")
 
