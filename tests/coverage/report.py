@@ -10,6 +10,8 @@ import sys
 
 GOALS = {"lines": 95.0, "branches": 85.0}  # percent
 UNLISTED = 5  # lines not run that a file may have without a row
+# One template with an instance for each entry of the driver that can be held: gcov lists the branches of every instance.
+ONE_TEMPLATE = "tools/interpose/hold.h"
 PARTS = ("lib", "plugins", "tools/interpose")
 ROW = re.compile(r"\| `([^`|]+)` \| (\d+) \| ([^|]*\w[^|]*) \|")
 
@@ -78,7 +80,8 @@ def main():
         wrong += faults(table, {name: len(lines) for name, lines in left.items()})
         for part in PARTS + ("",):
             lines = [count for name in files if name.startswith(part) for count in files[name][0].values()]
-            branches = [count for name in files if name.startswith(part) for count in files[name][1].values()]
+            branches = [count for name in files if name.startswith(part) and name != ONE_TEMPLATE
+                        for count in files[name][1].values()]
             print(f"{part or 'all'}: {share(lines):.1f} % of {len(lines)} lines, "
                   f"{share(branches):.1f} % of {len(branches)} branches")
         wrong += [f"{name}: {found:.1f} % are run, the goal is {GOALS[name]} %"
