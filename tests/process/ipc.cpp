@@ -311,7 +311,7 @@ void keep_rules(emm_context *context) {
     const Exported exported(context, 7);
     emm_memory *own = nullptr;
     CHECK(emm_memory_open_ipc(context, &exported.handle, &own) == EMM_E_INVALID_VALUE);
-    CHECK(std::strstr(emm_last_error()->text, "another process"));
+    CHECK(std::strstr(emm_last_error()->text, "exported by this process"));
     send(peer.socket, {'d', 0, exported.handle});
     expect(peer.socket, 'd');
     exported.give_up(context);

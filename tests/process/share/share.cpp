@@ -239,12 +239,12 @@ Outcome refuse_own() {
     }
     emm_memory *none = nullptr;
     CHECK(emm_memory_open_ipc(exported.context, &exported.handle, &none) == EMM_E_INVALID_VALUE);
-    CHECK(!none && std::strstr(emm_last_error()->text, "another process"));
+    CHECK(!none && std::strstr(emm_last_error()->text, "exported by this process"));
     emm_ipc_name name = {};
     emm_ipc_handle handle = {};
     CHECK(emm_ipc_handle_to_name(&exported.handle, &name) == EMM_OK);
     CHECK(emm_ipc_name_to_handle(&name, &handle) == EMM_E_INVALID_VALUE);
-    CHECK(std::strstr(emm_last_error()->text, "another process"));
+    CHECK(std::strstr(emm_last_error()->text, "by this process"));
     return "";
 }
 
