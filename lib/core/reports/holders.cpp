@@ -276,12 +276,12 @@ void write_page(const MemoryReport &found) {
     const observe::File file = observe::open_own(path, observe::Make::yes, reason);
     if (file && (ftruncate(file.number(), 0) != 0 ||
                  !observe::write_all(file.number(), observe::report_page(found, subject)))) {
-        reason = std::strerror(errno);
+        reason = fmt::format("cannot write {}: {}", path, std::strerror(errno));
     }
     if (reason.empty()) {
         observe::log(EMM_LOG_ERROR, "  this report as a page: {}", path);
     } else {
-        observe::log(EMM_LOG_ERROR, "EMM_OOM_REPORT: cannot write {}: {}", path, reason);
+        observe::log(EMM_LOG_ERROR, "EMM_OOM_REPORT: {}", reason);
     }
 }
 
