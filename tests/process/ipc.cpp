@@ -203,8 +203,10 @@ void refuse_damaged(emm_context *context, const emm_ipc_handle &good) {
     refuse_changed(context, good, "part", [](Handle &bad) { bad.size = 0; });
     refuse_changed(context, good, "device", [](Handle &bad) { ++bad.device_uuid[3]; });
     refuse_changed(context, good, "PCI", [](Handle &bad) { ++bad.pci_bus; });
-    refuse_changed(context, good, "goes on", [](Handle &bad) { ++bad.nonce[7]; });
-    refuse_changed(context, good, "goes on", [](Handle &bad) { bad.generation += 1000; });
+    refuse_changed(context, good, "was released, or the exporter has ended",
+                   [](Handle &bad) { ++bad.nonce[7]; });
+    refuse_changed(context, good, "was released, or the exporter has ended",
+                   [](Handle &bad) { bad.generation += 1000; });
     refuse_random(context, good);
     CHECK(driver_calls() == before);
 }

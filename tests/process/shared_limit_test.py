@@ -192,7 +192,7 @@ class Shared(Budget):
     def test_bad_names_folders_and_files_are_one_sentence_each(self):
         for name in ("17", "a/b", "..", "a b", "x" * 65):
             self.assertIn("EMM_LIMIT_SHARED (emm run --shared): expected a letter and up to 63 more", self.start(EMM_LIMIT_SHARED=name))
-        self.assertIn("expected EMM_LIMIT beside it", self.start(EMM_LIMIT_SHARED="job", EMM_LIMIT=""))
+        self.assertIn("EMM_LIMIT_SHARED needs EMM_LIMIT, which is not set", self.start(EMM_LIMIT_SHARED="job", EMM_LIMIT=""))
         self.assertIn("expected the absolute path of a folder",
                       self.start(EMM_LIMIT_SHARED="job", EMM_LIMIT_FOLDER="/nowhere"))
         file = pathlib.Path(self.folder, "limit-job")

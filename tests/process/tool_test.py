@@ -77,8 +77,8 @@ class Info(unittest.TestCase):
                          ("async", ["count"], "argument"))
 
     def test_a_layer_in_a_plugins_place_is_told_so_in_one_sentence(self):
-        self.assertIn("libemm-count.so: it is a layer: expected a plugin, found a layer;", run("info", "count").stderr)
-        self.assertIn("libemm-pool.so: it is a plugin: expected a layer before the '+', found a plugin;",
+        self.assertIn("libemm-count.so: it is a layer; a layer is named before a plugin", run("info", "count").stderr)
+        self.assertIn("libemm-pool.so: it is a plugin: expected a layer before the '+';",
                       run("info", "pool+async").stderr)
 
     def test_the_default_of_a_choice_is_one_word_and_its_kind_has_all_of_them(self):

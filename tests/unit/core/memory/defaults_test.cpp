@@ -161,7 +161,8 @@ TEST_CASE("a stale free of pinned memory is refused without harm") {
     void *host = nullptr;
     REQUIRE(emm_memhostalloc(context, 4096, 0, &host, nullptr) == EMM_OK);
     CHECK(emm_memhostfree(context, host, 99, 0, EMM_STREAM_UNORDERED) == EMM_E_INVALID_VALUE);
-    CHECK_THAT(emm_last_error()->text, ContainsSubstring("as 99 bytes, which was allocated as 4096"));
+    CHECK_THAT(emm_last_error()->text,
+               ContainsSubstring("as 99 bytes, which was allocated as 4096"));
     CHECK(emm_memhostfree(context, host, 0, 0, EMM_STREAM_UNORDERED) == EMM_OK);
     CHECK(emm_memhostfree(context, host, 0, 0, EMM_STREAM_UNORDERED) == EMM_E_NOT_OWNED);
     CHECK(emm_memunpin(context, host, 4096) == EMM_E_NOT_OWNED);
@@ -218,7 +219,8 @@ TEST_CASE("a range is unpinned without its size, and not with another one") {
     void *range = std::aligned_alloc(4096, 8192);
     REQUIRE(emm_mempin(context, range, 8192, 0, nullptr) == EMM_OK);
     CHECK(emm_memunpin(context, range, 4096) == EMM_E_INVALID_VALUE);
-    CHECK_THAT(emm_last_error()->text, ContainsSubstring("as 4096 bytes, which was allocated as 8192"));
+    CHECK_THAT(emm_last_error()->text,
+               ContainsSubstring("as 4096 bytes, which was allocated as 8192"));
     CHECK(emm_memunpin(context, range, 0) == EMM_OK);
     CHECK(emm_memunpin(context, range, 0) == EMM_E_NOT_OWNED);
     CHECK(emm_memunpin(context, nullptr, 0) == EMM_OK);
@@ -402,9 +404,8 @@ TEST_CASE("peer access without a peer, or without a way to it, is refused in a s
     emm_context *context = recorded_context();
     for (const int32_t peer : {-1, 0, 101}) {
         CHECK(emm_set_peer_access(context, peer, EMM_ACCESS_READ_WRITE) == EMM_E_INVALID_VALUE);
-        CHECK_THAT(emm_last_error()->text,
-                   ContainsSubstring("peer_device: expected 0 to ") &&
-                       ContainsSubstring("found " + std::to_string(peer)));
+        CHECK_THAT(emm_last_error()->text, ContainsSubstring("peer_device: expected 0 to ") &&
+                                               ContainsSubstring("found " + std::to_string(peer)));
     }
     CHECK(emm_set_peer_access(context, 1, 2) == EMM_E_INVALID_VALUE);
     CHECK_THAT(emm_last_error()->text, ContainsSubstring("(0, 1 or 3), found 2"));
