@@ -1,40 +1,43 @@
 /*
  * emm/plugin.h: the contract between emm and a memory-manager plugin. C99 and C++11; compiles alone
- * and needs no cuda.h. It extends NBEP 7, "CUDA External Memory Management Plugins". Rules that
- * concern more than one slot are summed up here; plugins/README.md ("Rules") has them in full.
- * Beside it: emm/plugin_helpers.h, inline helpers in C; emm/plugin.hpp, a table from a C++ class.
- * To begin, copy plugins/template-c or plugins/template-cpp, as `emm new` does.
+ * and needs no cuda.h. The contract extends NBEP 7, "CUDA External Memory Management Plugins". This
+ * comment sums up the rules that concern more than one slot; plugins/README.md ("Rules") has them
+ * in full. Beside this header: emm/plugin_helpers.h, inline helpers in C; emm/plugin.hpp, a table
+ * from a C++ class. To begin, copy plugins/template-c or plugins/template-cpp, as `emm new` does.
  *
  * A plugin is a shared library that exports one C symbol and nothing else,
  *
  *     const emm_plugin *emm_plugin_entry_v1(const emm_host *host);
  *
- * which returns a static, read-only table and does nothing more. It links neither a CUDA library
- * nor libemm: the driver comes from host->driver. emm loads a plugin once and never unloads it. For
- * each CUDA context emm calls `create` once; the manager that it returns serves this context until
- * `destroy`. create, destroy, memalloc and memfree are required; emm serves the slots that are
- * NULL. A layer exports emm_layer_entry_v1 instead, stands over a plugin, and changes some slots.
+ * which returns a static, read-only table and does nothing more. The plugin links neither a CUDA
+ * library nor libemm: the driver comes from host->driver. emm loads a plugin once and never unloads
+ * it. For each CUDA context emm calls `create` once. The returned manager serves this context until
+ * `destroy`. The slots create, destroy, memalloc and memfree are required. If another slot is NULL,
+ * emm itself serves its calls. A layer exports emm_layer_entry_v1 instead, stands over a plugin,
+ * and changes some slots.
  *
- * Versions: the major is in the symbol's name. Within a major, structs grow at the end only: a
- * reader takes what lies beyond `struct_size` as zero, which for a slot means NULL.
+ * Versions: the symbol's name contains the major version. Minor versions add members at the end of
+ * structs only. A reader takes members beyond `struct_size` for zero, and slots for NULL.
  *
- * Calls: many threads call slots at once, with any or no context current, except where a tag says
+ * Calls: many threads call slots at once, with any or no context current. Two tags restrict this:
  *   [context-current]  the manager's context is current on the calling thread
  *   [exclusive]        emm makes no other call for this manager at the same time
  * Outputs come last, are never NULL, and are written on success only. A function returns EMM_OK, a
- * positive notice or a negative error of emm/status.h, which it describes with host->fail first.
- * Sizes are in bytes. A size is 0 only in a free whose caller does not know it; no address is 0.
- * emm holds no lock while it calls a plugin; a plugin holds none of its own while it calls
- * host->defer or host->pressure, or waits for the device. No C++ exception, longjmp or pthread_exit
- * leaves a function. A forked child calls no slot.
+ * positive notice or a negative error of emm/status.h. Before a function returns an error, it
+ * describes the error with host->fail. Sizes are in bytes. Only a free may pass size 0: its caller
+ * does not know the size. No address is 0. emm holds no lock while it calls a plugin. A plugin
+ * holds no lock of its own while it calls host->defer or host->pressure, or waits for the device.
+ * No C++ exception, longjmp or pthread_exit leaves a function. A forked child calls no slot.
  *
- * Streams: NULL and 1 are the legacy default stream, 2 the calling thread's own one.
- *   - Memory allocated on stream S is for work put on S after the call; memory freed on S may be
- *     given out again on S at once, and on another stream once that stream waits for S.
- *   - Memory allocated with EMM_STREAM_UNORDERED is for every stream of the context at once; memory
- *     freed so may be given out once all work that the context held at the free is done.
- * A plugin touches a stream only in a call that carries it, or while it is registered. It leaves
- * captures valid, and keeps what a graph may use until all copies of the graph are gone.
+ * Streams: NULL and 1 are the legacy default stream; 2 is the calling thread's own stream.
+ *   - Memory allocated on stream S is for work put on S after the call. Memory freed on S may serve
+ *     a request on S at once. The memory may serve another stream once that stream waits for S.
+ *   - Memory allocated with EMM_STREAM_UNORDERED is for every stream of the context at once. Memory
+ *     freed with this value may serve a request once all work that the context held at the free is
+ *     done.
+ * A plugin touches a stream only in a call that names the stream, or while the stream is
+ * registered. A plugin leaves captures valid, and keeps memory of a graph until all copies of the
+ * graph are gone.
  */
 #ifndef EMM_PLUGIN_H
 #define EMM_PLUGIN_H
@@ -75,19 +78,20 @@ typedef void (*emm_function)(void); /* cast to the entry's own type before calli
 #define EMM_STREAM_PER_THREAD EMM_STREAM_OF(2)
 #define EMM_STREAM_UNORDERED EMM_STREAM_OF(UINTPTR_MAX)
 
-/* emm_plugin.capabilities. emm ignores unknown bits. The bits of a layer say which capabilities
- * below it remain: ~EMM_PLUGIN_NEEDS_CURRENT keeps all. OPAQUE always remains.
+/* emm_plugin.capabilities. emm ignores unknown bits. A layer's bits select the capabilities below
+ * the layer that remain: ~EMM_PLUGIN_NEEDS_CURRENT keeps all of them. OPAQUE always remains.
  *   NEEDS_CURRENT   emm makes the manager's context current around each call that has a manager. If
- *                   the driver cannot do so, emm makes no call, except one that ends something:
- *                   destroy, the end of a section or a capture, and the retirement of a stream
+ *                   the driver cannot do so, emm calls only slots that end something: destroy, the
+ *                   end of a section or a capture, the retirement of a stream
  *   STREAM_ORDERED  memfree on a stream does not wait for the stream
  *   CACHES          the plugin keeps freed memory for later requests
  *   CAPTURE         memalloc and memfree work on a capturing stream; without this bit they may
  *                   answer EMM_E_CAPTURING there
  *   PAUSE_KEEPS     pause takes EMM_PAUSE_KEEP
- *   PAUSE_SHARES    pause leaves exported memory in place; without this bit an export is EMM_E_BUSY
- *   OPAQUE          another allocator serves, and does not tell what it keeps: reserved_bytes and
- *                   cached_bytes are estimates, and trim gives back everything or nothing */
+ *   PAUSE_SHARES    pause leaves exported memory in place; without this bit, pause answers
+ *                   EMM_E_BUSY while an export has not ended
+ *   OPAQUE          an allocator behind the plugin hides how much memory it keeps. reserved_bytes
+ *                   and cached_bytes are then estimates; trim gives back everything or nothing */
 #define EMM_PLUGIN_NEEDS_CURRENT (UINT64_C(1) << 0)
 #define EMM_PLUGIN_STREAM_ORDERED (UINT64_C(1) << 1)
 #define EMM_PLUGIN_CACHES (UINT64_C(1) << 2)
@@ -143,9 +147,9 @@ typedef void (*emm_function)(void); /* cast to the entry's own type before calli
 /* --- services that emm offers to plugins ----------------------------------------------------- */
 
 /*
- * Orders to a pending free. RUN: free the memory. DROP: the context has died, and its addresses may
- * already belong to another allocation. Release only the resources of `argument` itself, and make
- * no driver call.
+ * The `what` of a pending free. RUN: free the memory. DROP: the context has died, and its addresses
+ * may already belong to another allocation. Release only the resources of `argument` itself, and
+ * make no driver call.
  */
 #define EMM_DEFERRED_DROP 0u
 #define EMM_DEFERRED_RUN 1u
@@ -183,9 +187,10 @@ typedef struct emm_host {
 
     /*
      * Puts a free on the context's queue of pending deallocations. emm runs the free when the queue
-     * passes its limits (possibly before the return), on out of memory, on reset and on retire.
-     * Inside a deferred section emm never runs it. `bytes` counts towards the limits. If the call
-     * fails, the free is not queued, and remains the caller's task.
+     * passes its limits, possibly before the return. emm also runs the free on out of memory, trim,
+     * pause, reset and retire. In a deferred section or during an announced capture, only reset and
+     * retire run the free. `bytes` counts towards the limits. If the call fails, the free is not
+     * queued, and remains the caller's task.
      *   EMM_E_OUT_OF_HOST_MEMORY   no memory for the entry
      */
     emm_status (*defer)(emm_context *context, emm_deferred function, void *argument, size_t bytes);
@@ -198,13 +203,14 @@ typedef struct emm_host {
     size_t (*pressure)(emm_context *context, size_t bytes);
 
     /*
-     * For get_ipc_handle of memory that goes to other processes by file descriptor. The host serves
-     * the memory from a thread of its own, to processes of this user that have the handle. When a
-     * process opens the handle, the host exports each part (cuMemExportToShareableHandle), and
-     * keeps no descriptor. So create the parts with CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR. Fills
-     * all members of *ret_handle that a plugin fills. The parts belong to the plugin. Leave them
-     * unchanged until withdraw_ipc has returned, or until emm calls reset or destroy for the
-     * context's manager: the host itself withdraws before those.
+     * A plugin's get_ipc_handle calls this for memory that other processes open by file descriptor.
+     * A thread of the host serves the parts of `source` to processes of this user that have the
+     * handle. When a process opens the handle, the host exports each part
+     * (cuMemExportToShareableHandle), and keeps no descriptor. So create the parts with
+     * CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR. The call fills the members of *ret_handle that a
+     * plugin fills: kind, handle, offset, size and exported_size. The parts belong to the plugin.
+     * Leave the parts unchanged until withdraw_ipc has returned. Before emm calls reset or destroy
+     * for the context's manager, the host itself ends the service.
      *   EMM_E_INVALID_VALUE        no such kind, or the allocation does not lie in the parts
      *   EMM_E_OUT_OF_HOST_MEMORY   the host has no memory, socket or thread for the service
      */
@@ -212,10 +218,10 @@ typedef struct emm_host {
                             emm_ipc_handle *ret_handle);
 
     /*
-     * For release_ipc_handle: ends the service that serve_ipc began. After the return the host no
-     * longer touches the parts. The call may wait for a few driver calls, so hold no lock.
-     * Processes that have the memory open keep it: the driver frees a part when no process has the
-     * part.
+     * A plugin's release_ipc_handle calls this, to end the service that serve_ipc began. After the
+     * return the host no longer touches the parts. The call may wait for a few driver calls, so
+     * hold no lock. Processes that have the memory open keep it: the driver frees a part when no
+     * process has the part.
      *   EMM_E_NOT_OWNED            not served, or no longer served
      */
     emm_status (*withdraw_ipc)(emm_context *context, const emm_ipc_handle *handle);
@@ -236,21 +242,21 @@ typedef struct emm_context_info {
 
     const char *pool;   /* the pool's name; "": the CUDA context's own manager. Lives as long as the
                            process */
-    emm_context *group; /* of the CUDA context's own manager: the same for all its pools */
+    emm_context *group; /* the CUDA context's own emm_context; the same for all its pools */
 
-    /* For a layer; else NULL. `below` has the slots below the layer, each filled by the plugin or
-     * layer there or by emm, and below_managers has the manager to call each slot with:
+    /* For a layer; else NULL. `below` has the slots below the layer: of the next layer, the plugin
+     * or emm. For each slot, below_managers has the manager to call the slot with:
      *     below->trim(below_managers[EMM_SLOT_INDEX(trim)], ...)
-     * A slot that emm itself calls for each layer and the plugin is NULL. Both pointers stay valid
-     * until `destroy` returns. */
+     * Slots that emm itself calls for each layer and for the plugin are NULL in `below`. Both
+     * pointers stay valid until `destroy` returns. */
     const struct emm_plugin *below;
     emm_manager *const *below_managers;
 } emm_context_info;
 
 /*
  * emm_option.kind: the check of a value by the host before `create`. A choice is one of the words
- * that default_value lists, "a|b|c"; the first word is the default. A library (since minor 2) must
- * be named by an absolute path. Its file must be trusted, as a plugin's file must be.
+ * that default_value lists, "a|b|c"; the first word is the default. A library (since minor 2) is
+ * the absolute path of a file. The rules of trust for plugin files hold for that file too.
  */
 #define EMM_OPTION_TEXT 1u   /* anything */
 #define EMM_OPTION_SIZE 2u   /* bytes: 4096, 64KiB, 8MiB, 1.5GiB */
@@ -274,8 +280,8 @@ typedef struct emm_option {
 
 /*
  * The figures of get_stats, up to the struct_size that the caller has set. live_bytes, cached_bytes
- * and pending_bytes are parts of reserved_bytes and paused_bytes. No memory counts in two of the
- * three; the bytes that rounding adds to live allocations may count in none.
+ * and pending_bytes are parts of reserved_bytes and paused_bytes. No byte counts in two of these
+ * three figures. Bytes that rounding adds to live allocations may count in none of them.
  */
 typedef struct emm_stats {
     uint32_t struct_size; /* in: sizeof(emm_stats) of the caller */
@@ -293,11 +299,11 @@ typedef struct emm_stats {
     uint64_t host_live_bytes;     /* pinned host memory handed out */
     uint64_t host_reserved_bytes; /* pinned host memory taken from the driver */
     /*
-     * The largest piece of cached_bytes that a request, on one stream or another, could get at
-     * once. 0: no such piece, or the plugin does not tell. Since minor 1.
+     * The largest piece of cached_bytes that a request on some stream could get without waiting. 0:
+     * no such piece, or the plugin does not know. Since minor 1.
      */
     uint64_t largest_free_block;
-    uint64_t paused_bytes;  /* the most that resume takes from the driver. Since minor 2 */
+    uint64_t paused_bytes;  /* the most bytes that resume takes from the driver. Since minor 2 */
     uint64_t spilled_bytes; /* the part of reserved_bytes that is host memory. Since minor 2 */
 } emm_stats;
 
@@ -338,13 +344,14 @@ typedef struct emm_plugin {
                          const char *const *option_texts, emm_manager **ret_manager);
 
     /*
-     * Gives up the manager and all its memory, handed out or not. The manager's events, streams and
-     * pools go too. Shutdown and retire call destroy; process exit does not. The context may have
-     * died already, and its handle and addresses may belong to another context by now. So ask for
-     * the context's id, by the cuCtxGetId of host->driver, before you return anything to the
-     * driver. Here emm answers this question, because the driver may crash on a dead handle. Driver
-     * calls that report a dead context are no error. Open sections, registered streams and running
-     * captures end with the manager, unannounced. Required. [exclusive]
+     * Destroys the manager and returns all its memory, live or cached. The manager's events,
+     * streams and pools go too. Shutdown and retire call destroy; process exit does not. The
+     * context may have died already, and its handle and addresses may belong to another context by
+     * now. So call cuCtxGetId, from host->driver, before you return anything to the driver. During
+     * destroy emm itself answers this call for a dead context, because the driver may crash on a
+     * dead handle. Ignore driver errors that report a dead context. Open sections, registered
+     * streams and running captures end with the manager; emm does not announce their end. Required.
+     * [exclusive]
      */
     emm_status (*destroy)(emm_manager *self);
 
@@ -354,10 +361,10 @@ typedef struct emm_plugin {
 
     /*
      * Allocates `size` > 0 bytes of the device's own memory, aligned to at least 256 bytes and
-     * apart from all live memory. The memory is for use as `stream` promises. The caller owns the
-     * memory until memfree. A request that fails takes nothing from the driver, and no peak in
-     * get_stats counts it. In every allocating slot, success with a null address counts as
-     * EMM_E_PLUGIN_FAILED. Required.
+     * apart from all live memory. `stream` says which work may use the memory ("Streams" above).
+     * The caller owns the memory until memfree. A request that fails keeps nothing from the driver,
+     * and no peak in get_stats counts it. In every allocating slot, success with a null address
+     * counts as EMM_E_PLUGIN_FAILED. Required.
      *   EMM_E_OUT_OF_MEMORY        no memory left; emm then flushes its queue, trims, asks the
      *                              application to give back memory, and calls again
      *   EMM_E_INVALID_VALUE        the manager cannot meet this size in any state
@@ -370,7 +377,7 @@ typedef struct emm_plugin {
 
     /*
      * Takes back memory of memalloc. `size` is the size of the request, or 0 if the caller does not
-     * know the size; `stream` says how the remaining uses are ordered. If the driver answers
+     * know the size. `stream` orders the remaining uses ("Streams" above). If the driver answers
      * CUDA_ERROR_DEINITIALIZED, the free succeeds. Required.
      *   EMM_E_NOT_OWNED            not a live allocation of this manager; nothing happened
      *   EMM_E_INVALID_VALUE        the request had another `size`, as far as the plugin knows
@@ -393,8 +400,7 @@ typedef struct emm_plugin {
     /*
      * Takes back memory of memhostalloc. `size` and `flags` are those of the request; `size` is 0
      * if the caller does not know the size. Every context may still use portable memory that is
-     * freed with EMM_STREAM_UNORDERED. This includes a context whose manager was reset or
-     * destroyed.
+     * freed with EMM_STREAM_UNORDERED, even a context whose manager was reset or destroyed.
      *   EMM_E_NOT_OWNED, EMM_E_INVALID_VALUE: as memfree
      */
     emm_status (*memhostfree)(emm_manager *self, void *host, size_t size, uint32_t flags,
@@ -431,15 +437,15 @@ typedef struct emm_plugin {
     emm_status (*memfreemanaged)(emm_manager *self, emm_deviceptr ptr, size_t size,
                                  emm_stream stream);
 
-    /* This manager's view of memory: the bytes that could still be allocated, and the total, which
-     * is at least as many. NULL: cuMemGetInfo. */
+    /* Free and total memory as this manager sees them: *ret_free bytes could still be allocated,
+     * and *ret_total is not smaller. NULL: cuMemGetInfo. */
     emm_status (*get_memory_info)(emm_manager *self, size_t *ret_free, size_t *ret_total);
 
     /*
      * Exports the live allocation that holds [ptr, ptr + size). The exported memory stays allocated
-     * until both the free and release_ipc_handle have come. NULL, with release_ipc_handle: the
-     * host's default for memory that came from cuMemAlloc. If the plugin has `query`, the default
-     * asks it for live allocations.
+     * until the caller has freed it and release_ipc_handle has come. NULL, with release_ipc_handle:
+     * the host's default for memory that came from cuMemAlloc. If the plugin has `query`, the
+     * default calls `query` to find the live allocation.
      *   EMM_E_NOT_OWNED, EMM_E_NOT_SUPPORTED
      *   EMM_E_INVALID_VALUE        the allocation ends before ptr + size
      *   EMM_E_PAUSED               see pause
@@ -464,7 +470,7 @@ typedef struct emm_plugin {
     emm_status (*defer_cleanup)(emm_manager *self, uint32_t enter);
 
     /* Returns cached memory to the driver, piece by piece, until at most `keep_bytes` are cached.
-     * If that holds already, returns nothing. *ret_released: the bytes that went back. NULL: the
+     * If no more are cached, returns nothing. *ret_released: the bytes that went back. NULL: the
      * plugin caches nothing. */
     emm_status (*trim)(emm_manager *self, size_t keep_bytes, size_t *ret_released);
 
@@ -475,8 +481,8 @@ typedef struct emm_plugin {
     emm_status (*query)(emm_manager *self, emm_deviceptr ptr, emm_block_info *ret_info);
 
     /*
-     * Says that `stream` uses the live allocation at `ptr` too: after its memfree, reuse must wait
-     * for the work that `stream` holds by then. NULL: EMM_E_NOT_SUPPORTED.
+     * Says that `stream` uses the live allocation at `ptr` too. After the free, reuse waits for all
+     * work that `stream` held at the free. NULL: EMM_E_NOT_SUPPORTED.
      *   EMM_E_NOT_OWNED
      */
     emm_status (*record_use)(emm_manager *self, emm_deviceptr ptr, size_t size, emm_stream stream);
@@ -497,10 +503,10 @@ typedef struct emm_plugin {
 
     /*
      * The total that get_memory_info will report in a manager of `device` (an ordinal), before such
-     * a manager exists. `device_bytes` is the device's total: answer this, or less if an option
-     * limits it. `option_texts`, `host`: as for create. Makes no context, asks for no context, and
-     * takes nothing from the driver. The slot may refuse any option value that create would refuse.
-     * NULL: `device_bytes`.
+     * a manager exists. `device_bytes` is the device's total: answer this number, or less if an
+     * option limits the memory. `option_texts`, `host`: as for create. Makes no context, asks for
+     * no context, and takes nothing from the driver. The slot may refuse any option value that
+     * create would refuse. NULL: `device_bytes`.
      *   EMM_E_PLUGIN_SPEC          an option's value makes no sense; say which option
      */
     emm_status (*get_device_total)(const emm_host *host, int32_t device, size_t device_bytes,
@@ -508,10 +514,10 @@ typedef struct emm_plugin {
 
     /*
      * Refuses option values that create would refuse on every device, such as a limit below the
-     * size of one allocation. So emm can refuse them when the plugin is chosen, and not only when a
-     * context is made. `option_texts`, `host`: as for create. Calls no driver, and changes nothing.
-     * An older host does not call this slot, so create must refuse these values too. NULL: only
-     * create refuses.
+     * size of one allocation. So emm can refuse these values when the plugin is chosen, before
+     * there is a context. `option_texts`, `host`: as for create. Calls no driver, and changes
+     * nothing. An older host does not call this slot, so create must refuse these values too. NULL:
+     * only create refuses.
      *   EMM_E_PLUGIN_SPEC          an option's value makes no sense; say which option
      */
     emm_status (*check_options)(const emm_host *host, const char *const *option_texts);
@@ -520,10 +526,10 @@ typedef struct emm_plugin {
 
     /*
      * Waits for the context's work, then returns the device memory behind all allocations, and the
-     * cached memory, to the driver. Addresses stay. So do pinned and managed memory, memory whose
-     * export has not ended, and memory that the driver refuses to take. *ret_released: the bytes
-     * that went back. Until resume the program puts no work on this memory. If the manager is
-     * already paused, it answers EMM_S_IGNORED and 0 bytes.
+     * cached memory, to the driver. Addresses stay reserved. These stay in place: pinned and
+     * managed memory, memory that is still exported, and memory that the driver refuses to take
+     * back. *ret_released: the bytes that went back. Until resume the program does not let the
+     * device use this memory. If the manager is already paused: EMM_S_IGNORED and 0 bytes.
      * While paused, memalloc and get_ipc_handle answer EMM_E_PAUSED or wait for resume. trim
      * releases nothing; the other slots work. reset ends the pause. A failure changes nothing. For
      * one manager, emm calls pause, resume, reset and destroy one at a time.
@@ -553,7 +559,7 @@ typedef struct emm_plugin {
 
     /*
      * Restarts the peaks in get_stats: from now on a peak is the highest value since this call. At
-     * first each peak equals its present figure; the figure of peak_reserved_bytes includes
+     * first peak_live_bytes equals live_bytes, and peak_reserved_bytes equals reserved_bytes plus
      * paused_bytes. No other figure changes, and the plugin serves as before. A failure changes
      * nothing. NULL: EMM_E_NOT_SUPPORTED.
      *   EMM_E_DRIVER
@@ -562,9 +568,9 @@ typedef struct emm_plugin {
 
     /*
      * Copies to `host` the `size` bytes, at least 1, that a pause with EMM_PAUSE_KEEP has kept for
-     * the address `ptr`. Works without the context. If the manager is not paused, or the
-     * pause has left this memory in its place: EMM_S_IGNORED, and nothing is copied. Meanwhile emm
-     * does not call pause, resume, reset or destroy for this manager. NULL: EMM_E_NOT_SUPPORTED.
+     * the address `ptr`. Works with no current context. If the manager is not paused, or this
+     * memory stayed in place: EMM_S_IGNORED, and nothing is copied. During this call emm does not
+     * call pause, resume, reset or destroy for this manager. NULL: EMM_E_NOT_SUPPORTED.
      *   EMM_E_NOT_OWNED            for some of these bytes no content is kept
      */
     emm_status (*read_paused)(emm_manager *self, emm_deviceptr ptr, size_t size, void *host);
@@ -577,7 +583,7 @@ typedef struct emm_plugin {
 /* The entry point. emm calls it once in a process. Returns the table, or NULL after host->fail. */
 typedef const emm_plugin *(*emm_plugin_entry)(const emm_host *host);
 
-/* A plugin defines its entry point in this way; a layer does so with EMM_LAYER_ENTRY:
+/* Defines a plugin's entry point; EMM_LAYER_ENTRY defines a layer's:
  *     EMM_PLUGIN_ENTRY(const emm_host *host) { ...; return &table; } */
 #ifdef __cplusplus
 #define EMM_PLUGIN_ENTRY extern "C" EMM_API const emm_plugin *emm_plugin_entry_v1
@@ -611,8 +617,8 @@ struct emm_ipc_handle {
     uint64_t size;          /* of the allocation */
     uint64_t exported_size; /* of the exported memory */
     uint64_t generation;    /* a random number of the export's own */
-    uint8_t nonce[16]; /* 8 random bytes of the exporting process, since process ids collide across
-                          containers; then which of the process's allocations this is */
+    uint8_t nonce[16]; /* 8 random bytes of the exporting process, as process ids collide across
+                          containers; then the allocation's number in that process */
     uint8_t device_uuid[16];
     uint32_t pci_domain;
     uint32_t pci_bus;
@@ -626,14 +632,15 @@ struct emm_ipc_part {
     uint64_t size;   /* bytes, from the piece's beginning; of EMM_IPC_POOL, 0 */
 };
 
-/* The memory of an export, for serve_ipc. The plugin sets struct_size. The host copies all. */
+/* The memory of an export, for serve_ipc. The plugin sets struct_size. The host copies the struct
+ * and the arrays behind its pointers. */
 struct emm_ipc_source {
     uint32_t struct_size;
     uint32_t kind;             /* EMM_IPC_FILE_DESCRIPTOR or EMM_IPC_POOL */
     const emm_ipc_part *parts; /* in the order of their addresses, without a gap */
     uint64_t part_count;       /* of EMM_IPC_POOL: 1 */
-    uint64_t offset;           /* of the shared bytes, from the beginning of the first part or, of
-                                  EMM_IPC_POOL, of the allocation */
+    uint64_t offset;           /* of the shared bytes: from the first part's beginning; for
+                                  EMM_IPC_POOL, from the allocation's beginning */
     uint64_t size;             /* of the shared bytes */
     const void *pointer;       /* of EMM_IPC_POOL: the CUmemPoolPtrExportData; else NULL */
 };
