@@ -86,7 +86,7 @@ typedef void (*emm_function)(void); /* cast to the entry's own type before calli
  *   STREAM_ORDERED  memfree on a stream does not wait for the stream
  *   CACHES          the plugin keeps freed memory for later requests
  *   CAPTURE         memalloc and memfree work on a capturing stream; without this bit they may
- *                   answer EMM_E_CAPTURING there
+ *                   answer EMM_E_CAPTURING on such a stream
  *   PAUSE_KEEPS     pause takes EMM_PAUSE_KEEP
  *   PAUSE_SHARES    pause leaves exported memory in place; without this bit, pause answers
  *                   EMM_E_BUSY while an export has not ended

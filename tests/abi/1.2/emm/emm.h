@@ -93,8 +93,8 @@ EMM_API const emm_error *emm_last_error(void);
  * The first call makes record and manager, and loads the plugin if need be. Racing threads get the
  * same record. A record lives as long as the process. emm tells contexts apart by cuCtxGetId: a new
  * context gets a new record, even if CUDA reuses an old CUcontext handle. A green context gets the
- * record of its device's primary context. Calls then take the NULL stream and the per-thread
- * streams for those of the primary context. For work on a green context's NULL stream, pass
+ * record of its device's primary context. In calls, the NULL stream and the per-thread streams then
+ * mean the primary context's streams. For work on a green context's NULL stream, pass
  * EMM_STREAM_UNORDERED.
  *   EMM_E_NO_CONTEXT   (current) the thread has no current context
  *   EMM_E_RETIRED      this context was retired
@@ -248,7 +248,7 @@ EMM_API emm_status emm_shutdown(void);
  * memory too, emm repeats both steps in the device's other contexts. For pinned memory, emm repeats
  * them in all contexts. Then emm asks the application to give back memory
  * (emm_set_pressure_callback). emm asks the plugin again between these steps and after them. Only
- * then the call answers
+ * then does the call answer
  *   EMM_E_OUT_OF_MEMORY, EMM_E_OUT_OF_HOST_MEMORY
  * If a request is larger than the device's memory, emm answers at once and empties no cache. For
  * the plugin's other answers, see the slot of the same name in emm/plugin.h.
@@ -453,8 +453,8 @@ EMM_API emm_status emm_memory_get_info(emm_memory *memory, emm_memory_info *ret_
 
 /*
  * Exports device memory, or the part that a view covers. The export keeps the memory until
- * emm_release_ipc_handle or a reset. Each export needs one release, from this context. Until the
- * last release emm_memory_free answers EMM_E_BUSY.
+ * emm_release_ipc_handle or a reset. Each export needs one release, from this context. Until all
+ * exports of the memory are released, emm_memory_free answers EMM_E_BUSY.
  *   EMM_E_NOT_SUPPORTED   the memory is not device memory of emm, or the driver cannot export this
  *                         kind of memory
  *   EMM_E_INVALID_VALUE   `memory` is of size 0
@@ -591,7 +591,7 @@ typedef struct emm_plugin_info {
 } emm_plugin_info;
 
 /*
- * Describes the plugin in force. If no plugin is in force yet, this call loads the selected one.
+ * Describes the plugin in force. If no plugin is in force yet, this call loads the selected plugin.
  * With a list of specs (a;b), this plugin is not final. If its `create` or `initialize` fails
  * later, emm takes the next plugin.
  *   EMM_E_PLUGIN_*  no plugin of the selection loads
@@ -658,8 +658,8 @@ typedef void (*emm_log_callback)(int32_t level, const char *text, void *user_dat
 /*
  * Sets the process's callback, which gets lines of `level` and more urgent lines. While a callback
  * is set, standard error gets no lines, unless the user sets EMM_LOG. NULL removes the callback: no
- * thread calls the old one after this function has returned. The program may call this function at
- * any time, even before any other function.
+ * thread calls the removed callback after this function has returned. The program may call this
+ * function at any time, even before any other function.
  *   EMM_E_INVALID_VALUE   `level` is not one of EMM_LOG_*
  *   EMM_E_REENTERED       called by the callback
  */
@@ -786,7 +786,7 @@ typedef struct emm_frame {
 /* A live allocation. Texts and frames live as long as the process. */
 typedef struct emm_allocation {
     uint32_t struct_size; /* bytes that the library fills */
-    uint32_t memory;      /* EMM_EVENT_*, as in its events */
+    uint32_t memory;      /* EMM_EVENT_*, as in the event of the allocation */
     emm_deviceptr ptr;    /* host address for EMM_EVENT_HOST and EMM_EVENT_PIN */
     uint64_t size;        /* as asked for */
     emm_stream stream;    /* EMM_STREAM_UNORDERED for calls that have none */
@@ -901,7 +901,7 @@ typedef struct emm_device_account {
 
 /*
  * The account of device `device` (an ordinal). Loads the driver if need be, and calls cuInit. While
- * another thread makes, resets or gives up a context's manager, `managers_bytes` leaves this
+ * another thread makes, resets or destroys a context's manager, `managers_bytes` leaves this
  * context out.
  *   EMM_E_INVALID_VALUE   no such device; or the value of EMM_LIMIT makes no sense
  *   EMM_E_NO_DRIVER, EMM_E_DRIVER
