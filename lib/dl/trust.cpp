@@ -47,8 +47,8 @@ std::string name_in_sentence(Role role, const std::string &path) {
     }
 }
 
-// An access control list can let more users write than the mode tells. What cannot be found out
-// counts as one.
+// An access control list can let more users write than the mode tells. If emm
+// cannot read the list, emm assumes that there is one.
 bool has_access_list(const std::string &path) {
     const ssize_t size = lgetxattr(path.c_str(), "system.posix_acl_access", nullptr, 0);
     return size > 0 || (size < 0 && errno != ENODATA && errno != ENOTSUP);

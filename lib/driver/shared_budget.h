@@ -1,16 +1,18 @@
-// The processes of a group count here what they have taken of each device. All of them map it.
+// The counts of a group's budget: how much of each device each process has taken. All processes of
+// the group map this memory.
 //
-// No lock is held over anything: a process may be killed or stopped between any two instructions.
-// A device has one word, with the sum of all holdings and the last change. A change is
+// No process takes a lock, because it may be killed or stopped between any two instructions.
+// A device has one word, with the sum of all holdings and the last change. A change has three
+// steps:
 //
-//   intent    the member writes how much, and the change's number, into its slot
-//   word      a compare-and-swap adds it to the sum, and names member and number
-//   holding   any process that finds the word so adds the intent to the slot's holding, if the
-//             holding's number is the one before; only then does the next change begin
+//   intent    the member writes the amount, and the change's number, into its slot
+//   word      a compare-and-swap adds the amount to the sum, and names member and number
+//   holding   any process that finds a new number in the word adds the intent to the slot's
+//             holding, if the holding has the number before; only then the next change begins
 //
-// So a change has happened once the word says so, and else not at all. Any process may finish it.
-// The sum is always that of all holdings. Any member may take back the holding of a dead one, by
-// one such change without an intent.
+// So a change takes effect with the compare-and-swap, or not at all. Any process may finish the
+// third step. The sum is always the sum of all holdings. Any member may take back a dead member's
+// holding, by one such change without an intent.
 #pragma once
 
 #include <array>

@@ -58,9 +58,9 @@ private:
     bool is_above_ = false; // more than the bound was counted: until there is room, no reserve
 };
 
-// The mapped file. A process is a member as long as it maps the file. The kernel holds the lock of
-// its slot for the mapping, without a descriptor, and releases the lock when the process ends or
-// calls exec. A forked child has neither mapping nor lock.
+// The mapped file. A process is a member as long as it maps the file. The mapping keeps
+// the kernel's lock on the process's slot, without a descriptor. The kernel releases the lock when
+// the process ends or calls exec. A forked child has neither mapping nor lock.
 class GroupFile {
 public:
     GroupFile() = default;

@@ -89,8 +89,8 @@ struct Span {
     }
 };
 
-// Finds the bytes. `what` names the argument in the message if they are nowhere. `pageable`: host
-// memory that the driver does not know will do.
+// Finds the bytes. If they are in no region, the message names the argument by `what`. `pageable`:
+// also accepts host memory that the driver does not know.
 std::vector<Span> resolve(const char *what, CUdeviceptr address, uint64_t size, bool pageable);
 
 // Frees a region of any kind but mapped, without waiting.

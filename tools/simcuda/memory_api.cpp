@@ -224,8 +224,8 @@ void api::mem_host_get_device_pointer(CUdeviceptr *pdptr, void *p, unsigned int 
     *pdptr = address;
 }
 
-// With unified addresses all host memory is mapped. No further flag is told of managed memory, nor
-// that memory is read-only.
+// With unified addresses all host memory is mapped. The flags do not say that memory is read-only.
+// For managed memory they have DEVICEMAP alone.
 void api::mem_host_get_flags(unsigned int *p_flags, void *p) {
     const Region *region = sim().regions.around(reinterpret_cast<CUdeviceptr>(p));
     expect(p_flags && region && (region->on_host() || region->kind == Kind::managed));

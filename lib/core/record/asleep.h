@@ -23,8 +23,9 @@ void wake_up() noexcept;
 bool must_wait_asleep() noexcept;
 bool wait_while_asleep() noexcept;
 
-// The final answer to a request of the program: `ask` repeats the request, whose first answer is
-// `status`. A pool may wake between its answer and the look at the sleep, so it is asked once more.
+// The final answer to a request of the program. `status` is the first answer, and `ask` repeats the
+// request. If the process is not asleep, the sleep may have ended after the answer EMM_E_PAUSED, so
+// `ask` runs one last time.
 template <class Ask> emm_status ask_awake(emm_status status, Ask ask) noexcept {
     for (bool may_sleep = true; status == EMM_E_PAUSED && may_sleep;) {
         may_sleep = wait_while_asleep();

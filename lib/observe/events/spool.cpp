@@ -73,8 +73,8 @@ Spool::~Spool() {
     }
 }
 
-// The locked file may have lost its name meanwhile, because its previous owner ended. A second
-// opening tells.
+// Between open and lock, the file's previous owner may have ended and deleted the name. So the path
+// is opened a second time, and both descriptors must be of one file.
 std::unique_ptr<Spool> Spool::claim(const std::string &path, Make make, std::string &ret_reason,
                                     bool &ret_busy) {
     for (int attempt = 0; attempt < 100; ++attempt) {

@@ -17,8 +17,8 @@
 namespace emm::sharing {
 
 // An importer's connection to the exporter of one handle. The exporter has `answer_timeout` to
-// answer, and a little more for each part that it has given. So a busy exporter is waited for, and
-// a stuck one is not.
+// answer, and a little more for each part that it has given. So the importer waits for a busy
+// exporter, but not for a stuck exporter.
 class Connection {
 public:
     explicit Connection(const emm_ipc_handle &handle, uint64_t parts) noexcept

@@ -93,10 +93,10 @@ public:
     std::vector<IdlePiece> idle_pieces(const Block *spared, size_t parts,
                                        const std::vector<Ordered> &ordered = {},
                                        bool spilled = false) const;
-    // Takes some of those pieces, each as a block of its own, in the same order. A pending piece is
-    // vacated, and completes with the next event of `pool`, whose stream gets it. `chosen` is
-    // ordered by the address. reserve_records() must have succeeded for two records a piece. Throws
-    // std::bad_alloc, before anything is taken.
+    // Takes pieces that idle_pieces() has found, ordered by address. Each becomes a block of its
+    // own, in the same order. A pending piece is vacated. It goes to the stream of `pool`, and
+    // completes with the next event of `pool`. Call reserve_records() first, for two records a
+    // piece. Throws std::bad_alloc, before any piece is taken.
     std::vector<Block *> take_pieces(const std::vector<IdlePiece> &chosen, FreePool &pool);
 
     // --- further places: heap_places.cpp ---

@@ -143,8 +143,8 @@ std::vector<emm_deviceptr> take_all(const Hosted &hosted, size_t size) {
     return blocks;
 }
 
-// The application frees from inside: a plugin that held its lock while it asked would take the lock
-// twice.
+// The application frees inside the pressure callback. If the plugin called
+// host->pressure with its lock held, the free would take the lock a second time.
 void pressure(const CheckedPlugin &plugin) {
     const Hosted hosted(plugin);
     Hoard hoard = {&hosted, take_all(hosted, 32 * mib)};

@@ -9,8 +9,8 @@
 namespace emm::tool {
 
 // All that the page draws: `figures` for people and --json, and beside these series, trees,
-// histograms and maps, for each kind of memory. `replays` are of the first history. `report` is
-// called with the completed share.
+// histograms and maps, for each kind of memory. `replays` are replays of the first history.
+// Calls `report` with the share that is done.
 Json document_of(const std::string &name, const Recorded &recorded,
                  const std::vector<Replayed> &replays, const std::function<void(double)> &report);
 

@@ -160,8 +160,8 @@ struct PartChoice {
     std::optional<uint64_t> device; // of a snapshot with several
 };
 
-// Reads an event log, a trace or a snapshot of PyTorch; a log is completed first if its program was
-// killed. `report` is called with the share that has been read. Throws Failure.
+// Reads an event log, a trace or a snapshot of PyTorch. If the program of a log was killed, the log
+// is completed first. Calls `report` with the share that has been read. Throws Failure.
 Recorded read_recorded(const Input &input, const PartChoice &choice,
                        const std::function<void(double)> &report);
 

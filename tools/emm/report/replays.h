@@ -24,9 +24,9 @@ struct Replayed {
 // The memory that PyTorch had from the driver, as a snapshot of PyTorch tells it.
 Replayed recorded_reserve(const History &history, const Recorded::Reserve &reserve);
 
-// Replays the device memory of `history`, which was read from `input`, through each plugin, in a
-// process of its own, on the simulated driver unless EMM_DRIVER says otherwise. Throws Failure if
-// no replay succeeds.
+// Replays the device memory of `history` through each plugin. `history` was read from `input`. Each
+// plugin runs in a process of its own, on the simulated driver unless EMM_DRIVER names another
+// driver. Throws Failure if no replay succeeds.
 std::vector<Replayed> replay_all(const ReportOptions &options, const Input &input,
                                  const History &history,
                                  const std::function<void(const std::string &, double)> &report);

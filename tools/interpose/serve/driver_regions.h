@@ -1,7 +1,7 @@
-// Where and when the driver itself has given memory to the program: a freed address within that
-// memory no longer counts as freed. The table counts in regions of 2 MiB, and two regions that are
-// 64 GiB apart or more may share a place. So it may report an address elsewhere, too. Any thread
-// may call.
+// Where and when the driver itself has given memory to the program. A freed address within such
+// memory no longer counts as freed. The table has one entry for a region of 2 MiB. Two regions that
+// are 64 GiB apart or more may share an entry. So the table may also report an address that the
+// driver has not given. Any thread may call.
 #pragma once
 
 #include <atomic>

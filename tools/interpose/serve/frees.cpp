@@ -168,8 +168,8 @@ Answer free_in_own_graph(const Capture &capture, const Allocation &found, CUstre
                             found, emm_memfree(found.context, found.address, found.size, stream));
 }
 
-// The plugin gets the address, and the context as the program and the stream have told them: so the
-// call begins before the record has been loaded.
+// The plugin gets the address from the program and the context from the stream, not from the
+// record. So the call can begin before the processor has loaded the record.
 Answer free_outside(uint64_t address, CUstream stream) {
     const Allocation found = take(address);
     if (is_none(found)) {

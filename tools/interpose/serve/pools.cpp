@@ -84,8 +84,8 @@ bool Pools::is_default(CUmemoryPool pool, CUdevice &ret_device) {
 
 namespace {
 
-// The contexts that serve a pool: those on the device of a default pool, or emm's pools behind one
-// of the program's own.
+// The contexts that serve a pool. For a device's default pool: all contexts on the device. For a
+// pool that the program has created: emm's own pools behind it.
 std::vector<emm_context *> managers_of_pool(CUmemoryPool pool) {
     CUdevice device = 0;
     return server().pools.is_default(pool, device) ? server().contexts.all_on(device)

@@ -10,7 +10,7 @@
 
 namespace emm::torch_backend {
 
-// The name and options of a pool of emm's: behind one of PyTorch's (emm.torch.mem_pool), or behind
+// The name and options of an emm pool. The pool serves a pool of PyTorch (emm.torch.mem_pool), or
 // pinned memory.
 struct PoolName {
     std::string name;

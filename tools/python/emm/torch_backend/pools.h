@@ -169,8 +169,8 @@ public:
         return pools_[id].take(size, stream);
     }
 
-    // Plans the segment to ask emm, or the pool's own allocator, for before the pool can serve
-    // `size`.
+    // Before the pool can serve `size`, it needs a segment from emm or from its own allocator. This
+    // plans the segment.
     Segment plan(MempoolId_t id, size_t size) {
         Lock guard(lock_);
         const Pool &pool = pools_[id];
