@@ -389,8 +389,8 @@ emm_status Pages::serve(const ExportedRange &range, emm_ipc_handle &ret_handle) 
     if (!driver_.shares()) {
         return context_.host.fail(
             EMM_E_NOT_SUPPORTED, 0,
-            "pool: growth=vmm exports by file descriptor, which needs a device that supports it "
-            "and a host that serves it; growth=segment has legacy handles");
+            "pool: growth=vmm exports memory by file descriptor, but the device or the host does "
+            "not support this; growth=segment exports legacy handles");
     }
     emm_ipc_source source = {};
     source.struct_size = sizeof source;

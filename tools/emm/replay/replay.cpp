@@ -120,8 +120,8 @@ void warn_of_shared_event_log(const ReplayOptions &options) {
     const char *log = std::getenv("EMM_EVENT_LOG");
     if (log && options.plugins.size() > 1 && std::string(log).find("%p") == std::string::npos) {
         print_error(fmt::format(
-            "emm: EMM_EVENT_LOG: each plugin writes {} anew, and only the last one's events "
-            "remain; put %p into the name to keep all\n",
+            "emm: EMM_EVENT_LOG: each plugin overwrites {}, so only the last plugin's events "
+            "remain; put %p into the name to keep all events\n",
             log));
     }
 }
