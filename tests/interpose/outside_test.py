@@ -320,10 +320,10 @@ class Outside(unittest.TestCase):
 
     def test_memory_of_cuMemCreate_is_paused_by_its_name(self):
         sleeper = Sleeper(self, "alloc", "mapped")
-        self.assertIn("found 'weights': it has cuMemCreate", self.refused("pause", sleeper.pid, "weights"))
+        self.assertIn("'weights': it has cuMemCreate", self.refused("pause", sleeper.pid, "weights"))
         self.assertEqual(self.ask("pause", sleeper.pid, "cuMemCreate")["bytes"], 4 * MIB)
         self.assert_sleeps(sleeper)
-        self.assertIn("found 'weights': it has cuMemCreate", self.refused("resume", sleeper.pid, "weights"))
+        self.assertIn("'weights': it has cuMemCreate", self.refused("resume", sleeper.pid, "weights"))
         self.assert_sleeps(sleeper)
         self.assertEqual(self.ask("resume", sleeper.pid, "cuMemCreate")["bytes"], 4 * MIB)
         self.assert_awake(sleeper)
@@ -337,7 +337,7 @@ class Outside(unittest.TestCase):
 
     def test_a_pool_is_paused_by_its_name(self):
         sleeper = Sleeper(self, "alloc", "pool")
-        self.assertIn("found 'weights': it has cuMemPoolCreate#1", self.refused("pause", sleeper.pid, "weights"))
+        self.assertIn("'weights': it has cuMemPoolCreate#1", self.refused("pause", sleeper.pid, "weights"))
         self.assert_awake(sleeper)
         paused = self.ask("pause", sleeper.pid, "cuMemPoolCreate#1")
         shown = [line for line in emm("top").stdout.splitlines() if line.split()[:1] == [str(sleeper.pid)]]
