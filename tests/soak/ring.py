@@ -36,7 +36,7 @@ LATE = 64 * MIB  # that a context on a GPU may take after its creation
 SEGMENT = 32  # MiB, by which a pool of CUDA's grows
 GROUP = "ring"
 # Reasons to refuse a command for a member that lives: a command before was killed and goes on there, or the budget is full.
-REFUSALS = ("it still works on an earlier pause or resume", "out of device memory")
+REFUSALS = ("it is still busy with an earlier pause or resume", "out of device memory")
 
 
 def options(arguments=None):
