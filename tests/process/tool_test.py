@@ -218,7 +218,7 @@ class EventLog(unittest.TestCase):
             apart = run("replay", trace, *plugins, EMM_EVENT_LOG=self.log + ".%p")
             alone = run("replay", trace, *plugins[:2], EMM_EVENT_LOG=self.log)
         self.assertEqual([done.returncode for done in (shared, apart, alone)], [0, 0, 0])
-        self.assertRegex(shared.stderr, "only the last one's events remain; put %p into the name")
+        self.assertRegex(shared.stderr, "only the last plugin's events remain; put %p into the name")
         self.assertEqual((apart.stderr, alone.stderr), ("", ""))
         self.assertEqual(len(os.listdir(os.path.dirname(self.log))), 3)
 
