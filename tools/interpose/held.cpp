@@ -24,7 +24,7 @@ template <size_t held, class... Arguments> struct Wrapper<held, CUresult(Argumen
     static Function function() {
         return reinterpret_cast<Function>(__atomic_load_n(&behind[held], __ATOMIC_RELAXED));
     }
-    // With nothing but the call of the function behind, this keeps the arguments in their
+    // This body adds only the call of the function behind, so the arguments stay in their
     // registers.
     static CUresult call(Arguments... arguments) {
         hold::Place *const place = hold::enter();

@@ -23,7 +23,7 @@ constinit std::atomic<Place *> places{nullptr};
 constinit std::atomic<bool (*)()> is_spared{nullptr};
 pthread_key_t key;
 
-// A thread that is cancelled within a call, and ends, has left that call.
+// A cancelled thread that ends within a call has left the call.
 void give_place(void *place) {
     own_place = nullptr;
     unmark(*static_cast<Place *>(place));
@@ -62,7 +62,7 @@ Place *make_places() {
     return made;
 }
 
-// Changes the state if it is closed.
+// Changes the state, but only from `closed`.
 void change_state(State to) {
     State from = State::closed;
     if (!state.compare_exchange_strong(from, to)) {
@@ -109,7 +109,7 @@ void open() {
     change_state(State::open);
 }
 
-// False: calls that had begun still run at `until`, or the process ends; then no calls are held.
+// False: calls that had begun still run after `timeout`, or the process ends; no calls are held.
 bool close(int64_t timeout) {
     const int64_t until = now() + timeout;
     State from = State::open;

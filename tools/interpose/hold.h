@@ -35,8 +35,8 @@ inline void unmark(Place &place) {
     place.is_inside.store(false, std::memory_order_release);
 }
 
-// The usual case: a thread's call that begins while calls are not held; unmark ends it. NULL: the
-// call has not begun, and enter_otherwise decides.
+// The usual case: calls are not held, and the thread is outside of held calls. unmark ends the
+// call. NULL: the call has not begun, and enter_otherwise decides.
 [[gnu::always_inline]] inline Place *enter() {
     Place *const place = own_place;
     if (!place || place->is_inside.load(std::memory_order_relaxed)) [[unlikely]] {

@@ -368,8 +368,8 @@ __attribute__((destructor)) void report_bypass() {
 
 // --- fences ------------------------------------------------------------------------------------
 
-// The pool needs membarrier. Registration takes a microsecond while the process has one thread (its
-// folder of threads has three links then), and 6 to 25 ms later.
+// The pool needs membarrier. Registration takes a microsecond while the process has one thread
+// (/proc/self/task then has three links), and 6 to 25 ms later.
 __attribute__((constructor)) void register_for_fences() {
     struct stat threads = {};
     if (stat("/proc/self/task", &threads) == 0 && threads.st_nlink == 3) {

@@ -38,8 +38,8 @@ struct OldHead {
 constexpr uint64_t old_entry_bytes = 12;
 constexpr const char old_magic[] = "ld.so-1.7.0";
 
-// How the cache, and the library itself, mark a library for glibc, of 64 bits; and Debian's name
-// for the machine.
+// The marks of a 64-bit library for glibc, in the cache and in the library's file; and Debian's
+// name for the machine.
 #if defined(__x86_64__)
 constexpr int32_t this_machine = 0x0303;
 constexpr Elf64_Half elf_machine = EM_X86_64;

@@ -1,4 +1,4 @@
-// Finds a library behind the interposer, which has the library's name.
+// Finds the library that an interposer stands in for; both have the same name.
 #pragma once
 
 #include <limits.h>
@@ -19,8 +19,8 @@ using Visit = bool (*)(const Path &path, void *state);
 bool each_place(const char *name, const char *library_path, const char *cache, size_t cache_bytes,
                 Visit visit, void *state);
 
-// Visits each file in the cache that has that name and is for this machine. Bytes that are no cache
-// have no files, and neither have bytes behind its end.
+// Visits each file in the cache that has that name and is for this machine. Bytes that are no
+// cache, and bytes behind the cache's end, have no files.
 bool each_in_cache(const char *cache, size_t bytes, const char *name, Visit visit, void *state);
 
 // The first of these places that has a file. Passes over `own`, the interposer's file, and over

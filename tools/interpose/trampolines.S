@@ -1,7 +1,7 @@
 /*
  * An exported function for each entry of the library (EMM_RUN_ENTRIES lists them), which jumps to
  * where emm_run_targets says. At first that is a few instructions that have every target filled in
- * (emm_run_bind, in interposer.cpp), with all arguments as the caller has passed them. Of the
+ * (emm_run_bind, in binding.cpp), with all arguments as the caller has passed them. Of the
  * processor's own, these have
  *
  *     FIRST(name, index)    .Lfirst_NAME: puts the index where .Lbind expects it, and goes there

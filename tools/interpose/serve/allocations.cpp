@@ -57,7 +57,7 @@ inline size_t AllocationShard::slot_of(SpreadAddress at) const {
     return true;
 }
 
-// Where the record goes.
+// Gives the slot for the record; NULL: no memory.
 inline Allocation *AllocationShard::make_room(SpreadAddress at) noexcept {
     if (count_ >= most_ && !grow()) [[unlikely]] {
         return nullptr;

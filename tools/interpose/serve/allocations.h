@@ -39,8 +39,8 @@ struct alignas(16) Allocation {
     emm_context *pool = nullptr; // emm's for a pool of the program's own; NULL: the context itself
 
     emm_context *manager() const { return pool ? pool : context; }
-    // Whether the allocation is the program's. That of a graph is so only between a launch and the
-    // free after it.
+    // Whether the allocation is the program's. A graph's allocation is so only between a launch and
+    // the next free.
     bool is_programs() const { return kind != Kind::captured || (launched && !freed); }
     bool is_one_of(uint32_t kinds) const { return (uint32_t(kind) & kinds) != 0; }
 };
@@ -147,7 +147,7 @@ public:
     }
 
     // The memory that begins at `address`. `address` 0 in the answer: the program has no memory
-    // there, and `freed` tells whether it had, if that is remembered.
+    // there; `freed`: it had, as far as emm remembers.
     Allocation find(uint64_t address);
 
     // Like find(), and removes the memory if it is of one of these kinds. Memory of a graph that

@@ -5,8 +5,8 @@
 namespace emm::run {
 namespace {
 
-// Calls functions of modules. Each step gives a new reference, or NULL after an error and for NULL.
-// Calls only existing attributes: asking a module for an attribute that it lacks may import
+// Calls functions of modules. Each step gives a new reference; NULL after an error, or if it got
+// NULL. Calls only existing attributes: asking a module for an attribute that it lacks may import
 // something. The references are dropped by hand, because the interpreter may end the thread in a
 // call.
 class Calls {

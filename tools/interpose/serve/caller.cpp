@@ -72,7 +72,7 @@ _Unwind_Reason_Code find_caller(_Unwind_Context *context, void *state) {
     return library == Library::passing ? _URC_NO_REASON : _URC_END_OF_STACK;
 }
 
-// Behind the frames of a greenlet, whose outermost one is of that library, may be anything.
+// Stops at a frame of the greenlet library: frames behind a greenlet's outermost one are garbage.
 _Unwind_Reason_Code find_plugin(_Unwind_Context *context, void *state) {
     bool &is_found = *static_cast<bool *>(state);
     const std::vector<std::string> &paths = plugin_paths();

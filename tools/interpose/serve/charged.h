@@ -8,8 +8,8 @@ namespace emm::run {
 
 class Charged {
 public:
-    // Not the program's, or of no device: nothing is charged. Where the bound has no room, the
-    // managers and the program's caches give back first.
+    // Charges nothing for calls that are not the program's, and for memory of no device. If the
+    // bound has no room, the managers and the program's caches give back first.
     Charged(bool is_programs, const emm_driver_memory &memory) {
         if (is_programs && memory.device >= 0) {
             is_refused_ = !take(memory);

@@ -9,7 +9,7 @@
 namespace emm::run {
 namespace {
 
-// By handle, or by address.
+// The key of an object: its handle, or its address.
 template <class Handle> uint64_t key_of(Handle handle) {
     return reinterpret_cast<uint64_t>(handle);
 }
@@ -34,7 +34,7 @@ CUdevice device_at(const CUmemLocation &location) {
     return location.type == CU_MEM_LOCATION_TYPE_DEVICE ? location.id : no_device;
 }
 
-// For calls without their arguments: the driver refuses them itself.
+// For calls that lack arguments: the driver refuses these calls.
 constexpr emm_driver_memory nothing = {sizeof(emm_driver_memory), no_device, 0, 0, 0, nullptr};
 
 emm_driver_memory charge(CUdevice device, uint32_t kind, uint64_t bytes) {
@@ -80,7 +80,7 @@ template <class Call> CUresult end(Passed kind, uint64_t key, Call call) {
 
 // --- objects that are made and destroyed by handle ---------------------------------------------
 
-// The charge for an object, by the arguments behind the handle's place.
+// The charge for an object, from the arguments that follow the handle.
 emm_driver_memory tell_physical(size_t size, const CUmemAllocationProp *properties,
                                 unsigned long long) {
     return properties ? charge(device_at(properties->location), EMM_MEMORY_PHYSICAL, size)

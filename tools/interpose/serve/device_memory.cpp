@@ -37,7 +37,7 @@ template <class... More> void driver_gave(CUdeviceptr *ret_ptr, size_t bytes, Mo
     server().allocations.forget_within(*ret_ptr, bytes);
 }
 
-// Inlined, and rare cases get the record by value, so that only the table has it in memory.
+// Inlined; rare cases get the record by value. So only the table has the record in memory.
 [[gnu::always_inline]] inline CUresult keep(const Allocation &made, emm_stream stream,
                                             CUdeviceptr *ret_ptr) {
     if (server().options.zero && made.kind != Kind::managed) [[unlikely]] {
@@ -146,7 +146,7 @@ Answer allocate_on(emm_context *context, size_t bytes, CUstream stream, CUdevice
                : allocate(context, bytes, stream, Kind::ordered, ret_ptr);
 }
 
-// `ret_own`: the driver's, from this pool.
+// `ret_own`: the program's own pool, from which the driver must allocate; NULL: no such pool.
 Answer allocate_ordered(size_t bytes, CUstream stream, CUdeviceptr *ret_ptr,
                         CUmemoryPool &ret_own) {
     emm_status status = EMM_OK;
@@ -158,8 +158,8 @@ Answer allocate_ordered(size_t bytes, CUstream stream, CUdeviceptr *ret_ptr,
     return ret_own ? Answer() : allocate_on(context, bytes, stream, ret_ptr);
 }
 
-// Memory of another device than the stream's. It must have no outstanding work, because that stream
-// orders no work there. In a graph, such allocations are the driver's.
+// Memory of another device than the stream's. The stream orders no work there, so the memory must
+// have no outstanding work. In a graph, such allocations are the driver's.
 Answer allocate_elsewhere(CUdevice device, size_t bytes, CUstream stream, CUdeviceptr *ret_ptr) {
     emm_context *const context =
         server().streams.captures(stream) ? nullptr : server().contexts.lasting_on(device);
@@ -184,7 +184,8 @@ Answer allocate_from_default_pool(CUdevice device, size_t bytes, CUstream stream
                : allocate_elsewhere(device, bytes, stream, ret_ptr);
 }
 
-// Allocations from such a pool in a graph, and all that emm does not serve, are left to the driver.
+// `own`: a pool that the program made. The driver serves allocations in a graph, and pools that emm
+// does not serve.
 Answer allocate_in_own_pool(CUmemoryPool own, CUdeviceptr *ret_ptr, size_t bytes, CUstream stream) {
     emm_status status = EMM_OK;
     emm_context *const context =

@@ -1,4 +1,4 @@
-// Frees of device memory, with and without a stream: either takes memory of either allocation.
+// Frees of device memory, with and without a stream. Both take memory of both kinds of allocation.
 #include "server.h"
 
 #include <optional>
@@ -18,8 +18,8 @@ namespace {
     return status < 0 ? refuse(allocation, status) : CUDA_SUCCESS;
 }
 
-// Whether emm has given the program no memory at that address: the address is the driver's or
-// another process's, was freed before, or is a graph's that no launch has left.
+// Whether the program has no memory of emm's at that address: the memory is the driver's or another
+// process's, was freed before, or is a graph's that no launch has left to the program.
 bool is_none(const Allocation &found) {
     return found.address == 0 || !found.is_programs();
 }
@@ -152,7 +152,8 @@ Answer free_in_own_graph(const Capture &capture, const Allocation &found, CUstre
                                             : CUDA_ERROR_INVALID_VALUE;
 }
 
-// On a stream of `context`, which is not the memory's, or NULL: not known.
+// Frees on a stream of `context`, which is not the memory's. NULL: the stream's context is not
+// known.
 [[gnu::noinline]] CUresult free_elsewhere(Allocation found, CUstream stream, emm_context *context) {
     if (context) {
         stream = wait_behind(found, stream, context);

@@ -239,7 +239,7 @@ void GraphMemory::post(Token *token) noexcept {
     }
 }
 
-// On any thread, where no call of the driver is allowed.
+// The driver calls this on any thread, and allows no driver call in it.
 void GraphMemory::graph_is_gone(void *argument) {
     auto *const token = static_cast<Token *>(argument);
     token->owner->post(token);

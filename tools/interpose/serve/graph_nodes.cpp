@@ -109,7 +109,7 @@ Answer add_child_graph_node(CUgraphNode *, CUgraph, const CUgraphNode *, size_t,
     return has_nodes(child) ? CUDA_ERROR_NOT_SUPPORTED : Answer();
 }
 
-// The node's former graph was cloned, so no graph with memory has its shape.
+// CUDA clones no graph with memory. The node's graph is a clone, so a child with memory never fits.
 Answer exec_child_graph_node_set_params(CUgraphExec, CUgraphNode, CUgraph child) {
     return has_nodes(child) ? CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE : Answer();
 }
@@ -157,7 +157,7 @@ CUresult graph_add_node(CUgraphNode *ret_node, CUgraph graph, const CUgraphNode 
     });
 }
 
-// With data of the edges.
+// The form with the data of edges.
 template <Served entry>
 CUresult graph_add_node_v2(CUgraphNode *ret_node, CUgraph graph, const CUgraphNode *dependencies,
                            const void *edges, size_t count, CUgraphNodeParams *params) {

@@ -1,5 +1,5 @@
-// Graphs and their memory: which graph is made from which, launches, and ends. A program whose
-// captures do not allocate pays for one look.
+// Graphs and their memory: clones and other copies of graphs, launches, and ends. A program whose
+// captures do not allocate pays for one check.
 #include "server.h"
 
 namespace emm::run {
@@ -43,7 +43,7 @@ void instantiated_with_params(CUgraphExec *ret_executable, CUgraph graph,
     instantiated_with_flags(ret_executable, graph, params ? params->flags : 0);
 }
 
-// `Told` gets why an update was refused, in CUDA 10 and 11 in two parts.
+// `Told`: the arguments that get the reason of a refusal; two of them in CUDA 10 and 11.
 template <class... Told> void updated(CUgraphExec executable, CUgraph graph, Told...) {
     if (server().graph_memory.any()) {
         server().graph_memory.executable_updated(executable, graph);

@@ -125,7 +125,7 @@ CUresult physical_range_handle(void *ret_handle, CUdeviceptr address, size_t siz
 
 constexpr const char *bound = "bound to a multicast object";
 
-// The later forms name the device.
+// `Device`: an argument of the later forms.
 template <Served entry, class... Device> struct BindMemory {
     static CUresult call(Handle multicast, Device... device, size_t offset, Handle handle,
                          size_t memory_offset, size_t size, unsigned long long flags) {

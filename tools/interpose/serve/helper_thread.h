@@ -10,7 +10,7 @@
 
 namespace emm::run {
 
-// Neither function is called with a mutex of the helper thread's held.
+// The helper thread calls both functions without a mutex held.
 struct OuterLock {
     int (*take)(); // may wait for any time, and may end the calling thread
     void (*release)(int taken);

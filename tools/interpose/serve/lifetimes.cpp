@@ -23,7 +23,7 @@ bool is_current(CUcontext context) {
     return server().driver.cuCtxGetCurrent(&current) == CUDA_SUCCESS && current == context;
 }
 
-// Other refusals cannot be foreseen, and memory can be given back only before the end.
+// emm gives memory back before the driver ends the context, and cannot foresee this refusal.
 void say_if_it_lives(bool was_served, CUcontext context, CUresult result) {
     if (!was_served || result == CUDA_SUCCESS ||
         Current(server().driver, context).result() != CUDA_SUCCESS) {

@@ -5,7 +5,8 @@
 namespace emm::run {
 namespace {
 
-// The item that begins at `ret_begin`, which moves behind its separator: npos behind the last item.
+// Gives the item at `ret_begin`, and moves `ret_begin` behind its separator; npos after the last
+// item.
 std::string_view take_item(std::string_view list, char separator, size_t &ret_begin) {
     const size_t end = list.find(separator, ret_begin);
     const std::string_view item = list.substr(ret_begin, end - ret_begin);

@@ -60,7 +60,7 @@ emm_stats statistics(emm_context *manager) {
     return emm_get_stats(manager, &stats) < 0 ? emm_stats() : stats;
 }
 
-// A pool of the driver's has nothing at first.
+// Like a pool of the driver's, a manager takes no memory at first.
 const char *options_of_manager() {
     auto info = sized<emm_plugin_info>();
     const emm_option *option = emm_get_plugin(&info) < 0 ? nullptr : info.options;

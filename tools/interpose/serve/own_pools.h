@@ -31,8 +31,8 @@ struct PoolSettings {
     }
 };
 
-// The highest value since a moment, given the highest one before that moment (`before`) and of all
-// time: at least `now`.
+// The highest value since a moment, at least `now`. `before`: the highest value before that moment;
+// `highest`: of all time.
 uint64_t high_since(uint64_t before, uint64_t highest, uint64_t now);
 
 class OwnPools {

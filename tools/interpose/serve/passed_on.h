@@ -1,5 +1,5 @@
-// The driver's memory that the program takes past the plugin: by which charge of its device's
-// account (emm_take_driver_memory), by handle or address. Any thread may call.
+// The driver's memory that the program takes past the plugin, by handle or address: each item knows
+// its charge of the device's account (emm_take_driver_memory). Any thread may call.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Who lets whom reach memory: the program by pairs of contexts, and by memory pool; a plugin knows
-// only devices. Any thread may call.
+// Access to memory: the program gives access by pairs of contexts, and by memory pool; a plugin
+// knows only devices. Any thread may call.
 #pragma once
 
 #include <emm/emm.h>

@@ -5,7 +5,7 @@
 namespace emm::run {
 namespace {
 
-// For the memory of `context`, from the calling thread's current context.
+// The access to the memory of `context` from the calling thread's current context.
 void set_access_from_here(CUcontext context, uint32_t access) {
     const Driver &driver = server().driver;
     CUcontext here = nullptr;
@@ -39,7 +39,7 @@ void Server::set_peer_access(emm_context *memory, CUdevice device, CUcontext by,
     tell(peers.set(memory, device, by, access));
 }
 
-// Its work may still reach the memory.
+// Waits first: work of the context may still reach the memory.
 void Server::end_peer_access(CUcontext context) {
     if (!peers.holds_any(context)) {
         return;

@@ -38,8 +38,8 @@ public:
 
     // For each device: the bytes that went or came, and the part that stays.
     using Tell = std::function<void(CUdevice, uint64_t bytes, const std::string &stays)>;
-    // "", or why nothing has changed, but for the content of `ret_lost` bytes (pause without
-    // keeps).
+    // "": done. Else the reason of a failure: nothing has changed, except that without `keeps` the
+    // content of `ret_lost` bytes is lost.
     std::string pause(bool keeps, const Tell &tell, uint64_t &ret_lost);
     std::string resume(const Tell &tell);
     bool sleeps() const;

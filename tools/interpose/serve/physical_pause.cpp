@@ -44,7 +44,7 @@ public:
         CUdevice device = -1;        // the context's
         bool lasts = true;           // longer than this
     };
-    // The device's own context, else that of a device that reaches the memory.
+    // A context of the memory's device, else of another device that reaches the memory.
     Found reaching(CUdevice memory) {
         std::vector<CUdevice> candidates = {memory};
         for (emm_context *const each : contexts_.all()) {

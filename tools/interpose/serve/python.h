@@ -28,8 +28,8 @@ struct Python {
     PyObject *(*Py_BuildValue)(const char *, ...);
 
     // Whether there is an interpreter whose lock the calling thread does not hold. In a build
-    // without that lock, a thread counts as holding it while attached. With subinterpreters the
-    // answer is always no.
+    // without that lock, an attached thread counts as its holder. With subinterpreters the answer
+    // is always no.
     bool is_free() const { return Py_IsInitialized() != 0 && PyGILState_Check() == 0; }
 
     // Makes the interpreter call `function` when it begins to end, before its threads are ended.

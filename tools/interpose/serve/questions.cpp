@@ -29,8 +29,8 @@ Answer mem_get_address_range(CUdeviceptr *ret_base, size_t *ret_size, CUdevicept
     return CUDA_SUCCESS;
 }
 
-// Refuses the program's memory: the driver would give a handle of its own piece behind the
-// allocation, which has none.
+// Refuses for emm's memory, which has no handle: the driver would give the handle of its own larger
+// piece of memory behind the allocation.
 Answer mem_retain_allocation_handle(CUmemGenericAllocationHandle *, void *address) {
     const auto ptr = reinterpret_cast<CUdeviceptr>(address);
     return server().around(ptr).address != 0 ? CUDA_ERROR_INVALID_VALUE : Answer();

@@ -77,7 +77,7 @@ std::string second_driver(const std::string &maps, const std::string &interposer
     return "";
 }
 
-// The dynamic linker counts them, in all namespaces together.
+// The dynamic linker counts loaded libraries, of all namespaces together.
 bool has_loaded_libraries() {
     static std::atomic<unsigned long long> known{0};
     unsigned long long loaded = 0;

@@ -11,7 +11,7 @@ namespace emm::run {
 std::string second_driver(const std::string &maps, const std::string &interposer,
                           const std::string &driver);
 
-// Whether any library has been loaded since this was asked last.
+// Whether any library has been loaded since the last call.
 bool has_loaded_libraries();
 
 // Reports it on standard error, once in a process. In a program on CUDA the text takes milliseconds

@@ -41,13 +41,13 @@ struct Server {
     PhysicalMemory physical{contexts};
     Outside outside;
 
-    // The allocation of emm's that has `address` within it. `address` 0 in the answer: no
-    // allocation has, and `freed`: an allocation that began there was freed. own_around: the
-    // program's own device memory. around: with open imports and pinned host memory.
+    // The allocation of emm's that has `address` within it. `address` 0 in the answer: no such
+    // allocation; `freed`: an allocation that began there was freed. own_around searches the
+    // program's own device memory, around also open imports and pinned host memory.
     Allocation own_around(uint64_t address);
     Allocation around(uint64_t address);
 
-    // The same of host memory, pinned or registered.
+    // Like own_around, for pinned and registered host memory.
     Allocation host_around(uint64_t address);
 
     // The driver itself has given memory to the program at `address`, up to its end as the driver
@@ -63,8 +63,8 @@ struct Server {
         }
     }
 
-    // Gives back memory of the program's own pools that have ended and need it no longer, however
-    // much of it is in use.
+    // Gives back idle memory of own pools that have ended or are served no longer. Does nothing
+    // during a capture.
     void give_back_of_ended_pools() {
         if (own_pools.has_leaving() && !streams.any_capture()) [[unlikely]] {
             own_pools.trim_leaving();

@@ -7,7 +7,7 @@
 namespace emm::run {
 namespace {
 
-// Neither the driver's, which count from 1, nor those of the program's own allocations.
+// Import ids begin here: the driver's ids count from 1, those of own allocations from before_ids.
 constexpr uint64_t before_import_ids = uint64_t(1) << 61;
 
 bool is_same_name(const emm_ipc_name &a, const emm_ipc_name &b) {

@@ -5,7 +5,7 @@
 namespace emm::run {
 namespace {
 
-// Unlike an address within the thread, the number never becomes another thread's.
+// A number that, unlike an address within the thread, never becomes another thread's.
 uint64_t thread_number() {
     static std::atomic<uint64_t> last{0};
     static thread_local const uint64_t number = ++last;

@@ -42,8 +42,8 @@ public:
     // The legacy stream by both names, and the thread's own: those of the current context.
     static bool is_cudas_own(CUstream stream) { return reinterpret_cast<uintptr_t>(stream) <= 2; }
 
-    // A stream of emm's own in that context: one waits for streams of other contexts, and one is
-    // for memory that nothing uses yet. NULL: no stream could be made.
+    // A stream of emm's own in that context. `waits` waits for streams of other contexts; `fills`
+    // is for memory that nothing uses yet. NULL: no stream could be made.
     enum class Own { waits, fills };
     CUstream own_in(emm_context *context, Own purpose) noexcept;
 
@@ -51,8 +51,8 @@ public:
     // invalidate. Hold no lock meanwhile: a host function may wait for another thread's call.
     void wait_for_work_of(emm_context *context);
 
-    // The stream is about to begin a capture, or may be about to join one, because it waits for an
-    // event. Called before the driver is told, and, if the answer was true, again after its answer.
+    // The stream is about to begin a capture, or may join a capture because it waits for an event.
+    // Call capture_begins before the driver's call. If it gave true, call capture_begun afterwards.
     enum class Part { origin, other };
     bool capture_begins(CUstream stream, Part part);
     void capture_begun(CUstream stream, Part part, CUresult result);
@@ -70,8 +70,8 @@ private:
         bool registered = false;
     };
 
-    // All threads call their own streams by one handle, in each context. For these, the thread and
-    // the context name the stream.
+    // All threads use one handle for their own streams, in each context. So the key of such a
+    // stream has the thread and the context.
     struct Key {
         CUstream handle = nullptr;
         const emm_context *context = nullptr;
@@ -86,7 +86,7 @@ private:
     };
     using Captures = std::map<Key, Announced>;
 
-    // The thread's latest stream. None of CUDA's own, whose context changes.
+    // The thread's latest stream, but not a stream of CUDA's own, whose context changes.
     struct Latest {
         CUstream stream = nullptr;
         emm_context *context = nullptr;
