@@ -35,7 +35,7 @@ public:
     // A failed request may have made the pool grow: gives that memory back.
     void return_unused() const noexcept { driver_.cuMemPoolTrimTo(pool_, 0); }
 
-    // Free memory beyond this goes back to the driver whenever a stream is waited for.
+    // If the pool has reserved more than this, a wait for a stream returns free memory.
     void set_release_threshold(uint64_t bytes) const;
     void set_access(int32_t peer_device, uint32_t flags) const;
     // Returns how much of the cached memory beyond `keep_bytes` went back.

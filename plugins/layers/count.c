@@ -1,6 +1,6 @@
 /* count: a layer that counts requests and frees of device memory, and changes nothing. It is
- * written to be copied from (`emm new --layer`): a slot that it fills calls the one below it, and
- * for those that it leaves out emm calls the one below straight. */
+ * a template (`emm new --layer`): a filled slot calls the slot below. For a slot that the layer
+ * leaves out, emm calls the slot below itself. */
 #include <emm/plugin_helpers.h>
 #include <stdlib.h>
 #include <sys/types.h>

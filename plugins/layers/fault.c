@@ -1,5 +1,5 @@
-/* fault: a layer that fails requests for device memory with EMM_E_OUT_OF_MEMORY, so that a program
- * can be seen to survive that. What it fails never reaches what is below. */
+/* fault: a layer that fails requests for device memory with EMM_E_OUT_OF_MEMORY, to test
+ * whether a program survives. A failed request never reaches the plugin below. */
 #include <emm/plugin_helpers.h>
 #include <stdlib.h>
 

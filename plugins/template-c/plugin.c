@@ -97,7 +97,7 @@ static emm_status refuse_capture(const emm_manager *self, emm_stream stream) {
     return EMM_OK;
 }
 
-/* Made once more if it fails: an unwanted mode would stay with the thread. */
+/* A call that fails is made once more: otherwise the thread would keep an unwanted mode. */
 static int exchange(exchange_mode call, int *mode) {
     const int result = call(mode);
     return result == success ? result : call(mode);
@@ -147,7 +147,7 @@ static emm_status release(void *argument, uint32_t what) {
     return result == success || result == deinitialized ? EMM_OK : EMM_E_DRIVER;
 }
 
-/* The queue asks whether the context still lives before it runs anything. Without it we have to. */
+/* emm's queue checks that the context lives. Without the queue, this function checks. */
 static emm_status give_back(emm_manager *self, struct block *block) {
     unsigned long long id = 0;
     if (self->host->defer(self->context, release, block, block->size) == EMM_OK) {

@@ -39,7 +39,7 @@ Block *BlockDepot::next_waiting() {
     return block;
 }
 
-// The one for that size, or an empty one; NULL: all have other sizes.
+// The bin for that size, or an empty bin; NULL: all bins have other sizes.
 BlockDepot::Bin *BlockDepot::bin_for(uint64_t size) {
     Bin *empty = nullptr;
     for (Bin &bin : bins_) {

@@ -24,9 +24,9 @@ public:
     void complete(uint64_t tag, bool keep);
     Block *take(uint64_t size); // complete, and of just that size; NULL: there is none
 
-    // The heap has what is complete back. False: there was nothing.
+    // Returns complete blocks to the heap. False: there were none.
     bool give_complete();
-    // And what waits, as if freed into that pool now. Returns how many bytes that was.
+    // Frees waiting blocks into `unordered` now. Returns their bytes.
     uint64_t give_waiting(FreePool &unordered);
     void forget_memory(); // all of it has gone elsewhere
 

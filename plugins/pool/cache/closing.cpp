@@ -20,7 +20,7 @@ void ThreadCaches::shut(const StreamPool *pool) {
     });
 }
 
-// The first call to end after it tells, and no other.
+// Only the first call that ends after the refusal warns.
 void ThreadCaches::warn_of_refused_fence() {
     if (refused_fence_.load(std::memory_order_relaxed) == 0) {
         return;

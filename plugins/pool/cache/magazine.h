@@ -65,7 +65,7 @@ public:
     }
     bool keeps_recent(uint64_t bytes) const { return recent_.accepts(bytes); }
 
-    // A freed slot of that class does not fit in.
+    // Whether a freed slot of that class has no room.
     bool is_full(unsigned index) const { return bins_[index].full(); }
     // Exchanges with its stream's depot: an empty bin for a batch, the older half of a full bin for
     // an empty batch.
@@ -172,7 +172,7 @@ private:
     return place.block && give_block(size, *place.block);
 }
 
-// Whether a free of `size` bytes, or of an unknown number if that is 0, is of what was lent.
+// Whether a free of `size` bytes (0: unknown) fits an allocation of `lent` bytes.
 inline bool is_size_of(uint64_t lent, size_t size) {
     return lent != 0 && (size == lent || size == 0);
 }

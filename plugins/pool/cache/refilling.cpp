@@ -78,7 +78,7 @@ void ThreadCaches::give_slots(const SlotAt *slots, uint32_t count, StreamPool &p
     order_.mark_dirty(pool, bytes, count + 1);
 }
 
-// The `count` oldest go to the depot if they may, else home.
+// The `count` oldest slots go to the depot if it accepts them, else to their slabs.
 void ThreadCaches::unload(Magazine &magazine, unsigned index, uint32_t count) {
     Bin &bin = magazine.bins_[index];
     if (!magazine.depot_.unload(bin, index, count, spares_)) {

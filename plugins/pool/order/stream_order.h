@@ -125,7 +125,7 @@ public:
     void await_recorded(Lock &lock); // for a millisecond
     void record_and_query(Lock &lock, StreamPool &pool);
     void record_and_query_unordered(Lock &lock);
-    // Until one of them has given enough pinned memory back.
+    // Queries streams until `has_enough` returns true.
     void query_for_pinned(Lock &lock, const std::function<bool()> &has_enough);
     // The next event that is recorded needs no host memory then. Throws std::bad_alloc.
     void reserve_event();
@@ -149,7 +149,7 @@ public:
     bool mark_work(WorkMark &ret_mark);
     bool lives() const { return context_.lives(); }
     bool wait_for_all_work();
-    // One that this manager has in the context of another, taken out. False: there is none.
+    // Takes out a mark that this manager has in that manager's context. False: no such mark.
     bool take_mark_of(uint64_t manager, WorkMark &ret_mark) noexcept;
 
 private:
