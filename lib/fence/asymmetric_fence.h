@@ -1,5 +1,5 @@
 // A memory fence for a race in which one side runs all the time and the other hardly ever. The
-// frequent side stores, then loads, with only a compiler fence between (std:: atomic_signal_fence).
+// frequent side stores, then loads, with only a compiler fence between (std::atomic_signal_fence).
 // The rare side stores, calls one of these functions, then loads. Afterwards, for every other
 // thread of the process: either its store is visible here, or the thread sees the store made here.
 //

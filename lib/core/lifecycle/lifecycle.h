@@ -49,8 +49,9 @@ emm_status context_named(emm_context &context, const char *name, const char *opt
 bool is_unserved(const emm_context &context) noexcept;
 emm_status begin_serving(emm_context &context);
 
-// Called when `plugin` begins to serve a context. Set by lib/monitor, which tells `emm top` what
-// the process holds. From the first context on, the process can be asked.
+// Called when `plugin` begins to serve a context. api/context.cpp sets it to monitor::announce,
+// which tells `emm top` what the process holds. From the first context on, the process can be
+// asked.
 using OnServing = void (*)(const loader::Plugin &plugin) noexcept;
 inline constinit OnServing on_serving = nullptr;
 

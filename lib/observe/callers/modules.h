@@ -79,8 +79,8 @@ public:
     // The number of noticed unloads.
     uint32_t generation() const noexcept { return generation_.load(std::memory_order_relaxed); }
 
-    // The path as the dynamic linker knows it, with any characters; "" for number 0. Valid for
-    // good.
+    // The path as the dynamic linker knows it, with any characters; "" for number 0. Valid
+    // permanently.
     const std::string &path(uint32_t module) noexcept;
 
 private:

@@ -78,8 +78,8 @@ void StreamOrder::wait_bounded(Lock &lock, const StreamPool &pool,
     }
 }
 
-// For a trim: waits until finished work is seen. The driver needs a moment for an event, even if
-// no work is before it.
+// For a trim: waits a bounded time, so that finished work is seen. The driver needs a moment for
+// an event, even if no work is before it.
 void StreamOrder::await_recorded(Lock &lock) {
     for (int i = 0; i < trim_rounds && is_working(); i++) {
         lock.unlock();
