@@ -15,7 +15,8 @@ using common::RelaxedCapture;
 const emm_option Manager::options[] = {
     {"resource", "pool|arena|binning|async", "Which of RMM's resources serves.", EMM_OPTION_CHOICE,
      0},
-    {"initial", "0", "What a pool takes from the driver at its start; not for arena and async.",
+    {"initial", "0",
+     "The memory that a pool takes from the driver at its start; not for arena and async.",
      EMM_OPTION_SIZE, 0},
     {"max", nullptr,
      "The most device memory to take; an arena takes all of it at once; not for async.",

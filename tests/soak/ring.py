@@ -207,7 +207,7 @@ class Crowd:
         return status == 0
 
     def pause_and_resume(self, member, incarnation, chance):
-        if chance.random() < 0.15:  # nobody knows how far it has come: pause it for certain
+        if chance.random() < 0.15:  # a command that is killed on the way; the next one pauses the member for certain
             self.tell("pause", member, incarnation, chance.uniform(0.001, 0.1))
         if self.tell("pause", member, incarnation):
             time.sleep(chance.uniform(0, 0.3))

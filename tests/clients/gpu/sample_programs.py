@@ -10,8 +10,8 @@ STATISTICS = re.compile(r"^ *context +plugin +allocations", re.M)
 
 
 def run(log, prefix, programs, timeout):
-    """Behind the words of `prefix`. What they print goes beside `log`. Found as by pytest_suite.run: a program in which emm had a
-    context counts as served once."""
+    """Runs the programs behind the words of `prefix`, and writes their output beside `log`. The result is as that of
+    pytest_suite.run: a program in which emm had a context counts as served once."""
     begin, tests, served = time.monotonic(), {}, 0
     report = log.with_suffix(".stats")
     with open(log.with_suffix(".log"), "w", encoding="utf-8") as file:
