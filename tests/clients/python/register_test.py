@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """A plugin written in Python serves this process. EMM_PLUGIN is not set."""
 import ctypes
+import subprocess
+import sys
 import threading
 import unittest
 
@@ -158,6 +160,23 @@ class Registered(unittest.TestCase):
         alloc(100)
         self.assertIsNone(before.live)
         self.assertIsNot(Plain.last, before)
+
+
+# The C library calls a function at exit after the interpreter has ended.
+ENDS = """
+import ctypes
+import register_test
+from emm import lib
+register_test.setUpModule()
+register_test.alloc(4096)
+ctypes.CDLL(None).__cxa_atexit(lib.emm_shutdown, None, None)
+"""
+
+
+class Exit(unittest.TestCase):
+    def test_no_manager_is_called_after_the_interpreter_has_ended(self):
+        ended = subprocess.run([sys.executable, "-c", ENDS], cwd=sys.path[0], capture_output=True, text=True)
+        self.assertEqual((ended.returncode, ended.stderr), (0, ""))
 
 
 if __name__ == "__main__":

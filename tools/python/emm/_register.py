@@ -1,10 +1,11 @@
 """A plugin written in Python: its methods, as the table of callbacks that emm asks for.
 
 emm calls them from any thread, as a plugin's functions are called; ctypes takes the interpreter's
-lock for the length of a call. They must not be called any more once the interpreter has ended,
-which a program in Python cannot do.
+lock for the length of a call. An ended interpreter cannot be called, and `emm top` may still ask
+the process then. So emm shuts down before the interpreter ends.
 """
 import _thread
+import atexit
 import itertools
 from ctypes import addressof, memmove, sizeof, string_at
 
@@ -103,8 +104,12 @@ def register(manager, name=None, description="", capabilities=_api.EMM_PLUGIN_NE
     methods are named after the slots of emm/plugin.h and take their arguments, less `self` and the
     outputs, which they return; memalloc and memfree must be there, `destroy` may be. An exception
     becomes a failure: emm.Error its own status, MemoryError out of memory. The context is current
-    in each call, unless `capabilities` say otherwise.
+    in each call, unless `capabilities` say otherwise. When the interpreter ends, emm.shutdown()
+    destroys the managers.
     """
     table = _Table(manager, name or manager.__name__.lower(), description, capabilities)
     _registered.append(table)
-    return check(lib.emm_set_plugin_entry(table.entry, None)) == _api.EMM_OK
+    serves = check(lib.emm_set_plugin_entry(table.entry, None)) == _api.EMM_OK
+    if serves:
+        atexit.register(lib.emm_shutdown)
+    return serves
