@@ -2,17 +2,21 @@
 
 #include "driver/limit.h"
 #include "observe/descriptors.h"
+#include "observe/json.h"
 #include "observe/process.h"
 #include "observe/text.h"
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <map>
+#include <span>
 #include <unistd.h>
 
 namespace emm::monitor {
+
+using observe::json_array, observe::json_quoted, observe::json_quoted_or_null;
+
 namespace {
 
 constexpr size_t longest_name = 256, longest_command = 512, longest_problem = 300; // bytes
@@ -31,14 +35,8 @@ std::string command_line() {
     return text;
 }
 
-// A whole document of nlohmann's would need memory in its destructor, and so end a process that has
-// none left.
-std::string in_quotes(std::string_view text) {
-    return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
-
-std::string text_or_null(const std::string *text) {
-    return text ? in_quotes(shortened(*text, longest_name)) : "null";
+std::string name_or_null(const std::string *name) {
+    return name ? json_quoted(shortened(*name, longest_name)) : "null";
 }
 
 std::string stats_json(const emm_stats &stats) {
@@ -54,21 +52,19 @@ std::string stats_json(const emm_stats &stats) {
 }
 
 std::string oldest_json(const std::vector<OldAllocation> &oldest) {
-    std::string list;
-    for (size_t i = 0; i < std::min(oldest.size(), most_oldest); ++i) {
-        list += fmt::format(R"({}{{"size":{},"age_ns":{},"module":{},"caller":{}}})",
-                            i == 0 ? "" : ",", oldest[i].size, oldest[i].age,
-                            in_quotes(shortened(oldest[i].module, longest_name)),
-                            in_quotes(shortened(oldest[i].caller, longest_name)));
-    }
-    return list;
+    const std::span shown = std::span(oldest).first(std::min(oldest.size(), most_oldest));
+    return json_array(shown, [](const OldAllocation &one) {
+        return fmt::format(R"({{"size":{},"age_ns":{},"module":{},"caller":{}}})", one.size,
+                           one.age, json_quoted(shortened(one.module, longest_name)),
+                           json_quoted(shortened(one.caller, longest_name)));
+    });
 }
 
 std::string account_json(const AccountFigures &account) {
     return fmt::format(
         R"({{"limit_bytes":{},"used_bytes":{},"managers_bytes":{},"program_bytes":{},"group":{}}})",
         account.limit_bytes, account.used_bytes, account.managers_bytes, account.program_bytes,
-        account.group.empty() ? "null" : in_quotes(account.group));
+        json_quoted_or_null(account.group));
 }
 
 std::string context_json(const ContextFigures &context) {
@@ -76,14 +72,14 @@ std::string context_json(const ContextFigures &context) {
     return fmt::format(
         R"({{"device":{},"context":{},"pool":{},"spec":{},"changed_options":{},"uuid":"{}",)"
         R"("pci":"{:08x}:{:02x}:{:02x}.0","total_bytes":{},"pending_frees":{},"pending_free_bytes":{},"at_ns":{},"stats":{},)"
-        R"("account":{},"problem":{},"oldest":[{}]}})",
-        context.device, context.id, in_quotes(context.pool),
-        in_quotes(shortened(context.spec, longest_name)),
-        in_quotes(shortened(context.changed_options, longest_name)),
+        R"("account":{},"problem":{},"oldest":{}}})",
+        context.device, context.id, json_quoted(context.pool),
+        json_quoted(shortened(context.spec, longest_name)),
+        json_quoted(shortened(context.changed_options, longest_name)),
         driver::uuid_text(context.uuid), pci[0], pci[1], pci[2], context.total_bytes,
         context.pending_frees, context.pending_free_bytes, context.at,
         context.stats ? stats_json(*context.stats) : "null", account_json(context.account),
-        context.stats ? "null" : in_quotes(shortened(context.problem, longest_problem)),
+        context.stats ? "null" : json_quoted(shortened(context.problem, longest_problem)),
         oldest_json(context.oldest));
 }
 
@@ -94,19 +90,16 @@ struct Limits {
 };
 
 std::string contexts_json(const Collected &collected, size_t most) {
-    const size_t shown = std::min(most, collected.contexts.size());
-    std::string list;
-    for (size_t i = 0; i < shown; ++i) {
-        list += (i == 0 ? "" : ",") + context_json(collected.contexts[i]);
-    }
-    return fmt::format(R"("contexts":[{}],"contexts_left_out":{})", list,
-                       collected.contexts.size() - shown);
+    const std::span contexts(collected.contexts);
+    const std::span shown = contexts.first(std::min(most, contexts.size()));
+    return fmt::format(R"("contexts":{},"contexts_left_out":{})", json_array(shown, context_json),
+                       contexts.size() - shown.size());
 }
 
 std::string report_json(const Collected &collected, size_t most) {
     return R"("report":)" + (collected.report.empty()
                                  ? "null"
-                                 : in_quotes(std::string_view(collected.report).substr(0, most)));
+                                 : json_quoted(std::string_view(collected.report).substr(0, most)));
 }
 
 std::string body(RequestKind kind, const Program &program, const loader::Plugin *plugin,
@@ -114,10 +107,10 @@ std::string body(RequestKind kind, const Program &program, const loader::Plugin 
     return fmt::format(
         R"({{"emm":{},"pid":{},"program":{},"command":{},"plugin":{},)"
         R"("plugin_version":{},"stuck_ns":{},"held":{},{}}})",
-        in_quotes(EMM_VERSION), program.pid, in_quotes(shortened(program.name, longest_name)),
-        in_quotes(shortened(program.command, longest_command)),
-        text_or_null(plugin ? &plugin->name : nullptr),
-        text_or_null(plugin ? &plugin->version : nullptr), collected.stuck, collected.is_held,
+        json_quoted(EMM_VERSION), program.pid, json_quoted(shortened(program.name, longest_name)),
+        json_quoted(shortened(program.command, longest_command)),
+        name_or_null(plugin ? &plugin->name : nullptr),
+        name_or_null(plugin ? &plugin->version : nullptr), collected.stuck, collected.is_held,
         kind == RequestKind::report ? report_json(collected, limits.report)
                                     : contexts_json(collected, limits.contexts));
 }
@@ -150,8 +143,8 @@ std::string answer_to_set(const Collected &collected) {
         "its plugin has not answered yet, and may still change the option");
     return message(fmt::format(
         R"({{"emm":{},"pid":{},"set_problem":{},"set_pools":{},"set_above":{}}})",
-        in_quotes(EMM_VERSION), getpid(), in_quotes(shortened(problem, longest_refusal)),
-        collected.set_pools, in_quotes(collected.set_above)));
+        json_quoted(EMM_VERSION), getpid(), json_quoted(shortened(problem, longest_refusal)),
+        collected.set_pools, json_quoted(collected.set_above)));
 }
 
 namespace {
@@ -183,9 +176,9 @@ private:
             numbers += fmt::format("{}{}", numbers.empty() ? "" : ",", known->second);
             frames += is_new ? (frames_.empty() && frames.empty() ? "" : ",") + text_of(frame) : "";
         }
-        const std::string text =
-            fmt::format("{}[{},{},{},{},[{}],{}]", callers_.empty() ? "" : ",", caller.device,
-                        caller.memory, caller.bytes, caller.count, numbers, in_quotes(caller.tag));
+        const std::string text = fmt::format("{}[{},{},{},{},[{}],{}]", callers_.empty() ? "" : ",",
+                                             caller.device, caller.memory, caller.bytes,
+                                             caller.count, numbers, json_quoted(caller.tag));
         if (other_count_ != 0 ||
             frames_.size() + callers_.size() + frames.size() + text.size() > room) {
             other_bytes_ += caller.bytes;
@@ -199,8 +192,8 @@ private:
 
     std::string text_of(uint32_t number) const {
         const core::LiveProfile::Frame &frame = profile_.frames[number];
-        return fmt::format("[{},{},{}]", in_quotes(shortened(frame.file, longest_name)),
-                           in_quotes(shortened(frame.function, longest_name)), frame.line);
+        return fmt::format("[{},{},{}]", json_quoted(shortened(frame.file, longest_name)),
+                           json_quoted(shortened(frame.function, longest_name)), frame.line);
     }
 
     const core::LiveProfile &profile_;
@@ -213,7 +206,7 @@ private:
 
 std::string answer_to_profile(const Collected &collected) {
     return message(
-        fmt::format(R"({{"emm":{},"pid":{},"profile":{}}})", in_quotes(EMM_VERSION), getpid(),
+        fmt::format(R"({{"emm":{},"pid":{},"profile":{}}})", json_quoted(EMM_VERSION), getpid(),
                     collected.profile ? ProfileText(*collected.profile).json() : "null"));
 }
 
@@ -223,19 +216,19 @@ std::string answer_to_outside(const OutsideDone &done) {
         const PausedPool &pool = done.pools[i];
         pools += fmt::format(R"({}{{"device":{},"context":{},"pool":{},"bytes":{},"stays":{}}})",
                              i == 0 ? "" : ",", pool.device, pool.context,
-                             in_quotes(shortened(pool.pool, longest_name)), pool.bytes,
-                             in_quotes(shortened(pool.stays, longest_problem)));
+                             json_quoted(shortened(pool.pool, longest_name)), pool.bytes,
+                             json_quoted(shortened(pool.stays, longest_problem)));
     }
-    return message(
-        fmt::format(R"({{"emm":{},"pid":{},"pause_problem":{},"pause_ns":{},"pause_pools":[{}]}})",
-                    in_quotes(EMM_VERSION), getpid(),
-                    in_quotes(shortened(done.problem, longest_refusal)), done.nanoseconds, pools));
+    return message(fmt::format(
+        R"({{"emm":{},"pid":{},"pause_problem":{},"pause_ns":{},"pause_pools":[{}]}})",
+        json_quoted(EMM_VERSION), getpid(), json_quoted(shortened(done.problem, longest_refusal)),
+        done.nanoseconds, pools));
 }
 
 std::string answer_to_limit(const std::string &problem, const std::string &above) {
-    return message(fmt::format(R"({{"emm":{},"pid":{},"limit_problem":{},"limit_above":{}}})",
-                               in_quotes(EMM_VERSION), getpid(),
-                               in_quotes(shortened(problem, longest_refusal)), in_quotes(above)));
+    return message(fmt::format(
+        R"({{"emm":{},"pid":{},"limit_problem":{},"limit_above":{}}})", json_quoted(EMM_VERSION),
+        getpid(), json_quoted(shortened(problem, longest_refusal)), json_quoted(above)));
 }
 
 } // namespace emm::monitor

@@ -1,9 +1,9 @@
 #include "observe/error.h"
 
+#include "observe/json.h"
 #include "observe/text.h"
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include <cstring>
 #include <memory>
@@ -79,21 +79,14 @@ Record *own_record() noexcept {
     return of_thread.record;
 }
 
-nlohmann::json text_or_null(const std::string &text) {
-    return text.empty() ? nlohmann::json() : nlohmann::json(text);
-}
-
 std::string to_json(const ErrorDetail &detail) {
-    nlohmann::ordered_json error = {{"code", detail.code},
-                                    {"stage", detail.stage},
-                                    {"message", detail.text},
-                                    {"path", text_or_null(detail.path)},
-                                    {"expected", text_or_null(detail.expected)},
-                                    {"got", text_or_null(detail.got)},
-                                    {"tried", detail.tried},
-                                    {"hint", text_or_null(detail.hint)}};
-    return nlohmann::ordered_json{{"error", error}}.dump(
-        -1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+    return fmt::format(
+        R"({{"error":{{"code":{},"stage":{},"message":{},"path":{},"expected":{},"got":{},)"
+        R"("tried":{},"hint":{}}}}})",
+        detail.code, json_quoted(detail.stage), json_quoted(detail.text),
+        json_quoted_or_null(detail.path), json_quoted_or_null(detail.expected),
+        json_quoted_or_null(detail.got), json_array(detail.tried),
+        json_quoted_or_null(detail.hint));
 }
 
 // Enforces emm_error's promises about texts.

@@ -1,16 +1,14 @@
 #include "observe/memory_report.h"
 
+#include "observe/json.h"
 #include "observe/text.h"
 
 #include <algorithm>
 #include <fmt/format.h>
 #include <map>
-#include <nlohmann/json.hpp>
 
 namespace emm::observe {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr size_t most_processes = 10;
 constexpr size_t longest_name = 300; // bytes, in a line
@@ -178,63 +176,67 @@ void add_tracked(std::vector<std::string> &lines, const MemoryReport &report) {
     }
 }
 
-Json holders_json(const std::vector<MemoryHolder> &holders) {
-    Json all = Json::array();
-    for (const MemoryHolder &holder : holders) {
-        all.push_back({{"name", one_line(holder.name)},
-                       {"bytes", holder.bytes},
-                       {"allocations", holder.count}});
-    }
-    return all;
+std::string holders_json(const std::vector<MemoryHolder> &holders) {
+    return json_array(holders, [](const MemoryHolder &holder) {
+        return fmt::format(R"({{"name":{},"bytes":{},"allocations":{}}})",
+                           json_quoted(one_line(holder.name)), holder.bytes, holder.count);
+    });
 }
 
-Json request_json(const MemoryReport &report) {
+std::string request_json(const MemoryReport &report) {
     if (!report.request) {
-        return nullptr;
+        return "null";
     }
     const MemoryReport::Request &request = *report.request;
-    return {{"bytes", request.bytes},
-            {"memory", request.of_host ? "host" : "device"},
-            {"caller", request.caller.empty() ? Json() : Json(one_line(request.caller))}};
+    return fmt::format(R"({{"bytes":{},"memory":"{}","caller":{}}})", request.bytes,
+                       request.of_host ? "host" : "device",
+                       json_quoted_or_null(one_line(request.caller)));
 }
 
-Json plugin_json(const MemoryReport &report) {
-    Json told = {{"name", one_line(report.plugin)}};
-    if (const auto &plugin = report.of_plugin) {
-        told.update({{"live_bytes", plugin->live_bytes},
-                     {"live_count", plugin->live_count},
-                     {"cached_bytes", plugin->cached_bytes},
-                     {"pending_bytes", plugin->pending_bytes},
-                     {"reserved_bytes", plugin->reserved_bytes},
-                     {"spilled_bytes", plugin->spilled_bytes},
-                     {"host_live_bytes", plugin->host_live_bytes}});
+std::string plugin_json(const MemoryReport &report) {
+    const std::string name = json_quoted(one_line(report.plugin));
+    const auto &plugin = report.of_plugin;
+    if (!plugin) {
+        return fmt::format(R"({{"name":{}}})", name);
     }
-    return told;
+    return fmt::format(R"({{"name":{},"live_bytes":{},"live_count":{},"cached_bytes":{},)"
+                       R"("pending_bytes":{},"reserved_bytes":{},"spilled_bytes":{},)"
+                       R"("host_live_bytes":{}}})",
+                       name, plugin->live_bytes, plugin->live_count, plugin->cached_bytes,
+                       plugin->pending_bytes, plugin->reserved_bytes, plugin->spilled_bytes,
+                       plugin->host_live_bytes);
 }
 
-Json processes_json(const MemoryReport &report) {
+template <class Memory> std::string free_and_total_json(const Memory &memory) {
+    return fmt::format(R"({{"free":{},"total":{}}})", memory.free, memory.total);
+}
+
+std::string processes_json(const MemoryReport &report) {
     if (!report.processes) {
-        return nullptr;
+        return "null";
     }
-    Json all = Json::array();
-    for (const DeviceProcess &process : *report.processes) {
-        all.push_back({{"pid", process.id},
-                       {"name", one_line(process.name)},
-                       {"bytes", process.bytes},
-                       {"own", process.id == report.own_process}});
-    }
-    return all;
+    return json_array(*report.processes, [&](const DeviceProcess &process) {
+        return fmt::format(R"({{"pid":{},"name":{},"bytes":{},"own":{}}})", process.id,
+                           json_quoted(one_line(process.name)), process.bytes,
+                           process.id == report.own_process);
+    });
 }
 
-Json tracked_json(const MemoryReport &report) {
+std::string remainder_json(const MemoryReport &report) {
+    const auto remainder = remainder_of(report);
+    return remainder ? fmt::format(R"({{"bytes":{},"includes_others":{}}})", remainder->bytes,
+                                   remainder->includes_others)
+                     : "null";
+}
+
+std::string tracked_json(const MemoryReport &report) {
     if (!report.tracked) {
-        return nullptr;
+        return "null";
     }
-    return {{"sample", report.tracked->sample},
-            {"lost", report.tracked->lost},
-            {"libraries", holders_json(report.tracked->libraries)},
-            {"callers", holders_json(report.tracked->callers)},
-            {"of_driver", holders_json(report.tracked->of_driver)}};
+    const MemoryReport::Tracked &tracked = *report.tracked;
+    return fmt::format(R"({{"sample":{},"lost":{},"libraries":{},"callers":{},"of_driver":{}}})",
+                       tracked.sample, tracked.lost, holders_json(tracked.libraries),
+                       holders_json(tracked.callers), holders_json(tracked.of_driver));
 }
 
 // --- hints -------------------------------------------------------------------------------------
@@ -445,36 +447,18 @@ std::vector<std::string> report_lines(const MemoryReport &report) {
 }
 
 std::string report_json(const MemoryReport &report) {
-    Json driver, limit, rest, largest;
-    if (report.of_plugin && is_largest_told(*report.of_plugin)) {
-        largest = report.of_plugin->largest_free_block;
-    }
-    if (is_limited(report)) {
-        limit = {{"free", report.of_manager->free}, {"total", report.of_manager->total}};
-    }
-    if (report.of_driver) {
-        driver = {{"free", report.of_driver->free}, {"total", report.of_driver->total}};
-    }
-    if (const auto remainder = remainder_of(report)) {
-        rest = {{"bytes", remainder->bytes}, {"includes_others", remainder->includes_others}};
-    }
-    Json hints = Json::array();
-    for (const std::string &hint : hints_for(report)) {
-        hints.push_back(hint);
-    }
-    const Json told = {{"request", request_json(report)},
-                       {"device", report.device},
-                       {"plugin", plugin_json(report)},
-                       {"driver", driver},
-                       {"limit", limit},
-                       {"bound", report.bound},
-                       {"full", full_of(report)},
-                       {"largest_free_block", largest},
-                       {"processes", processes_json(report)},
-                       {"remainder", rest},
-                       {"tracked", tracked_json(report)},
-                       {"hints", hints}};
-    return Json{{"memory", told}}.dump(-1, ' ', false, Json::error_handler_t::replace);
+    const bool has_largest = report.of_plugin && is_largest_told(*report.of_plugin);
+    return fmt::format(
+        R"({{"memory":{{"request":{},"device":{},"plugin":{},"driver":{},"limit":{},"bound":{},)"
+        R"("full":{},"largest_free_block":{},"processes":{},"remainder":{},"tracked":{},)"
+        R"("hints":{}}}}})",
+        request_json(report), report.device, plugin_json(report),
+        report.of_driver ? free_and_total_json(*report.of_driver) : "null",
+        is_limited(report) ? free_and_total_json(*report.of_manager) : "null",
+        json_quoted(report.bound), json_quoted(full_of(report)),
+        has_largest ? std::to_string(report.of_plugin->largest_free_block) : "null",
+        processes_json(report), remainder_json(report), tracked_json(report),
+        json_array(hints_for(report)));
 }
 
 std::vector<std::string> leak_lines(const MemoryReport::Tracked &tracked, std::string_view moment) {

@@ -11,6 +11,7 @@
 #include "observe/process.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <iterator>
 #include <mutex>
 #include <sys/syscall.h>
@@ -58,17 +59,18 @@ observe::TrackOptions wanted_options() {
     return options;
 }
 
-// NULL: tracking is off. Then no memory is needed.
+// NULL: tracking is off.
 Tracker *make_tracker() noexcept {
+    alignas(Tracker) static std::byte storage[sizeof(Tracker)];
     try {
         const observe::TrackOptions options = wanted_options();
         if (options.depth == TrackDepth::none) {
             return nullptr;
         }
         observe::find_python_frames(&dl::find_in_process);
-        return new Tracker(options);
+        return new (storage) Tracker(options);
     } catch (const std::bad_alloc &) {
-        observe::log(EMM_LOG_WARN, "EMM_TRACK: no host memory for the records; nothing is tracked");
+        observe::log(EMM_LOG_WARN, "EMM_TRACK: no host memory to read it; nothing is tracked");
         return nullptr;
     }
 }
