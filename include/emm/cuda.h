@@ -145,10 +145,17 @@ inline emm_status status_of(CUresult result, emm_status invalid = EMM_E_DRIVER) 
     }
 }
 
+/* The rest takes a struct of entries with the members that each part uses. */
+
+/* "CUDA_ERROR_OUT_OF_MEMORY", which lives as long as the driver. Any thread may call this. */
+template <class Driver> const char *error_name(const Driver &driver, CUresult result) noexcept {
+    const char *name = nullptr;
+    return driver.cuGetErrorName(result, &name) == CUDA_SUCCESS && name ? name : "CUDA error";
+}
+
 /*
- * The rest takes a struct of entries with the members that each part uses. CUDA_SUCCESS if
- * `context` still means the context that had this id (cuCtxGetId). The driver crashes on other
- * calls with the handle of a dead context.
+ * CUDA_SUCCESS if `context` still means the context that had this id (cuCtxGetId). The driver
+ * crashes on other calls with the handle of a dead context.
  */
 template <class Driver>
 CUresult check_alive(const Driver &driver, CUcontext context, uint64_t id) noexcept {

@@ -44,12 +44,9 @@ bool Driver::is_alive(CUcontext context, uint64_t id) const noexcept {
 }
 
 void Driver::fail(CUresult result, const char *what) const {
-    const char *name = nullptr;
-    if (cuGetErrorName(result, &name) != CUDA_SUCCESS || !name) {
-        name = "CUDA error";
-    }
     char text[256];
-    snprintf(text, sizeof text, "%s failed: %s (%d)", what, name, static_cast<int>(result));
+    snprintf(text, sizeof text, "%s failed: %s (%d)", what, cuda::error_name(*this, result),
+             static_cast<int>(result));
     throw PluginError(cuda::status_of(result, EMM_E_INVALID_VALUE), static_cast<int32_t>(result),
                       text);
 }

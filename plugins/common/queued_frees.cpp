@@ -135,7 +135,8 @@ emm_status QueuedFrees::PendingFree::run(void *argument, uint32_t what) {
         return EMM_OK;
     }
     return emm_failf(&self->state->host, EMM_E_DRIVER, static_cast<int32_t>(result),
-                     "cuMemFree of 0x%llx failed: error %d", ptr, static_cast<int>(result));
+                     "cuMemFree of 0x%llx failed: %s (%d)", ptr,
+                     cuda::error_name(self->state->driver, result), static_cast<int>(result));
 }
 
 emm_status QueuedFrees::reset() {

@@ -62,11 +62,11 @@ void Pages::begin_spill() {
         holdings_.allow_spill(options_.spill);
         return;
     }
-    char text[160];
+    char text[200];
     snprintf(text, sizeof text,
              "pool: no spill on device %d: the driver gives it no host memory behind addresses "
-             "(error %d)",
-             context_.device, int(result));
+             "(%s)",
+             context_.device, cuda::error_name(context_.driver, result));
     context_.host.log(EMM_LOG_WARN, text);
 }
 

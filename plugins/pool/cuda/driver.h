@@ -22,6 +22,7 @@ struct Driver : cuda::Entries {
     // Throws PluginError if a required entry is missing.
     explicit Driver(const emm_host &host);
 
+    EMM_CUDA_REQUIRED(cuGetErrorName); // locks may be held
     EMM_POOL_REQUIRED(cuMemAlloc);
     EMM_POOL_REQUIRED(cuMemFree);
     EMM_POOL_REQUIRED(cuMemGetInfo);

@@ -28,18 +28,17 @@ void ServedContext::note_error(CUresult result) {
 
 emm_status ServedContext::failed(CUresult result, const char *call) {
     note_error(result);
+    emm_status status = EMM_E_DRIVER;
+    const char *consequence = "";
     if (is_sticky(result)) {
-        return emm_failf(&host, EMM_E_DEVICE_LOST, result,
-                         "pool: %s met a sticky device error (%d); no memory is reused", call,
-                         int(result));
+        status = EMM_E_DEVICE_LOST;
+        consequence = "; the device is lost, and no memory is reused";
+    } else if (is_gone(result)) {
+        status = EMM_E_RETIRED;
+        consequence = "; the context or the driver has ended";
     }
-    if (is_gone(result)) {
-        return emm_failf(&host, EMM_E_RETIRED, result,
-                         "pool: %s reports that the context or the driver has ended (%d)", call,
-                         int(result));
-    }
-    return emm_failf(&host, EMM_E_DRIVER, result, "pool: %s failed with driver result %d", call,
-                     int(result));
+    return emm_failf(&host, status, result, "pool: %s failed: %s (%d)%s", call,
+                     cuda::error_name(driver, result), int(result), consequence);
 }
 
 bool ServedContext::lives() const {
