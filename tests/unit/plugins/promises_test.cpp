@@ -247,7 +247,7 @@ TEST_CASE("portable memory that is freed unordered waits for the work of every c
     CHECK(races() == before);
 }
 
-TEST_CASE("a driver error reaches the caller with its number, and nothing is kept", "[sim]") {
+TEST_CASE("a driver error reaches the caller with its name and number, and nothing is kept", "[sim]") {
     const Gpu gpu;
     const std::string name = plugin_name();
     const std::string entry = name == "async"     ? "cuMemAllocFromPoolAsync"
@@ -259,7 +259,7 @@ TEST_CASE("a driver error reaches the caller with its number, and nothing is kep
     CHECK(emm_memalloc(gpu.emm(), 4096, EMM_STREAM_UNORDERED, &ptr) == EMM_E_DRIVER);
     CHECK(ptr == 7);
     CHECK(emm_last_error()->driver_result == CUDA_ERROR_UNKNOWN);
-    CHECK_THAT(emm_last_error()->text, ContainsSubstring("999"));
+    CHECK_THAT(emm_last_error()->text, ContainsSubstring("CUDA_ERROR_UNKNOWN (999)"));
     fail_next(nullptr);
     CHECK(gpu.stats().live_count == 0);
     CHECK(gpu.free(gpu.allocate(4096), 4096) == EMM_OK);
