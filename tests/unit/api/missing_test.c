@@ -1,4 +1,5 @@
-/* What a caller leaves out is named, before anything else of the call is looked at. */
+/* Behaviour: a call that lacks an argument is refused before anything else, and names the argument.
+ */
 #include "check.h"
 #include "gpu.h"
 

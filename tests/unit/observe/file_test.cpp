@@ -65,7 +65,7 @@ TEST_CASE("what is no regular file is not read, and its kind is named") {
           "cannot open " + (folder / "missing") + ": No such file or directory");
 }
 
-TEST_CASE("a device may be appended to, but is nobody's own file") {
+TEST_CASE("a device may be appended to, but is not taken as a file of the user") {
     std::string reason;
     CHECK(open_to_append("/dev/null", reason));
     CHECK_FALSE(open_own("/dev/null", Make::yes, reason));
