@@ -36,10 +36,18 @@ class Sleeper:
         self.wait_for_rounds()
 
     def end(self):
-        self.process.kill()
-        self.process.wait()
-        self.process.stdin.close()
-        self.process.stdout.close()
+        """Also asleep, it ends where it reads no more words. What is killed has not counted what it ran."""
+        ended_before = self.process.poll() is not None
+        try:
+            self.process.send_signal(signal.SIGCONT)
+            self.process.stdin.close()
+            status = self.process.wait(TIMEOUT)
+        finally:
+            self.process.kill()
+            self.process.wait()
+            self.process.stdout.close()
+        if not ended_before and status != 0:
+            raise AssertionError(f"the program ended with status {status}")
 
     def tell(self, word):
         self.process.stdin.write(word + "\n")

@@ -136,6 +136,15 @@ class Info(unittest.TestCase):
         self.assertIn("driver         none",
                       run("info", EMM_DRIVER="/nowhere/libcuda.so.1").stdout)
 
+    def test_a_driver_that_is_too_old_or_none_at_all_is_refused_by_what_it_lacks(self):
+        for reason, driver, settings in (
+                ("has no cuCtxGetId, which CUDA 12.0 and later have", "sim", "driver=11080"),
+                ("has no cuGetProcAddress_v2; expected a driver for CUDA 12.0 or later", fixture("good"), None),
+                ("EMM_DRIVER: expected 'sim' or an absolute path, found 'libcuda.so.1'", "libcuda.so.1", None)):
+            with self.subTest(driver=driver):
+                driver = answer("info", status=1, EMM_DRIVER=driver, EMM_SIM=settings)["driver"]
+                self.assertIn(reason, driver["error"]["message"])
+
     def test_a_variable_that_makes_no_sense_is_warned_about_once(self):
         for name, value, expected in (
                 ("MAX_PENDING_DEALLOCS_COUNT", "ten", "a whole number from 0 to 2^64 - 1, found 'ten'; the default is used"),

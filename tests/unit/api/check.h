@@ -27,6 +27,6 @@ extern int failed_checks;
         CHECK(strstr(emm_last_error()->text, (words)) != NULL);                                    \
     } while (0)
 
-extern const test error_tests[], rule_tests[], exchange_tests[], dlpack_tests[];
+extern const test error_tests[], missing_tests[], rule_tests[], exchange_tests[], dlpack_tests[];
 
 #endif

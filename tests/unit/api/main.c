@@ -15,6 +15,7 @@ static void run(const test *tests) {
 }
 
 int main(void) {
+    run(missing_tests);
     run(error_tests);
     run(rule_tests);
     run(exchange_tests);

@@ -201,6 +201,70 @@ TEST_CASE("a hint is given where the figures bear it out, and nowhere else") {
     CHECK(has_hint(report, "the device has 80.00 GiB in all"));
 }
 
+TEST_CASE("the hint at a library's own cache names its command, if the library holds half of all") {
+    MemoryReport report = usual();
+    report.tracked->libraries = {{"/opt/cupy/core.so", 50 * gib, 9}, {"/opt/b.so", 50 * gib, 9}};
+    CHECK(has_hint(report, "free_all_blocks()"));
+    CHECK_FALSE(has_hint(report, "torch.cuda.empty_cache()"));
+    report.tracked->libraries.push_back({"/opt/c.so", 1, 1});
+    CHECK_FALSE(has_hint(report, "free_all_blocks()"));
+}
+
+TEST_CASE("no hint is given at other processes that hold less than what is asked for") {
+    MemoryReport report = usual();
+    report.request->bytes = 10 * gib + 1;
+    CHECK_FALSE(has_hint(report, "other processes"));
+    report.request->bytes = 10 * gib;
+    CHECK(has_hint(report, "other processes hold 10.00 GiB"));
+    report.request.reset(); // a report that was asked for
+    CHECK_FALSE(has_hint(report, "other processes"));
+}
+
+TEST_CASE("neither the bound nor the device is full for host memory") {
+    MemoryReport report = usual();
+    report.of_bound = {0, 64 * gib};
+    report.of_device = {0, 80 * gib};
+    CHECK(full_of(report) == "bound");
+    report.request->of_host = true;
+    report.request->bytes = 100 * gib; // more than the device has
+    CHECK(full_of(report).empty());
+    CHECK_FALSE(has_hint(report, "no plugin can give"));
+}
+
+TEST_CASE("the remainder is not told where the plugin's or the device's figures are missing") {
+    MemoryReport report = usual();
+    report.of_plugin.reset();
+    CHECK_FALSE(remainder_of(report));
+    report = usual();
+    report.processes.reset();
+    report.tracked.reset();
+    REQUIRE(remainder_of(report));
+    CHECK(remainder_of(report)->includes_others);
+    report.of_driver->free = report.of_driver->total + 1; // it cannot be; the driver may say it
+    CHECK(remainder_of(report)->bytes == 0);
+    report.of_driver.reset();
+    CHECK_FALSE(remainder_of(report));
+    CHECK_THAT(text_of(report), !ContainsSubstring("  remainder "));
+}
+
+TEST_CASE("of many other processes the first have a line each, and the rest is a number") {
+    MemoryReport report = usual();
+    report.tracked.reset();
+    for (uint32_t id = 100; id < 150; ++id) {
+        report.processes->push_back({id, "many", gib});
+    }
+    const std::string text = text_of(report);
+    const std::string::size_type rest = text.find(" more processes\n");
+    REQUIRE(rest != std::string::npos);
+    size_t told = 0;
+    for (uint32_t id = 100; id < 150; ++id) {
+        told += text.find(std::to_string(id) + " many\n") != std::string::npos;
+    }
+    CHECK_THAT(text, ContainsSubstring("  and " + std::to_string(50 - told) + " more processes\n"));
+    CHECK_THAT(text, ContainsSubstring("local memory, and what the program took from the driver "
+                                       "itself\n"));
+}
+
 TEST_CASE(
     "memory in pieces is a hint where what is cached and what is free are enough together alone") {
     MemoryReport report = usual();
