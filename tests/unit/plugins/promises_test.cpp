@@ -247,7 +247,8 @@ TEST_CASE("portable memory that is freed unordered waits for the work of every c
     CHECK(races() == before);
 }
 
-TEST_CASE("a driver error reaches the caller with its name and number, and nothing is kept", "[sim]") {
+TEST_CASE("a driver error reaches the caller with its name and number, and nothing is kept",
+          "[sim]") {
     const Gpu gpu;
     const std::string name = plugin_name();
     const std::string entry = name == "async"     ? "cuMemAllocFromPoolAsync"
