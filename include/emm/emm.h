@@ -21,11 +21,10 @@
  *   - No exception, longjmp or pthread_exit may leave a function that emm calls (hook, callback,
  *     finalizer, visitor). pthread_cancel takes effect while the plugin allocates or frees memory.
  *     In other calls emm delays the cancellation until the return.
- *   - In a forked child, a function answers EMM_E_FORKED, whatever its arguments, if the parent had
- *     loaded the driver before the fork, or a thread of the parent was in a call of emm at the
- *     fork. These functions still work in such a child: emm_version, emm_status_text,
- *     emm_status_name, emm_last_error, emm_array_validate, emm_array_get_layout and
- *     emm_ipc_is_name.
+ *   - In a forked child, a function answers EMM_E_FORKED, whatever its arguments, if at the fork
+ *     the parent had loaded the driver or was in a call of emm. These functions still work in such
+ *     a child: emm_version, emm_status_text, emm_status_name, emm_last_error, emm_array_validate,
+ *     emm_array_get_layout and emm_ipc_is_name.
  */
 #ifndef EMM_EMM_H
 #define EMM_EMM_H
@@ -243,8 +242,8 @@ EMM_API emm_status emm_shutdown(void);
  * Memory that is freed on a capturing stream stays with the graph. The memory goes back to the
  * plugin once all of these are gone: the graph, its clones, and the executable graphs made or
  * updated from them (cuGraphExecUpdate). After an update, an executable graph keeps the memory of
- * the new graph, and no longer the memory of earlier graphs. If a program sets new parameters in
- * one node of an executable graph, the graph does not keep the memory that these parameters name.
+ * the new graph, and no longer the memory of earlier graphs. If a program sets parameters of one
+ * node in an executable graph, the graph does not keep the memory of these parameters.
  *
  * If memory runs out, emm runs pending frees and asks the plugin to trim. If the driver is short of
  * memory too, emm repeats both steps in the device's other contexts; for pinned memory, in all
@@ -326,9 +325,8 @@ EMM_API emm_status emm_set_peer_access(emm_context *context, int32_t peer_device
  *
  * A handle (emm_memory) is a counted reference to one allocation: NBEP 7's MemoryPointer,
  * MappedMemory and PinnedMemory. With the functions above, the raw calls, the caller remembers
- * context, size and flags. A handle remembers all three, and the manager of its memory. The last
- * release gives the memory back to this manager, whatever plugin, context or thread is current
- * then.
+ * context, size and flags. A handle remembers them, and the manager of its memory. The last release
+ * gives the memory back to this manager, whatever plugin, context or thread is current then.
  *
  *   - The maker of a handle owns one reference. Any thread may release a reference; release each
  *     reference exactly once. The last release frees the memory, unless emm_memory_free has freed
@@ -449,9 +447,9 @@ EMM_API emm_status emm_memory_get_info(emm_memory *memory, emm_memory_info *ret_
  * the memory. Otherwise, or with EMM_IPC_STAGED=1 in the environment, emm makes a copy.
  *
  * A handle ends when its export is released or when the exporter ends. emm refuses to open an ended
- * handle. But if the two processes have different network namespaces, emm cannot find out that the
- * handle has ended. Memory that the importer has opened before the end stays mapped until the
- * importer closes it, even if the exporter exits.
+ * handle. But between different network namespaces, emm cannot find out that a handle has ended.
+ * Memory that the importer has opened before the end stays mapped until the importer closes it,
+ * even if the exporter exits.
  */
 
 /*
@@ -469,17 +467,16 @@ EMM_API emm_status emm_memory_export(emm_memory *memory, emm_ipc_handle *ret_han
 /*
  * Opens the export of another process: EMM_KIND_IPC, closed with the last release of the handle.
  * If the export is open already, the call gives the same address and makes no driver call. If emm
- * makes a copy (above), the handle is of EMM_KIND_DEVICE, like any allocation of the context, and
- * the caller owns the copy. Each opening makes a new copy. A process does not see later writes to
- * the other's memory.
+ * makes a copy (above), the handle is of EMM_KIND_DEVICE, like any allocation. Each opening makes a
+ * new copy, which the caller owns. Neither process sees the other's later writes.
  *   EMM_E_INVALID_VALUE   the handle is damaged, or names more memory than exists; this process
  *                         does not see the handle's device; the exporter belongs to another user,
  *                         or is this process
  *   EMM_E_NOT_OWNED       the export was released, or its exporter has ended
  *   EMM_E_BUSY            another context of this device has the export open. Or this process still
- *                         has older memory open that the exporter has freed, and the export reuses
- *                         the name or address of that memory: close the older memory first. Or the
- *                         exporter serves too many other processes now: try again
+ *                         has freed memory of the exporter open, with the same name or address:
+ *                         close the freed memory first. Or the exporter serves too many other
+ *                         processes now: try again
  *   EMM_E_NOT_SUPPORTED   handles of this kind cannot be opened here
  */
 EMM_API emm_status emm_memory_open_ipc(emm_context *context, const emm_ipc_handle *handle,
@@ -522,10 +519,9 @@ EMM_API emm_status emm_ipc_name_to_handle(const emm_ipc_name *name, emm_ipc_hand
 
 /* --- streams ----------------------------------------------------------------------------------
  *
- * Register a stream to make its calls cheaper. For an unregistered stream the plugin asks the
- * driver at each call whether the handle still names the same stream, and whether the stream
- * captures. Register a stream after its creation, announce its captures, and retire the stream
- * before its destruction.
+ * Register a stream to make its calls cheaper. For an unregistered stream, the plugin asks the
+ * driver at each call whether the stream is still the same, and whether it captures. Register a
+ * stream after its creation, announce its captures, and retire the stream before its destruction.
  *
  * A stream in any call must exist: the driver crashes on the handle of a destroyed stream. The
  * stream must also belong to the call's context. The functions of this section and emm_record_use
@@ -626,7 +622,7 @@ EMM_API emm_status emm_foreach_plugin(emm_plugin_visitor visit, void *user_data)
 
 /* A section in which emm returns no memory to the driver, not even on out of memory. Each context
  * has its own sections, which nest. At the end of the outermost section emm runs the pending frees
- * if they exceed a limit (EMM_MAX_PENDING_DEALLOCS_COUNT, _RATIO).
+ * if they exceed a limit (EMM_MAX_PENDING_DEALLOCS_*).
  *   EMM_E_INVALID_VALUE   end without begin */
 EMM_API emm_status emm_defer_cleanup_begin(emm_context *context);
 EMM_API emm_status emm_defer_cleanup_end(emm_context *context);

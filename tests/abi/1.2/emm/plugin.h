@@ -85,9 +85,8 @@ typedef void (*emm_function)(void); /* cast to the entry's own type before calli
  * ~EMM_PLUGIN_NEEDS_CURRENT. Two bits differ: NEEDS_CURRENT holds if the plugin or any layer sets
  * the bit, OPAQUE if the plugin does.
  *   NEEDS_CURRENT   emm makes the manager's context current around each call that has a manager. If
- *                   the driver refuses, emm still calls the slots that end something: destroy, the
- *                   end of a section or a capture, the retirement of a stream. emm then calls no
- *                   other slot
+ *                   the driver refuses, emm calls only slots that end something: destroy, the end
+ *                   of a section or a capture, the retirement of a stream
  *   STREAM_ORDERED  memfree on a stream does not wait for the stream
  *   CACHES          the plugin keeps freed memory for later requests
  *   CAPTURE         memalloc and memfree work on a capturing stream. Without this bit both may
@@ -392,8 +391,7 @@ typedef struct emm_plugin {
      *                              sizes; or the stream belongs to another context; nothing
      *                              happened
      *   EMM_E_CAPTURING            the stream captures, and this plugin cannot keep the memory for
-     *                              the graph, which uses the memory at every launch; nothing
-     *                              happened
+     *                              the graph; nothing happened
      */
     emm_status (*memfree)(emm_manager *self, emm_deviceptr ptr, size_t size, emm_stream stream);
 
