@@ -2,9 +2,9 @@
  * emm/emm.h: the interface for applications. C99; compiles alone and needs no cuda.h.
  *
  * A plugin serves the allocations of each CUDA context. The environment variable EMM_PLUGIN names
- * the plugin when the program is launched. Without the variable, the program may choose a plugin
- * with emm_set_plugin. Without either, the plugin `passthrough` asks the driver for each
- * allocation. The rules on streams at the top of emm/plugin.h hold here too.
+ * the plugin. Without the variable, the program may choose a plugin with emm_set_plugin. Otherwise
+ * emm uses the plugin `passthrough`, which asks the driver for each allocation. The rules on
+ * streams at the top of emm/plugin.h hold here too.
  *
  * Unless a function says otherwise:
  *   - Any thread may call it, with any or no current CUDA context. Do not call it from a signal
@@ -14,16 +14,17 @@
  *   - Outputs come last, and a failure leaves them untouched. Sizes are in bytes.
  *   - EMM_E_INVALID_VALUE: a required argument is NULL, a flag does not belong to the call, or the
  *     caller has not set the `struct_size` of a struct to be filled.
- *   - With a context: EMM_E_RETIRED after emm_context_retire or when the CUDA context has died,
- *     EMM_E_SHUT_DOWN after emm_shutdown, EMM_E_DEVICE_LOST after a sticky device error. In these
- *     states a free succeeds, does nothing and is counted (emm_get_counters).
+ *   - A call with a context answers EMM_E_RETIRED after emm_context_retire or when the CUDA context
+ *     has died, EMM_E_SHUT_DOWN after emm_shutdown, EMM_E_DEVICE_LOST after a sticky device error.
+ *     After each of these, a free succeeds and does nothing, and emm counts the free
+ *     (emm_get_counters).
  *   - No exception, longjmp or pthread_exit may leave a function that emm calls (hook, callback,
  *     finalizer, visitor). pthread_cancel takes effect while the plugin allocates or frees memory.
  *     In other calls emm delays the cancellation until the return.
- *   - EMM_E_FORKED, whatever the arguments: in a forked child whose parent, at the fork, had loaded
- *     the driver or was in a call. These functions still work in such a child: emm_version,
- *     emm_status_text, emm_status_name, emm_last_error, emm_array_validate, emm_array_get_layout
- *     and emm_ipc_is_name.
+ *   - In a forked child, a function answers EMM_E_FORKED, whatever its arguments, if at the fork
+ *     the parent had loaded the driver or was in a call of emm. These functions still work in such
+ *     a child: emm_version, emm_status_text, emm_status_name, emm_last_error, emm_array_validate,
+ *     emm_array_get_layout and emm_ipc_is_name.
  */
 #ifndef EMM_EMM_H
 #define EMM_EMM_H
@@ -59,7 +60,7 @@ EMM_API const char *emm_version(void);
  * thread's last failed call. So one expression may contain a call and the `text` of its error; the
  * order of evaluation does not matter:
  *     printf("%d %s\n", emm_memalloc(context, size, stream, &ptr), emm_last_error()->text);
- * Do not use `code` in this way: the compiler may read `code` before the call.
+ * Do not read `code` in the same expression: the compiler may read `code` before the call.
  */
 typedef struct emm_error {
     uint32_t struct_size;  /* bytes that the library fills */
@@ -93,14 +94,14 @@ EMM_API const emm_error *emm_last_error(void);
  * The first call makes record and manager, and loads the plugin if need be. Racing threads get the
  * same record. A record lives as long as the process. emm tells contexts apart by cuCtxGetId: a new
  * context gets a new record, even if CUDA reuses an old CUcontext handle. A green context gets the
- * record of its device's primary context. In calls, the NULL stream and the per-thread streams then
- * mean the primary context's streams. For work on a green context's NULL stream, pass
+ * record of its device's primary context. In calls with that record, the NULL stream and the
+ * per-thread streams are the primary context's. For work on a green context's NULL stream, pass
  * EMM_STREAM_UNORDERED.
  *   EMM_E_NO_CONTEXT   (current) the thread has no current context
  *   EMM_E_RETIRED      this context was retired
- *   EMM_E_REENTERED    the plugin calls while it makes, resets or destroys this context's manager;
- *                      if the context has no manager yet, while it makes, resets or destroys any
- *                      manager
+ *   EMM_E_REENTERED    the plugin calls from inside its create, reset or destroy for this context.
+ *                      If this context has no manager yet: from inside create, reset or destroy for
+ *                      any context
  *   EMM_E_PLUGIN_*, EMM_E_NO_DRIVER, EMM_E_DRIVER
  */
 EMM_API emm_status emm_context_current(emm_context **ret_context);
@@ -116,16 +117,16 @@ EMM_API emm_status emm_context_for_device(int32_t device, emm_context **ret_cont
  * its own statistics, options, pending frees, reset, trim, deferred sections, peers' access and
  * handles. The first call makes the pool; later calls find the pool by its name. `context` may be
  * any pool of the CUDA context. A name has 1 to 31 characters: letters, digits, '-', '_' and '.'.
- * `options` are written as in EMM_PLUGIN ("max=2GiB"). Each replaces the same option of the plugin
- * in force; NULL and "" replace none. The name of a retired pool is free again. A name that ends
- * with '#' makes a new pool at each call: "kv#" makes kv#1, then kv#2. No later call finds such a
- * pool by name.
+ * `options` are written as in EMM_PLUGIN ("max=2GiB"). Each option replaces the same option of the
+ * plugin in force; NULL and "" replace no option. The name of a retired pool is free again. A name
+ * that ends with '#' makes a new pool at each call: "kv#" makes kv#1, then kv#2. No later call
+ * finds such a pool by name.
  *
- * The result of emm_context_current, _from and _for_device stands for the whole CUDA context. Its
- * reset, retirement, pause and resume apply to all pools. Streams and captures belong to the CUDA
- * context: an announcement with any pool holds for all pools. Every other call applies to one pool.
- * Free memory with the pool that it came from. When a pool runs out of memory, emm trims its
- * sibling pools too, as it trims other contexts.
+ * The result of emm_context_current, _from and _for_device stands for the whole CUDA context. A
+ * reset, retirement, pause or resume of this result applies to all pools. Streams and captures
+ * belong to the CUDA context: an announcement with any pool holds for all pools. Every other call
+ * applies to one pool. Free memory with the pool that it came from. When a pool runs out of memory,
+ * emm trims its sibling pools too, as it trims other contexts.
  *   EMM_E_INVALID_VALUE   the name is not valid; or `options` is not NULL, and an existing pool was
  *                         made with other options
  *   EMM_E_PLUGIN_SPEC     the plugin does not take the options
@@ -134,15 +135,15 @@ EMM_API emm_status emm_context_for_device(int32_t device, emm_context **ret_cont
 EMM_API emm_status emm_context_named(emm_context *context, const char *name, const char *options,
                                      emm_context **ret_context);
 
-/* Gets device, CUcontext, id and the pool's name; fills up to the caller's struct_size. */
+/* Gets device, CUcontext, id and the pool's name, up to the caller's struct_size. */
 EMM_API emm_status emm_context_get_info(emm_context *context, emm_context_info *ret_info);
 
 /*
  * Call this before a CUDA context is destroyed. Ends all pools of the CUDA context; for a named
- * pool, ends that pool alone. Pending frees run, the manager is destroyed with all its memory, and
- * handles become inert. The record stays and answers EMM_E_RETIRED. The second call succeeds. No
- * work may still use memory of the context. Portable memory that was freed with
- * EMM_STREAM_UNORDERED counts too: no work of other contexts may still use such memory. During this
+ * pool, ends that pool alone. emm runs pending frees, and destroys the manager with all its memory.
+ * Handles become inert. The record stays and answers EMM_E_RETIRED. A second call succeeds. Before
+ * the call, all work that uses memory of the context must end. Work of other contexts that uses
+ * portable memory must end too, if that memory was freed with EMM_STREAM_UNORDERED. During this
  * call, other threads may use this context only through handles (emm_memory).
  * If a CUDA context dies without this call, emm retires the context later. Two events lead to this:
  * any thread asks for a context that is new to emm, or a thread that last used the dead context
@@ -154,9 +155,8 @@ EMM_API emm_status emm_context_get_info(emm_context *context, emm_context_info *
 EMM_API emm_status emm_context_retire(emm_context *context);
 
 /* Drops every allocation of the CUDA context, in all its pools; for a named pool, in that pool
- * alone. Pending frees run first. The other rules of emm_context_retire hold too. A reset that
- * fails also makes the handles inert; the next reset that succeeds drops the remaining
- * allocations. */
+ * alone. Pending frees run first. The other rules of emm_context_retire hold too. If a reset fails,
+ * the handles are inert too, and the next successful reset drops the remaining allocations. */
 EMM_API emm_status emm_context_reset(emm_context *context);
 
 /*
@@ -164,31 +164,32 @@ EMM_API emm_status emm_context_reset(emm_context *context);
  * valid. The call pauses all pools of the CUDA context; for a named pool, that pool alone. `flags`:
  * EMM_PAUSE_KEEP or EMM_PAUSE_DISCARD, optionally with EMM_PAUSE_UNSHARED (emm/plugin.h). These
  * stay in place: pinned memory, managed memory, and device memory that is still exported.
- * *ret_released, which may be NULL, gets the bytes that went back.
- * The call waits for the work on the device. Until emm_context_resume has succeeded, the program
- * must not let the device use this memory. Frees, retirement and reset still work; a reset ends the
- * pause. Allocations and exports answer EMM_E_PAUSED, or wait if the plugin's options say so.
- * If one of several pools cannot be paused, emm resumes the pools that this call has paused. If the
- * device has no memory left for a pool to be resumed, this pool stays paused, and emm_last_error
- * names the pool. Both pause and resume may invalidate a capture that is not announced.
+ * *ret_released gets the bytes that went back; `ret_released` may be NULL. The call waits for the
+ * work on the device. Until emm_context_resume has succeeded, the program must not let the device
+ * use this memory. Frees, retirement and reset still work; a reset ends the pause. Allocations and
+ * exports answer EMM_E_PAUSED, or wait if the plugin's options say so.
+ * If a pool cannot be paused, the call fails, and emm resumes the pools that the same call has
+ * paused. If the device has no memory left for such a resume, the pool stays paused, and
+ * emm_last_error names the pool. Both pause and resume may invalidate a capture that is not
+ * announced.
  * After `emm pause` has put the process to sleep, these calls wait for `emm resume`: pause, resume,
  * reset, and allocations of a paused pool.
  *   EMM_S_IGNORED              (pause) all pools were paused already: *ret_released is 0
- *   EMM_E_OUT_OF_HOST_MEMORY   (pause) no memory for the copy of EMM_PAUSE_KEEP
- *   EMM_E_OUT_OF_MEMORY        (resume) the device has too little memory; try again, or pool by
- *                              pool: resumed pools stay resumed
+ *   EMM_E_OUT_OF_HOST_MEMORY   (pause) no host memory for the copy of EMM_PAUSE_KEEP
+ *   EMM_E_OUT_OF_MEMORY        (resume) the device has too little memory. Try again, or resume one
+ *                              pool at a time: resumed pools stay resumed
  *   EMM_E_CAPTURING            (pause) a capture is announced
- *   EMM_E_BUSY                 (pause) in a section (emm_defer_cleanup_begin); or an export has not
- *                              ended, with EMM_PAUSE_UNSHARED or a plugin without
- *                              EMM_PLUGIN_PAUSE_SHARES
- *   EMM_E_NOT_SUPPORTED        (pause) the plugin cannot pause with these options; pool:growth=vmm
- *                              can
+ *   EMM_E_BUSY                 (pause) a section is open (emm_defer_cleanup_begin). Or memory is
+ *                              still exported, and `flags` has EMM_PAUSE_UNSHARED or the plugin
+ *                              lacks EMM_PLUGIN_PAUSE_SHARES
+ *   EMM_E_NOT_SUPPORTED        (pause) the plugin cannot pause with its options; `pool` needs
+ *                              growth=vmm
  *   EMM_E_REENTERED            called by the plugin, or from within a pressure callback
  */
 EMM_API emm_status emm_context_pause(emm_context *context, uint32_t flags, size_t *ret_released);
 
-/* A flag of emm_context_resume: undoes the latest pause through the same `context`. If another
- * pause paused a pool first, the pool stays paused. */
+/* A flag of emm_context_resume: undoes the latest emm_context_pause of the same `context`. The call
+ * resumes only the pools that this pause has paused. Pools that were paused before stay paused. */
 #define EMM_RESUME_UNDO 2u
 
 /* Takes device memory for the same addresses again. `flags`: 0, EMM_RESUME_KEEP_COPY,
@@ -198,10 +199,10 @@ EMM_API emm_status emm_context_resume(emm_context *context, uint32_t flags);
 
 /*
  * Copies to `host` the `size` bytes that EMM_PAUSE_KEEP has kept for the device address `ptr`.
- * Paused memory itself cannot be read. Reads from this pool alone, and needs no current context.
- * Size 0 succeeds.
+ * The program cannot read the paused memory itself. The call reads from this pool alone, and needs
+ * no current context. Size 0 succeeds.
  *   EMM_S_IGNORED         the pool is not paused, or this memory stayed in place (spilled,
- *                         exported): nothing is copied; read the memory itself
+ *                         exported). The call copies nothing: read the memory itself
  *   EMM_E_NOT_OWNED       no content is kept for some of these bytes
  *   EMM_E_NOT_SUPPORTED   the plugin cannot read paused memory
  */
@@ -211,9 +212,9 @@ EMM_API emm_status emm_context_read_paused(emm_context *context, emm_deviceptr p
 /*
  * Changes an option of the plugin for this pool alone, while the pool serves. The new value holds
  * for later requests, also after a reset. `text` is written as in EMM_PLUGIN; NULL means the
- * option's default. Only options that the plugin marks may change (EMM_OPTION_CHANGES; `emm info`
- * names them). Live memory is not touched; idle memory may go back, as in emm_trim. A failure
- * changes nothing.
+ * option's default. An option can change if the plugin marks the option with EMM_OPTION_CHANGES.
+ * `emm info` names these options. Live memory stays; idle memory may go back to the driver, as in
+ * emm_trim. A failure changes nothing.
  *   EMM_E_PLUGIN_SPEC     no such option, or the plugin refuses the value
  *   EMM_E_NOT_SUPPORTED   this option cannot change, or none of the plugin's options can change
  *   EMM_E_REENTERED       called by the plugin, or from within a pressure callback
@@ -231,24 +232,23 @@ EMM_API emm_status emm_shutdown(void);
 
 /* --- memory ------------------------------------------------------------------------------------
  *
- * As with sized delete, the caller remembers context, size and flags, and emm keeps nothing for
- * each allocation. An allocation of size 0 succeeds with address 0; an export of size 0 is
- * EMM_E_INVALID_VALUE. A free of address 0 succeeds. In a free, `size` 0 means an unknown size. A
- * plugin that records its allocations, as all bundled plugins do, checks each free. The plugin
- * refuses an address that is not live (EMM_E_NOT_OWNED) and a wrong size (EMM_E_INVALID_VALUE). A
- * refused free leaves the memory as it was.
+ * The caller remembers the context, size and flags of each allocation; emm does not. An allocation
+ * of size 0 succeeds with address 0. A free of address 0 succeeds. An export of size 0 is
+ * EMM_E_INVALID_VALUE. In a free, `size` 0 means an unknown size. A plugin that records its
+ * allocations, as all bundled plugins do, checks each free. The plugin refuses an address that is
+ * not live (EMM_E_NOT_OWNED) and a wrong size (EMM_E_INVALID_VALUE). A refused free leaves the
+ * memory as it was.
  *
  * Memory that is freed on a capturing stream stays with the graph. The memory goes back to the
  * plugin once all of these are gone: the graph, its clones, and the executable graphs made or
  * updated from them (cuGraphExecUpdate). After an update, an executable graph keeps the memory of
- * the new graph, and no longer the memory of earlier graphs. An executable graph keeps no memory
- * for parameters that the program sets in single nodes.
+ * the new graph, and no longer the memory of earlier graphs. If a program sets parameters of one
+ * node in an executable graph, the graph does not keep the memory of these parameters.
  *
  * If memory runs out, emm runs pending frees and asks the plugin to trim. If the driver is short of
- * memory too, emm repeats both steps in the device's other contexts. For pinned memory, emm repeats
- * them in all contexts. Then emm asks the application to give back memory
- * (emm_set_pressure_callback). emm asks the plugin again between these steps and after them. Only
- * then does the call answer
+ * memory too, emm repeats both steps in the device's other contexts; for pinned memory, in all
+ * contexts. Then emm asks the application to give back memory (emm_set_pressure_callback). emm asks
+ * the plugin again after each of these steps. If the last attempt fails, the call answers
  *   EMM_E_OUT_OF_MEMORY, EMM_E_OUT_OF_HOST_MEMORY
  * If a request is larger than the device's memory, emm answers at once and empties no cache. For
  * the plugin's other answers, see the slot of the same name in emm/plugin.h.
@@ -258,8 +258,8 @@ EMM_API emm_status emm_memalloc(emm_context *context, size_t size, emm_stream st
 EMM_API emm_status emm_memfree(emm_context *context, emm_deviceptr ptr, size_t size,
                                emm_stream stream);
 
-/* Pinned host memory. `flags`: EMM_HOST_PORTABLE, _MAPPED, _WRITE_COMBINED. `ret_device`, which may
- * be NULL, gets the device address if EMM_HOST_MAPPED is given, else 0. If the device cannot map
+/* Pinned host memory. `flags`: EMM_HOST_PORTABLE, _MAPPED, _WRITE_COMBINED. With EMM_HOST_MAPPED,
+ * *ret_device gets the device address, else 0; `ret_device` may be NULL. If the device cannot map
  * host memory, EMM_HOST_MAPPED answers EMM_E_NOT_SUPPORTED. A free needs the flags of the
  * allocation; a free with other flags answers EMM_E_NOT_OWNED. */
 EMM_API emm_status emm_memhostalloc(emm_context *context, size_t size, uint32_t flags,
@@ -269,7 +269,7 @@ EMM_API emm_status emm_memhostfree(emm_context *context, void *host, size_t size
 
 /* Pins the caller's own memory. With size 0 the call pins nothing, but `host` is required. `flags`:
  * EMM_HOST_PORTABLE, _MAPPED, _READ_ONLY; _MAPPED as in emm_memhostalloc. Unpinning is immediate.
- *   EMM_E_INVALID_VALUE   the range is not memory of this process; or the memory is read-only, and
+ *   EMM_E_INVALID_VALUE   the range is not memory of this process. Or the memory is read-only, and
  *                         the flag EMM_HOST_READ_ONLY is missing
  *   EMM_E_BUSY            a part of the range is pinned already */
 EMM_API emm_status emm_mempin(emm_context *context, void *host, size_t size, uint32_t flags,
@@ -286,9 +286,8 @@ EMM_API emm_status emm_memfreemanaged(emm_context *context, emm_deviceptr ptr, s
 
 EMM_API emm_status emm_get_memory_info(emm_context *context, size_t *ret_free, size_t *ret_total);
 
-/* The plugin's statistics, up to the caller's struct_size. emm itself counts `failures`: requests
- * for device memory that finally failed. A request that succeeds when emm tries again does not
- * count. */
+/* Gets the plugin's statistics, up to the caller's struct_size. emm itself counts `failures`: the
+ * requests for device memory whose last attempt failed. */
 EMM_API emm_status emm_get_stats(emm_context *context, emm_stats *ret_stats);
 
 /*
@@ -308,33 +307,34 @@ EMM_API emm_status emm_trim(emm_context *context, size_t keep_bytes, size_t *ret
 EMM_API emm_status emm_query(emm_context *context, emm_deviceptr ptr, emm_block_info *ret_info);
 
 /* Says that `stream` uses the allocation too. After a free, reuse waits for all work that `stream`
- * held at the free. A stream of another context is EMM_E_INVALID_VALUE. For such a stream, let a
- * stream of this context wait for an event of the other, and record this context's stream. */
+ * held at the free. A stream of another context is EMM_E_INVALID_VALUE. If such a stream uses the
+ * memory, let a stream of this context wait for an event of that stream, and pass the waiting
+ * stream to emm_record_use. */
 EMM_API emm_status emm_record_use(emm_context *context, emm_deviceptr ptr, size_t size,
                                   emm_stream stream);
 
 /* Lets `peer_device` (an ordinal) use the context's device memory, present and future. This
  * includes memory that the context opens from other processes (emm_memory_open_ipc). For an opened
- * block of cuMemAlloc, cuCtxEnablePeerAccess decides on access. `flags`: EMM_ACCESS_*.
+ * block of cuMemAlloc, the call changes nothing: cuCtxEnablePeerAccess gives access. `flags`:
+ * EMM_ACCESS_*.
  * If `peer_device` is not another device of the machine: EMM_E_INVALID_VALUE. If the peer cannot
  * reach this device's memory, or the plugin cannot give access: EMM_E_NOT_SUPPORTED. */
 EMM_API emm_status emm_set_peer_access(emm_context *context, int32_t peer_device, uint32_t flags);
 
 /* --- handles -----------------------------------------------------------------------------------
  *
- * An emm_memory is a counted reference to one allocation: NBEP 7's MemoryPointer, MappedMemory and
- * PinnedMemory. With the functions above, the raw calls, the caller remembers context, size and
- * flags. A handle remembers all three, and the manager of its memory. At the end the memory goes
- * back to this manager, whatever plugin, context or thread is current then. NEP 49 asks the same of
- * NumPy's handlers.
+ * A handle (emm_memory) is a counted reference to one allocation: NBEP 7's MemoryPointer,
+ * MappedMemory and PinnedMemory. With the functions above, the raw calls, the caller remembers
+ * context, size and flags. A handle remembers them, and the manager of its memory. The last release
+ * gives the memory back to this manager, whatever plugin, context or thread is current then.
  *
  *   - The maker of a handle owns one reference. Any thread may release a reference; release each
- *     reference exactly once. The last release frees the memory, unless emm_memory_free already
- *     has.
- *   - A reset or retirement of the context drops the memory. From then on the handles are inert:
- *     freeing or releasing one succeeds, does nothing and is counted (late_frees). A reset does not
- *     touch memory that emm did not allocate (emm_memory_wrap). emm_memory_get_info notices when a
- *     CUDA context has died.
+ *     reference exactly once. The last release frees the memory, unless emm_memory_free has freed
+ *     the memory before.
+ *   - A reset or retirement of the context drops the memory. From then on the handles are inert: a
+ *     free or a release of such a handle succeeds and does nothing, and emm counts the call
+ *     (late_frees). A reset does not touch memory that emm did not allocate (emm_memory_wrap).
+ *     emm_memory_get_info finds out whether the CUDA context has died.
  *   - Handles, unlike the raw calls, may be made, used and released during a reset or retirement of
  *     the context. The reset waits for calls that began earlier. During the reset, a release finds
  *     the handle inert, and an allocation waits for the end of the reset.
@@ -349,7 +349,7 @@ typedef struct emm_memory emm_memory;
 /* emm_memory_info.state */
 #define EMM_MEMORY_LIVE 1u
 #define EMM_MEMORY_FREED 2u /* by emm_memory_free; a view: by the free of its parent */
-#define EMM_MEMORY_INERT 3u /* the context was reset, retired or has died since */
+#define EMM_MEMORY_INERT 3u /* since then the context was reset or retired, or has died */
 
 /* Gives up the object behind `owner`. emm calls the finalizer exactly once, after the handle's
  * memory has gone, even if the handle is inert or has no memory. The call comes from any thread,
@@ -385,8 +385,8 @@ EMM_API emm_status emm_memory_hostalloc(emm_context *context, size_t size, uint3
 EMM_API emm_status emm_memory_managed(emm_context *context, size_t size, uint32_t flags,
                                       emm_memory **ret_memory);
 
-/* Pins `size` bytes at `host`. The object `owner` keeps these bytes alive: emm unpins the bytes
- * before it calls `finalizer`. `owner` and `finalizer` may be NULL. The kinds are those of
+/* Pins `size` bytes at `host`. The object `owner` keeps these bytes alive, so emm calls `finalizer`
+ * only after it has unpinned the bytes. `owner` and `finalizer` may be NULL. The kinds are those of
  * emm_memory_hostalloc. */
 EMM_API emm_status emm_memory_pin(emm_context *context, void *host, size_t size, uint32_t flags,
                                   void *owner, emm_finalizer finalizer, emm_memory **ret_memory);
@@ -399,8 +399,8 @@ EMM_API emm_status emm_memory_wrap(emm_context *context, emm_deviceptr ptr, void
 
 /*
  * A handle on the bytes [start, stop) of `memory`. Until its release the view keeps the whole
- * memory alive; view and memory share one state. A view of a view has the same parent as that view.
- * A view cannot be freed on its own.
+ * memory alive; view and memory share one state. A view of a view has the first view's parent.
+ * emm_memory_free refuses a view.
  *   EMM_E_INVALID_VALUE   the range does not lie within `memory`
  *   EMM_E_ALREADY_FREED
  */
@@ -408,20 +408,20 @@ EMM_API emm_status emm_memory_view(emm_memory *memory, size_t start, size_t stop
                                    emm_memory **ret_view);
 
 /* emm_memory_retain takes one reference; emm_memory_release gives one back. Releasing NULL
- * succeeds. The last release returns the result of freeing the memory; the handle is gone in any
- * case. If the driver fails or host memory is short, emm tries the free once more with the next
- * pending frees. A pinned range with a finalizer is tried with each flush until it is unpinned.
- * Then emm calls the finalizer. If the plugin refuses the stream (EMM_E_CAPTURING,
+ * succeeds. The last release returns the result of freeing the memory, and the handle always ends.
+ * If the driver fails or host memory is short, emm tries the free once more with the next pending
+ * frees. If a pinned range has a finalizer, emm tries to unpin the range at each flush. After the
+ * unpinning, emm calls the finalizer. If the plugin refuses the stream (EMM_E_CAPTURING,
  * EMM_E_INVALID_VALUE), the memory stays allocated until a reset. */
 EMM_API emm_status emm_memory_retain(emm_memory *memory);
 EMM_API emm_status emm_memory_release(emm_memory *memory);
 
 /*
- * Frees the memory now, even if other references exist; release every reference as before. The free
- * fails if the driver fails, host memory is short, or the plugin refuses the stream
- * (EMM_E_CAPTURING, EMM_E_INVALID_VALUE). Then the memory stays as it was, and the caller may free
- * it again. Memory of another process counts as freed even after a failure.
- *   EMM_E_ALREADY_FREED   the second time; nothing happened
+ * Frees the memory now, even if other references exist. The caller must still release every
+ * reference. The free fails if the driver fails, host memory is short, or the plugin refuses the
+ * stream (EMM_E_CAPTURING, EMM_E_INVALID_VALUE). After a failure the memory stays as it was, and
+ * the caller may try again. But memory of another process counts as freed even after a failure.
+ *   EMM_E_ALREADY_FREED   the memory was freed before; nothing happened
  *   EMM_E_INVALID_VALUE   `memory` is a view
  */
 EMM_API emm_status emm_memory_free(emm_memory *memory);
@@ -436,17 +436,18 @@ EMM_API emm_status emm_memory_get_info(emm_memory *memory, emm_memory_info *ret_
 /* --- memory of other processes -----------------------------------------------------------------
  *
  * One process exports device memory and sends the emm_ipc_handle as bytes; another process of the
- * same user opens the handle. The plugin decides the kind of handle (emm_ipc_handle.kind): CUDA's
- * legacy IPC for blocks of cuMemAlloc (passthrough, pool), file descriptors for physical memory
- * (pool:growth=vmm) or for a memory pool (async:ipc=1). emm does not open fabric handles yet. The
- * importer asks the exporter whether the export still exists, and waits 4 s at most. For file
- * descriptors, the exporter must be in the importer's network namespace.
+ * same user opens the handle. The plugin decides the kind of handle (emm_ipc_handle.kind). For
+ * blocks of cuMemAlloc (passthrough, pool) the kind is CUDA's legacy IPC. For physical memory
+ * (pool:growth=vmm) and for a memory pool (async:ipc=1) the kinds use file descriptors. emm does
+ * not open fabric handles yet. The importer asks the exporter whether the export still exists, and
+ * waits 4 s at most. For file descriptors, the exporter must be in the importer's network
+ * namespace.
  *
  * The importer may open the memory on another device. If the two devices reach each other, emm maps
- * the memory. If they do not, or with EMM_IPC_STAGED=1 in the environment, emm makes a copy.
+ * the memory. Otherwise, or with EMM_IPC_STAGED=1 in the environment, emm makes a copy.
  *
  * A handle ends when its export is released or when the exporter ends. emm refuses to open an ended
- * handle. But if the two processes have different network namespaces, emm cannot see the end.
+ * handle. But between different network namespaces, emm cannot find out that a handle has ended.
  * Memory that the importer has opened before the end stays mapped until the importer closes it,
  * even if the exporter exits.
  */
@@ -465,16 +466,17 @@ EMM_API emm_status emm_memory_export(emm_memory *memory, emm_ipc_handle *ret_han
 
 /*
  * Opens the export of another process: EMM_KIND_IPC, closed with the last release of the handle.
- * Opening the same export again costs no driver call and gives the same address. A copy is
- * EMM_KIND_DEVICE, memory of the context like any other, and belongs to the caller. Each opening
- * makes a new copy, and neither process sees the other's writes.
- *   EMM_E_INVALID_VALUE   the handle is damaged, or names more memory than exists; or this process
- *                         does not see the handle's device; or the exporter belongs to another
- *                         user, or is this process
+ * If the export is open already, the call gives the same address and makes no driver call. If emm
+ * makes a copy (above), the handle is of EMM_KIND_DEVICE, like any allocation. Each opening makes a
+ * new copy, which the caller owns. Neither process sees the other's later writes.
+ *   EMM_E_INVALID_VALUE   the handle is damaged, or names more memory than exists; this process
+ *                         does not see the handle's device; the exporter belongs to another user,
+ *                         or is this process
  *   EMM_E_NOT_OWNED       the export was released, or its exporter has ended
- *   EMM_E_BUSY            another context of this device has the export open; or this process still
- *                         has freed memory of the same name or address open: close it first; or the
- *                         exporter serves too many other processes just now: try again
+ *   EMM_E_BUSY            another context of this device has the export open. Or this process still
+ *                         has freed memory of the exporter open, with the same name or address:
+ *                         close the freed memory first. Or the exporter serves too many other
+ *                         processes now: try again
  *   EMM_E_NOT_SUPPORTED   handles of this kind cannot be opened here
  */
 EMM_API emm_status emm_memory_open_ipc(emm_context *context, const emm_ipc_handle *handle,
@@ -508,41 +510,41 @@ EMM_API int emm_ipc_is_name(const void *bytes);
 EMM_API emm_status emm_ipc_handle_to_name(const emm_ipc_handle *handle, emm_ipc_name *ret_name);
 
 /* The handle behind a name, for emm_memory_open_ipc. Waits for the exporter, 4 s at most.
- *   EMM_E_INVALID_VALUE   not a name, or a damaged name; the exporter belongs to another user, or
- *                         is this process; or the exporter's answer does not fit the name
+ *   EMM_E_INVALID_VALUE   the bytes are no name, or a damaged name; the exporter belongs to another
+ *                         user, or is this process; or the exporter's answer does not fit the name
  *   EMM_E_NOT_OWNED       the export was released, or its exporter has ended
- *   EMM_E_BUSY            the exporter serves too many other processes just now: try again
+ *   EMM_E_BUSY            the exporter serves too many other processes now: try again
  *   EMM_E_NOT_SUPPORTED   the exporter is in another network namespace */
 EMM_API emm_status emm_ipc_name_to_handle(const emm_ipc_name *name, emm_ipc_handle *ret_handle);
 
 /* --- streams ----------------------------------------------------------------------------------
  *
- * Register a stream to make its calls cheaper. Otherwise the plugin asks the driver at each call
- * whether the stream is still the same, and whether it captures. Register a stream once it exists,
- * retire it before you destroy it, and announce its captures.
+ * Register a stream to make its calls cheaper. For an unregistered stream, the plugin asks the
+ * driver at each call whether the stream is still the same, and whether it captures. Register a
+ * stream after its creation, announce its captures, and retire the stream before its destruction.
  *
  * A stream in any call must exist: the driver crashes on the handle of a destroyed stream. The
  * stream must also belong to the call's context. The functions of this section and emm_record_use
- * refuse a stream of another context with EMM_E_INVALID_VALUE. If a plugin cannot wait for such a
- * stream, its frees refuse the stream too. A refused call changes nothing. The functions of this
+ * refuse a stream of another context with EMM_E_INVALID_VALUE. Frees refuse such a stream too, if
+ * the plugin cannot wait for the stream. A refused call changes nothing. The functions of this
  * section also refuse EMM_STREAM_UNORDERED, which is not a stream.
  */
 EMM_API emm_status emm_stream_register(emm_context *context, emm_stream stream);
 EMM_API emm_status emm_stream_retire(emm_context *context, emm_stream stream);
 
 /*
- * emm_capture_begin announces that `stream` is about to begin or join a capture; emm_capture_end,
- * that the capture has just ended. Call emm_capture_end once for each emm_capture_begin that
- * succeeded, even if the capture itself failed to begin. While a capture is announced, no plugin
- * records an event on the context, and unordered frees are held back.
+ * emm_capture_begin announces that `stream` is about to begin or join a capture. emm_capture_end
+ * announces that the capture has just ended. Call emm_capture_end once for each emm_capture_begin
+ * that succeeded, even if the capture itself failed to begin. While a capture is announced, no
+ * plugin records an event on the context, and unordered frees wait.
  * Only an unregistered stream may capture without an announcement. During such a capture no thread
  * may make these calls in this context: an allocation of pinned memory, an unordered allocation or
  * free, a free of memory that emm_record_use named, a trim, a change of an option, a pause, a
- * resume, a retirement. Nor may a thread run out of memory of the context's device, or of pinned
- * memory. Each of these calls may record an event on the context, and CUDA then invalidates the
- * capture. All contexts may use portable pinned memory. So after an unordered free of such memory,
- * these calls may record events in every context: allocations and unordered frees of pinned memory,
- * and trims.
+ * resume, a retirement. Nor may an allocation of any thread run out of the device's memory, or of
+ * pinned memory. Each of these calls may record an event on the context, and CUDA then invalidates
+ * the capture. If any context has freed portable pinned memory with EMM_STREAM_UNORDERED, calls in
+ * all contexts count: allocations of pinned memory, unordered frees of pinned memory, and trims.
+ * Each of them may record events in every context.
  */
 EMM_API emm_status emm_capture_begin(emm_context *context, emm_stream stream);
 EMM_API emm_status emm_capture_end(emm_context *context, emm_stream stream);
@@ -558,13 +560,13 @@ EMM_API emm_status emm_capture_end(emm_context *context, emm_stream stream);
  */
 EMM_API emm_status emm_set_plugin(const char *spec);
 
-/* Like emm_set_plugin, for a plugin that is linked into the program. `options` is the part of a
- * spec after the colon, "max=8GiB,initial=1GiB", or NULL. */
+/* Like emm_set_plugin, for a plugin that is linked into the program. `options` is written as the
+ * part of EMM_PLUGIN after the colon, "max=8GiB,initial=1GiB"; NULL: no options. */
 EMM_API emm_status emm_set_plugin_entry(emm_plugin_entry entry, const char *options);
 
 /* The plugin that serves this process. All texts live as long as the process. emm cleans these
- * texts as it does in emm_error. The `option_texts` alone are unchanged: `create` gets the same
- * texts. */
+ * texts as it cleans the texts of emm_error, except `option_texts`: these are the texts that
+ * `create` gets. */
 typedef struct emm_plugin_info {
     uint32_t struct_size; /* in: sizeof(emm_plugin_info) of the caller */
     uint32_t abi_major;   /* as the plugin states them */
@@ -592,8 +594,8 @@ typedef struct emm_plugin_info {
 
 /*
  * Describes the plugin in force. If no plugin is in force yet, this call loads the selected plugin.
- * With a list of specs (a;b), this plugin is not final. If its `create` or `initialize` fails
- * later, emm takes the next plugin.
+ * With a list of specs (a;b), the plugin may change: if its `create` or `initialize` fails later,
+ * emm takes the next plugin of the list.
  *   EMM_E_PLUGIN_*  no plugin of the selection loads
  */
 EMM_API emm_status emm_get_plugin(emm_plugin_info *ret_info);
@@ -602,10 +604,10 @@ EMM_API emm_status emm_get_plugin(emm_plugin_info *ret_info);
 EMM_API emm_status emm_probe_plugin(const char *spec, emm_plugin_info *ret_info);
 
 /*
- * The total that emm_get_memory_info will report in a context of device `device` (an ordinal).
- * Creates no context. Loads the driver and the plugin if need be, and calls cuInit. If the plugin
- * has no get_device_total, the answer is the device's own total. With a list of specs, the plugin
- * in force answers.
+ * Gets the total that emm_get_memory_info will report in a context of device `device` (an ordinal).
+ * The call creates no context. It loads the driver and the plugin if need be, and calls cuInit. If
+ * the plugin has no get_device_total, the answer is the device's own total. With a list of specs,
+ * the plugin in force answers.
  *   EMM_E_INVALID_VALUE   no such device
  *   EMM_E_PLUGIN_*, EMM_E_NO_DRIVER, EMM_E_DRIVER
  */
@@ -619,8 +621,8 @@ EMM_API emm_status emm_foreach_plugin(emm_plugin_visitor visit, void *user_data)
 /* --- clean-up and pressure -------------------------------------------------------------------- */
 
 /* A section in which emm returns no memory to the driver, not even on out of memory. Each context
- * has its own sections, which nest. The end of the outermost section runs the pending frees if a
- * limit is passed.
+ * has its own sections, which nest. At the end of the outermost section emm runs the pending frees
+ * if they exceed a limit (EMM_MAX_PENDING_DEALLOCS_*).
  *   EMM_E_INVALID_VALUE   end without begin */
 EMM_API emm_status emm_defer_cleanup_begin(emm_context *context);
 EMM_API emm_status emm_defer_cleanup_end(emm_context *context);
@@ -650,16 +652,16 @@ EMM_API emm_status emm_exchange_pressure_callback(emm_pressure_callback callback
 /*
  * Takes a line of the log. `level` is EMM_LOG_ERROR to EMM_LOG_DEBUG. `text` is UTF-8 on one line,
  * without a line end, of at most 4 KiB. The text belongs to emm: copy it. Any thread that calls emm
- * may log a line, while it holds locks of emm. So the callback must not call emm, throw, or wait
- * for a thread that calls emm. One thread at a time is in the callback.
+ * may call the callback, and may hold locks of emm meanwhile. So the callback must not call emm,
+ * throw, or wait for a thread that calls emm. Two threads never run the callback at the same time.
  */
 typedef void (*emm_log_callback)(int32_t level, const char *text, void *user_data);
 
 /*
- * Sets the process's callback, which gets lines of `level` and more urgent lines. While a callback
- * is set, standard error gets no lines, unless the user sets EMM_LOG. NULL removes the callback: no
- * thread calls the removed callback after this function has returned. The program may call this
- * function at any time, even before any other function.
+ * Sets the process's callback. The callback gets the lines of `level` and all more urgent lines.
+ * While a callback is set, standard error gets no lines, unless the user sets EMM_LOG. NULL removes
+ * the callback: no thread calls the removed callback after this function has returned. The program
+ * may call this function at any time, even before any other function.
  *   EMM_E_INVALID_VALUE   `level` is not one of EMM_LOG_*
  *   EMM_E_REENTERED       called by the callback
  */
@@ -756,8 +758,9 @@ EMM_API emm_status emm_event_log_recover(const char *path);
  * allocations, in reports and profiles. Tags nest, 16 deep at most. Each thread has tags of its
  * own, which need neither driver nor context. emm copies `name`, and leaves out the middle of a
  * name of more than 64 bytes. While emm records nothing, a tag costs almost nothing. A process has
- * room for 65,536 different names; the same name inside other tags counts again. emm leaves out
- * names beyond these limits, and neither call fails. So do not put request numbers in names.
+ * room for 65,536 different names; the same name inside other tags counts again. If a name exceeds
+ * these limits, emm leaves the name out, and the call succeeds. So do not put request numbers in
+ * names.
  *   EMM_E_INVALID_VALUE   (begin) the name is empty; (end) no tag has begun on this thread
  */
 EMM_API emm_status emm_tag_begin(const char *name);
@@ -767,7 +770,7 @@ EMM_API emm_status emm_tag_end(void);
  *
  * With EMM_TRACK=module or EMM_TRACK=stack in the environment, emm keeps a record of each live
  * allocation. The record names the library and the line of Python that made the request; with
- * `stack` it has the chain of calls too. With `:sample=1/N` behind either value, emm records one
+ * `stack` it has the chain of calls too. With `:sample=1/N` behind the value, emm records one
  * allocation of N, chosen by chance. Without the variable, tracking costs nothing. emm tracks the
  * raw calls and the handles that allocate. emm does not track wrapped memory, nor memory opened
  * from another process.
@@ -791,13 +794,13 @@ typedef struct emm_allocation {
     uint64_t size;        /* as asked for */
     emm_stream stream;    /* EMM_STREAM_UNORDERED for calls that have none */
     uint64_t age_ns;
-    uint32_t thread;      /* the thread that asked: its number in the kernel */
-    uint32_t sample;      /* allocations that the record stands for: N of EMM_TRACK, or 1 */
-    const char *module;   /* the caller: the first file on the stack that does not only pass calls
-                             on, as emm, the CUDA runtime and libffi do; NULL: code of no file */
-    uint64_t offset;      /* of the return address in `module` */
-    uint32_t frame_count; /* with EMM_TRACK=module: 1, the line of Python that asked, or 0 */
-    uint32_t frame_size;  /* sizeof(emm_frame) of the library: bytes from frame to frame */
+    uint32_t thread;         /* the thread that asked: its number in the kernel */
+    uint32_t sample;         /* allocations that the record stands for: N of EMM_TRACK, or 1 */
+    const char *module;      /* the file of the caller; NULL: code of no file. emm, the CUDA runtime
+                                and libffi only pass calls on, and are no callers */
+    uint64_t offset;         /* of the return address in `module` */
+    uint32_t frame_count;    /* with EMM_TRACK=module: 1, the line of Python that asked, or 0 */
+    uint32_t frame_size;     /* sizeof(emm_frame) of the library: bytes from frame to frame */
     const emm_frame *frames; /* from `module` outwards, 64 at most; then frames of Python (CPython
                                 3.9 to 3.13), 32 at most */
 
@@ -812,8 +815,8 @@ typedef int (*emm_allocation_visitor)(const emm_allocation *allocation, void *us
 /*
  * Calls `visit` for each allocation of the context that was live when the walk began, in no
  * particular order. emm holds no lock: `visit` may call emm, and other threads go on. The walk may
- * include allocations that other threads free meanwhile, but no allocations that other threads make
- * meanwhile. The context may be in any state.
+ * include allocations that other threads free during the walk. It includes no allocations that
+ * other threads make during the walk. The context may be in any state.
  *   EMM_E_NOT_SUPPORTED   EMM_TRACK is not set
  */
 EMM_API emm_status emm_foreach_allocation(emm_context *context, emm_allocation_visitor visit,
@@ -823,7 +826,8 @@ EMM_API emm_status emm_foreach_allocation(emm_context *context, emm_allocation_v
  * Tells emm of `size` bytes of memory of `device` (an ordinal). The caller has taken this memory
  * directly from the driver (cuMemCreate, arrays), without a plugin. Reports then name the caller as
  * the holder, in the detail that EMM_TRACK chooses. `emm run` tells emm of the calls that it passes
- * on. emm_untrack_driver_memory forgets the id. Id 0 stands for no memory and is always accepted.
+ * on. emm_untrack_driver_memory forgets the id. With id 0, emm_untrack_driver_memory succeeds and
+ * does nothing.
  *   EMM_E_NOT_SUPPORTED   EMM_TRACK is not set; *ret_id is 0
  *   EMM_E_NOT_OWNED       (untrack) no such id
  */
@@ -848,9 +852,9 @@ EMM_API emm_status emm_get_driver(emm_driver_info *ret_info);
 EMM_API emm_function emm_driver_entry(const char *name, int32_t cuda_version);
 
 /*
- * The memory that emm and its plugin took from the driver. emm counts it if EMM_DRIVER_METER=1 is
- * in the environment. Calls of the application itself do not count. Bytes are rounded up to the
- * driver's own granules.
+ * The memory that emm and its plugin took from the driver. emm counts this memory if
+ * EMM_DRIVER_METER=1 is in the environment. Calls of the application itself do not count. Bytes are
+ * rounded up to the driver's own granules.
  */
 typedef struct emm_driver_usage {
     uint32_t struct_size; /* in: sizeof(emm_driver_usage) of the caller */
@@ -890,10 +894,10 @@ typedef struct emm_device_account {
     uint32_t is_counted;  /* 1: `managers` is filled, because EMM_LIMIT or EMM_DRIVER_METER=1 is in
                              the environment; 0: `managers` is 0 */
     uint64_t limit_bytes; /* the device's bound (EMM_LIMIT); 0: no bound */
-    uint64_t used_bytes;  /* all bytes that count against the bound, also bytes of other processes
-                             (EMM_LIMIT_SHARED) and of other copies of libemm in this process,
-                             which are in no row here. If is_counted is 0: the sum of
-                             `managers_bytes` and the program's rows */
+    uint64_t used_bytes;  /* all bytes that count against the bound. Bytes of other processes
+                             (EMM_LIMIT_SHARED), and of other copies of libemm in this process,
+                             count too, but are in no row here. If is_counted is 0: `managers_bytes`
+                             plus the program's rows */
     uint64_t managers_bytes; /* bytes that the plugins report as reserved, in all contexts */
     emm_memory_row managers[EMM_MEMORY_KINDS]; /* taken by plugins through host->driver */
     emm_memory_row program[EMM_MEMORY_KINDS];  /* taken without a plugin: emm_take_driver_memory */
@@ -929,8 +933,8 @@ typedef struct emm_driver_memory {
  *          as `pool`, else NULL. Each further keep adds a reference.
  *   give   Call this if the driver's call has failed, or to drop one reference. With the last
  *          reference the memory no longer counts. For an allocation from a pool, always call give
- *          after the driver's call. From then on the pool's own figure counts this memory. If emm
- *          does not count (is_counted is 0), such an allocation has id 0. Id 0 is accepted and does
+ *          after the driver's call. From then on the pool's own figure counts this memory. If
+ *          is_counted is 0, such an allocation has id 0. With id 0, keep and give succeed and do
  *          nothing.
  * EMM_E_OUT_OF_MEMORY   (take) the bound leaves no room; *ret_id stays as it was
  * EMM_E_NOT_OWNED       (keep, give) no such id

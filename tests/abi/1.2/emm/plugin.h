@@ -1,33 +1,35 @@
 /*
  * emm/plugin.h: the contract between emm and a memory-manager plugin. C99 and C++11; compiles alone
  * and needs no cuda.h. The contract extends NBEP 7, "CUDA External Memory Management Plugins". This
- * comment sums up the rules that concern more than one slot; plugins/README.md ("Rules") has them
- * in full. Beside this header: emm/plugin_helpers.h, inline helpers in C; emm/plugin.hpp, a table
- * from a C++ class. To begin, copy plugins/template-c or plugins/template-cpp, as `emm new` does.
+ * comment sums up the rules that concern all slots (the functions of a plugin's table);
+ * plugins/README.md ("Rules") has the full rules. emm/plugin_helpers.h has inline helpers in C;
+ * emm/plugin.hpp makes a table from a C++ class. To begin, copy plugins/template-c or
+ * plugins/template-cpp, as `emm new` does.
  *
  * A plugin is a shared library that exports one C symbol and nothing else,
  *
  *     const emm_plugin *emm_plugin_entry_v1(const emm_host *host);
  *
- * which returns a static, read-only table and does nothing more. The plugin links neither a CUDA
- * library nor libemm: the driver comes from host->driver. emm loads a plugin once and never unloads
- * it. For each CUDA context emm calls `create` once. The returned manager serves this context until
- * `destroy`. The slots create, destroy, memalloc and memfree are required. If another slot is NULL,
- * emm itself serves its calls. A layer exports emm_layer_entry_v1 instead, stands over a plugin,
- * and changes some slots.
+ * The function returns a static, read-only table and does nothing more. The plugin links neither a
+ * CUDA library nor libemm: the driver comes from host->driver. emm loads a plugin once and never
+ * unloads it. For each CUDA context emm calls `create` once. The returned manager serves this
+ * context until `destroy`. The slots create, destroy, memalloc and memfree are required. If another
+ * slot is NULL, emm itself serves its calls. A layer is a library that exports emm_layer_entry_v1
+ * instead. It stands over a plugin, and changes some of the plugin's slots.
  *
  * Versions: the symbol's name contains the major version. Minor versions add members at the end of
- * structs only. A reader takes members beyond `struct_size` for zero, and slots for NULL.
+ * structs only. emm and plugin read members beyond `struct_size` as zero, and slots as NULL.
  *
  * Calls: many threads call slots at once, with any or no context current. Two tags restrict this:
  *   [context-current]  the manager's context is current on the calling thread
  *   [exclusive]        emm makes no other call for this manager at the same time
  * Outputs come last, are never NULL, and are written on success only. A function returns EMM_OK, a
  * positive notice or a negative error of emm/status.h. Before a function returns an error, it
- * describes the error with host->fail. Sizes are in bytes. Only a free may pass size 0: its caller
- * does not know the size. No address is 0. emm holds no lock while it calls a plugin. A plugin
- * holds no lock of its own while it calls host->defer or host->pressure, or waits for the device.
- * No C++ exception, longjmp or pthread_exit leaves a function. A forked child calls no slot.
+ * describes the error with host->fail. Sizes are in bytes. Only a free may pass size 0, if its
+ * caller does not know the size. No address is 0. emm holds no lock while it calls a plugin. A
+ * plugin holds no lock of its own while it calls host->defer or host->pressure, or waits for the
+ * device. No C++ exception, longjmp or pthread_exit leaves a function. emm calls no slot in a
+ * forked child that gets EMM_E_FORKED.
  *
  * Streams: NULL and 1 are the legacy default stream; 2 is the calling thread's own stream.
  *   - Memory allocated on stream S is for work put on S after the call. Memory freed on S may serve
@@ -78,20 +80,23 @@ typedef void (*emm_function)(void); /* cast to the entry's own type before calli
 #define EMM_STREAM_PER_THREAD EMM_STREAM_OF(2)
 #define EMM_STREAM_UNORDERED EMM_STREAM_OF(UINTPTR_MAX)
 
-/* emm_plugin.capabilities. emm ignores unknown bits. A layer's bits select the capabilities below
- * the layer that remain: ~EMM_PLUGIN_NEEDS_CURRENT keeps all of them. OPAQUE always remains.
+/* emm_plugin.capabilities. emm ignores unknown bits. A plugin under layers has a capability only if
+ * the plugin and each layer set the bit. To keep all capabilities, a layer sets
+ * ~EMM_PLUGIN_NEEDS_CURRENT. Two bits differ: NEEDS_CURRENT holds if the plugin or any layer sets
+ * the bit, OPAQUE if the plugin does.
  *   NEEDS_CURRENT   emm makes the manager's context current around each call that has a manager. If
- *                   the driver cannot do so, emm calls only slots that end something: destroy, the
- *                   end of a section or a capture, the retirement of a stream
+ *                   the driver refuses, emm calls only slots that end something: destroy, the end
+ *                   of a section or a capture, the retirement of a stream
  *   STREAM_ORDERED  memfree on a stream does not wait for the stream
  *   CACHES          the plugin keeps freed memory for later requests
- *   CAPTURE         memalloc and memfree work on a capturing stream; without this bit they may
+ *   CAPTURE         memalloc and memfree work on a capturing stream. Without this bit both may
  *                   answer EMM_E_CAPTURING on such a stream
  *   PAUSE_KEEPS     pause takes EMM_PAUSE_KEEP
  *   PAUSE_SHARES    pause leaves exported memory in place; without this bit, pause answers
  *                   EMM_E_BUSY while an export has not ended
- *   OPAQUE          an allocator behind the plugin hides how much memory it keeps. reserved_bytes
- *                   and cached_bytes are then estimates; trim gives back everything or nothing */
+ *   OPAQUE          an allocator behind the plugin does not report how much memory it keeps.
+ *                   reserved_bytes and cached_bytes are then estimates; trim gives back everything
+ *                   or nothing */
 #define EMM_PLUGIN_NEEDS_CURRENT (UINT64_C(1) << 0)
 #define EMM_PLUGIN_STREAM_ORDERED (UINT64_C(1) << 1)
 #define EMM_PLUGIN_CACHES (UINT64_C(1) << 2)
@@ -116,7 +121,7 @@ typedef void (*emm_function)(void); /* cast to the entry's own type before calli
 
 /* Flags of memhostalloc, memhostfree and mempin: CU_MEMHOSTALLOC_*, CU_MEMHOSTREGISTER_*. emm
  * refuses other flags, and flags that a slot does not take, before it calls a plugin. */
-#define EMM_HOST_PORTABLE 1u       /* pinned for all contexts, and possibly in use by all */
+#define EMM_HOST_PORTABLE 1u       /* pinned for all contexts, so all of them may use the memory */
 #define EMM_HOST_MAPPED 2u         /* with a device address */
 #define EMM_HOST_WRITE_COMBINED 4u /* memhostalloc only */
 #define EMM_HOST_READ_ONLY 8u      /* mempin only: the device will not write to this memory */
@@ -126,10 +131,10 @@ typedef void (*emm_function)(void); /* cast to the entry's own type before calli
 #define EMM_ATTACH_HOST 2u
 
 /* stream_notice */
-#define EMM_STREAM_REGISTERED 1u     /* the stream lives until its RETIRING notice */
-#define EMM_STREAM_RETIRING 2u       /* about to be destroyed, but usable during this call */
-#define EMM_STREAM_CAPTURE_BEGINS 3u /* about to begin a capture, or to join one */
-#define EMM_STREAM_CAPTURE_ENDS 4u   /* over, or failed to begin: one for each accepted BEGINS */
+#define EMM_STREAM_REGISTERED 1u     /* the stream exists until its RETIRING notice */
+#define EMM_STREAM_RETIRING 2u       /* the stream ends soon, but is usable during this call */
+#define EMM_STREAM_CAPTURE_BEGINS 3u /* the stream is about to begin or join a capture */
+#define EMM_STREAM_CAPTURE_ENDS 4u   /* capture over or not begun: one for each accepted BEGINS */
 
 /* Flags of pause: exactly one of the first two. */
 #define EMM_PAUSE_KEEP 1u     /* resume brings the content back, from host memory */
@@ -148,15 +153,15 @@ typedef void (*emm_function)(void); /* cast to the entry's own type before calli
 
 /*
  * The `what` of a pending free. RUN: free the memory. DROP: the context has died, and its addresses
- * may already belong to another allocation. Release only the resources of `argument` itself, and
- * make no driver call.
+ * may already belong to another allocation. So make no driver call, and release only the
+ * resources of `argument` itself.
  */
 #define EMM_DEFERRED_DROP 0u
 #define EMM_DEFERRED_RUN 1u
 
-/* A pending free. emm calls it once, on any thread, with any or no current context. While another
- * thread runs the queue, the call may come after `destroy` of the manager. So the free owns
- * everything that it uses. */
+/* A pending free. emm calls it once, on any thread, with any or no current context. If another
+ * thread is running the queue, the call may come after `destroy` of the manager. So `argument` must
+ * own everything that the call uses. */
 typedef emm_status (*emm_deferred)(void *argument, uint32_t what);
 
 /*
@@ -180,17 +185,17 @@ typedef struct emm_host {
     emm_status (*fail)(emm_status code, int32_t driver_result, const char *text);
 
     /* The driver's entry point `name` (unversioned: "cuMemAlloc"), as cuGetProcAddress gives it.
-     * Its signature is that of CUDA `cuda_version` (12000 is 12.0). NULL if the driver in use has
-     * no such entry. A plugin that asks here links no CUDA library, and runs on a simulated driver
-     * too. */
+     * The entry has the signature of CUDA `cuda_version` (12000 is 12.0). NULL if the driver in use
+     * has no such entry. A plugin that gets its entries here links no CUDA library, and runs on the
+     * simulated driver too. */
     emm_function (*driver)(const char *name, int32_t cuda_version);
 
     /*
      * Puts a free on the context's queue of pending deallocations. emm runs the free when the queue
      * passes its limits, possibly before the return. emm also runs the free on out of memory, trim,
      * pause, reset and retire. In a deferred section or during an announced capture, only reset and
-     * retire run the free. `bytes` counts towards the limits. If the call fails, the free is not
-     * queued, and remains the caller's task.
+     * retire run the free. `bytes` counts towards the limits. If the call fails, emm has not queued
+     * the free, and the plugin must free the memory itself.
      *   EMM_E_OUT_OF_HOST_MEMORY   no memory for the entry
      */
     emm_status (*defer)(emm_context *context, emm_deferred function, void *argument, size_t bytes);
@@ -198,7 +203,7 @@ typedef struct emm_host {
     /*
      * Asks the application's pressure callback to give back at least `bytes` of this context's
      * memory. Returns the bytes that the callback reports; 0 without a callback, or from within a
-     * callback. The application frees memory during the call, so call this with no lock held.
+     * callback. The application frees memory during the call, so hold no lock.
      */
     size_t (*pressure)(emm_context *context, size_t bytes);
 
@@ -207,11 +212,11 @@ typedef struct emm_host {
      * A thread of the host serves the parts of `source` to processes of this user that have the
      * handle. When a process opens the handle, the host exports each part
      * (cuMemExportToShareableHandle), and keeps no descriptor. So create the parts with
-     * CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR. The call fills the members of *ret_handle that a
-     * plugin fills: kind, handle, offset, size and exported_size. The parts belong to the plugin.
-     * Leave the parts unchanged until withdraw_ipc has returned. Before emm calls reset or destroy
-     * for the context's manager, the host itself ends the service.
-     *   EMM_E_INVALID_VALUE        no such kind, or the allocation does not lie in the parts
+     * CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR. The call fills the plugin's members of *ret_handle:
+     * kind, handle, offset, size and exported_size. The parts belong to the plugin. Leave the parts
+     * unchanged until withdraw_ipc has returned. Before emm calls reset or destroy for the
+     * context's manager, the host itself ends the service.
+     *   EMM_E_INVALID_VALUE        `kind` is unknown, or the allocation does not lie in the parts
      *   EMM_E_OUT_OF_HOST_MEMORY   the host has no memory, socket or thread for the service
      */
     emm_status (*serve_ipc)(emm_context *context, const emm_ipc_source *source,
@@ -220,9 +225,9 @@ typedef struct emm_host {
     /*
      * A plugin's release_ipc_handle calls this, to end the service that serve_ipc began. After the
      * return the host no longer touches the parts. The call may wait for a few driver calls, so
-     * hold no lock. Processes that have the memory open keep it: the driver frees a part when no
-     * process has the part.
-     *   EMM_E_NOT_OWNED            not served, or no longer served
+     * hold no lock. Processes that have the memory open keep the memory: the driver frees a part
+     * when no process has the part open.
+     *   EMM_E_NOT_OWNED            the host does not serve this handle, or no longer
      */
     emm_status (*withdraw_ipc)(emm_context *context, const emm_ipc_handle *handle);
 } emm_host;
@@ -244,19 +249,21 @@ typedef struct emm_context_info {
                            process */
     emm_context *group; /* the CUDA context's own emm_context; the same for all its pools */
 
-    /* For a layer; else NULL. `below` has the slots below the layer: of the next layer, the plugin
-     * or emm. For each slot, below_managers has the manager to call the slot with:
+    /* For a layer; else NULL. `below` is the table of slots that the layer may call: slots of the
+     * layers under this layer, of the plugin, or of emm. For each slot, below_managers has the
+     * manager to pass:
      *     below->trim(below_managers[EMM_SLOT_INDEX(trim)], ...)
-     * Slots that emm itself calls for each layer and for the plugin are NULL in `below`. Both
-     * pointers stay valid until `destroy` returns. */
+     * emm itself calls some slots of each layer and of the plugin, such as create and reset. These
+     * slots are NULL in `below`. Both pointers stay valid until `destroy` returns. */
     const struct emm_plugin *below;
     emm_manager *const *below_managers;
 } emm_context_info;
 
 /*
- * emm_option.kind: the check of a value by the host before `create`. A choice is one of the words
- * that default_value lists, "a|b|c"; the first word is the default. A library (since minor 2) is
- * the absolute path of a file. The rules of trust for plugin files hold for that file too.
+ * emm_option.kind: how the host checks a value before `create`. A choice is one of the words that
+ * default_value lists, "a|b|c"; the first word is the default. A library (since minor 2) is the
+ * absolute path of a file. emm refuses the file if other users could have written to it, as for a
+ * plugin.
  */
 #define EMM_OPTION_TEXT 1u   /* anything */
 #define EMM_OPTION_SIZE 2u   /* bytes: 4096, 64KiB, 8MiB, 1.5GiB */
@@ -279,9 +286,9 @@ typedef struct emm_option {
 } emm_option;
 
 /*
- * The figures of get_stats, up to the struct_size that the caller has set. live_bytes, cached_bytes
- * and pending_bytes are parts of reserved_bytes and paused_bytes. No byte counts in two of these
- * three figures. Bytes that rounding adds to live allocations may count in none of them.
+ * The figures of get_stats, up to the struct_size that the caller has set. live_bytes,
+ * cached_bytes and pending_bytes count bytes of reserved_bytes and paused_bytes, each byte in at
+ * most one of the three. Bytes that rounding adds to live allocations may count in none of them.
  */
 typedef struct emm_stats {
     uint32_t struct_size; /* in: sizeof(emm_stats) of the caller */
@@ -311,7 +318,7 @@ typedef struct emm_stats {
 typedef struct emm_block_info {
     uint32_t struct_size; /* in: sizeof(emm_block_info) of the caller */
     uint32_t kind;        /* EMM_KIND_* */
-    emm_deviceptr base;   /* where the allocation begins */
+    emm_deviceptr base;   /* the allocation's first address */
     uint64_t size;        /* of the allocation */
     int32_t device;       /* ordinal */
     uint32_t reserved;
@@ -331,12 +338,12 @@ typedef struct emm_plugin {
     const emm_option *options;  /* ends with a NULL name; NULL: the plugin takes no options */
 
     /*
-     * Makes the manager of one context. `option_texts[i]` is the text for options[i]: the value in
-     * the spec, else the default, else NULL. emm has checked keys and values against `options`; the
-     * texts live as long as the process. On success the host owns *ret_manager until `destroy`. A
-     * failure leaves nothing behind, and emm calls create again at the next request. A CUDA context
-     * may get several managers (emm_context_named), whose memory stays apart. Required.
-     * [context-current] [exclusive]
+     * Makes the manager of one context. `option_texts[i]` is the text for options[i]: the value
+     * that the user gave, else the default, else NULL. emm has checked keys and values against
+     * `options`; the texts live as long as the process. On success the host owns *ret_manager until
+     * `destroy`. After a failure nothing remains, and emm calls create again at the next request. A
+     * CUDA context may get several managers (emm_context_named), whose memory stays apart.
+     * Required. [context-current] [exclusive]
      *   EMM_E_PLUGIN_SPEC          an option's value makes no sense; say which option
      *   EMM_E_OUT_OF_MEMORY, EMM_E_OUT_OF_HOST_MEMORY, EMM_E_DRIVER, EMM_E_NOT_SUPPORTED
      */
@@ -347,23 +354,23 @@ typedef struct emm_plugin {
      * Destroys the manager and returns all its memory, live or cached. The manager's events,
      * streams and pools go too. Shutdown and retire call destroy; process exit does not. The
      * context may have died already, and its handle and addresses may belong to another context by
-     * now. So call cuCtxGetId, from host->driver, before you return anything to the driver. During
-     * destroy emm itself answers this call for a dead context, because the driver may crash on a
-     * dead handle. Ignore driver errors that report a dead context. Open sections, registered
-     * streams and running captures end with the manager; emm does not announce their end. Required.
-     * [exclusive]
+     * now. So call cuCtxGetId, from host->driver, before you return anything to the driver. The
+     * driver may crash on the handle of a dead context; so during destroy emm itself answers
+     * cuCtxGetId for a dead context. Ignore driver errors that report a dead context. Open
+     * sections, registered streams and running captures end with the manager; emm does not announce
+     * their end. Required. [exclusive]
      */
     emm_status (*destroy)(emm_manager *self);
 
-    /* Prepares for use. emm calls it before the first request, and possibly many times after. Later
-     * calls must not disturb state. NULL: nothing to prepare. */
+    /* Prepares the manager for use. emm calls initialize before the first request, and possibly
+     * many times later. Later calls must not disturb state. NULL: nothing to prepare. */
     emm_status (*initialize)(emm_manager *self);
 
     /*
      * Allocates `size` > 0 bytes of the device's own memory, aligned to at least 256 bytes and
      * apart from all live memory. `stream` says which work may use the memory ("Streams" above).
-     * The caller owns the memory until memfree. A request that fails keeps nothing from the driver,
-     * and no peak in get_stats counts it. In every allocating slot, success with a null address
+     * The caller owns the memory until memfree. A failed request keeps no memory from the driver,
+     * and counts in no peak of get_stats. In every allocating slot, success with a null address
      * counts as EMM_E_PLUGIN_FAILED. Required.
      *   EMM_E_OUT_OF_MEMORY        no memory left; emm then flushes its queue, trims, asks the
      *                              application to give back memory, and calls again
@@ -383,8 +390,8 @@ typedef struct emm_plugin {
      *   EMM_E_INVALID_VALUE        the request had another `size`, as far as the plugin knows
      *                              sizes; or the stream belongs to another context; nothing
      *                              happened
-     *   EMM_E_CAPTURING            the stream captures, and this plugin cannot serve a capture: the
-     *                              graph uses the memory at every launch; nothing happened
+     *   EMM_E_CAPTURING            the stream captures, and this plugin cannot keep the memory for
+     *                              the graph; nothing happened
      */
     emm_status (*memfree)(emm_manager *self, emm_deviceptr ptr, size_t size, emm_stream stream);
 
@@ -443,9 +450,9 @@ typedef struct emm_plugin {
 
     /*
      * Exports the live allocation that holds [ptr, ptr + size). The exported memory stays allocated
-     * until the caller has freed it and release_ipc_handle has come. NULL, with release_ipc_handle:
-     * the host's default for memory that came from cuMemAlloc. If the plugin has `query`, the
-     * default calls `query` to find the live allocation.
+     * until the caller has freed the memory and emm has called release_ipc_handle. NULL, with
+     * release_ipc_handle: the host's default for memory that came from cuMemAlloc. If the plugin
+     * has `query`, the default calls `query` to find the live allocation.
      *   EMM_E_NOT_OWNED, EMM_E_NOT_SUPPORTED
      *   EMM_E_INVALID_VALUE        the allocation ends before ptr + size
      *   EMM_E_PAUSED               see pause
@@ -457,21 +464,21 @@ typedef struct emm_plugin {
     emm_status (*release_ipc_handle)(emm_manager *self, const emm_ipc_handle *handle);
 
     /*
-     * Drops every allocation of the context: the program promises that no allocation is in use.
-     * Legal before initialize, repeatedly, and with no current context. Open sections
+     * Drops every allocation of the manager: the program promises that no allocation is in use. emm
+     * may call reset before initialize, repeatedly, and with no current context. Open sections
      * (defer_cleanup), peers' access, registered streams and announced captures outlast the reset.
      * NULL: emm calls destroy, create and initialize. Then emm tells the new manager of changed
      * options, sections, access, streams and captures, in this order. [exclusive]
      */
     emm_status (*reset)(emm_manager *self);
 
-    /* `enter` 1 begins a section and 0 ends it. In a section nothing is returned to the driver;
-     * sections nest. NULL: only the host's queue of pending deallocations is held back. */
+    /* `enter` 1 begins a section, 0 ends a section; sections nest. In a section the plugin returns
+     * nothing to the driver. NULL: only the host's queue of pending deallocations waits for the
+     * end. */
     emm_status (*defer_cleanup)(emm_manager *self, uint32_t enter);
 
     /* Returns cached memory to the driver, piece by piece, until at most `keep_bytes` are cached.
-     * If no more are cached, returns nothing. *ret_released: the bytes that went back. NULL: the
-     * plugin caches nothing. */
+     * *ret_released: the bytes that went back, possibly 0. NULL: the plugin caches nothing. */
     emm_status (*trim)(emm_manager *self, size_t keep_bytes, size_t *ret_released);
 
     /*
@@ -487,8 +494,8 @@ typedef struct emm_plugin {
      */
     emm_status (*record_use)(emm_manager *self, emm_deviceptr ptr, size_t size, emm_stream stream);
 
-    /* Tells of an event in a stream's life: EMM_STREAM_*. `stream` is never EMM_STREAM_UNORDERED.
-     * NULL: emm does not tell. */
+    /* Announces an event in a stream's life: EMM_STREAM_*. `stream` is never EMM_STREAM_UNORDERED.
+     * NULL: emm announces nothing. */
     emm_status (*stream_notice)(emm_manager *self, emm_stream stream, uint32_t notice);
 
     /* Lets `peer_device` (an ordinal) use this manager's device memory, present and future.
@@ -502,11 +509,11 @@ typedef struct emm_plugin {
     /* --- since 1.1 --- */
 
     /*
-     * The total that get_memory_info will report in a manager of `device` (an ordinal), before such
-     * a manager exists. `device_bytes` is the device's total: answer this number, or less if an
-     * option limits the memory. `option_texts`, `host`: as for create. Makes no context, asks for
-     * no context, and takes nothing from the driver. The slot may refuse any option value that
-     * create would refuse. NULL: `device_bytes`.
+     * Gets the total that get_memory_info will report in a manager of `device` (an ordinal), before
+     * such a manager exists. `device_bytes` is the device's total: answer this number, or less if
+     * an option limits the memory. `option_texts`, `host`: as for create. The slot makes no
+     * context, needs no context, and takes nothing from the driver. The slot may refuse any option
+     * value that create would refuse. NULL: `device_bytes`.
      *   EMM_E_PLUGIN_SPEC          an option's value makes no sense; say which option
      */
     emm_status (*get_device_total)(const emm_host *host, int32_t device, size_t device_bytes,
@@ -515,9 +522,9 @@ typedef struct emm_plugin {
     /*
      * Refuses option values that create would refuse on every device, such as a limit below the
      * size of one allocation. So emm can refuse these values when the plugin is chosen, before
-     * there is a context. `option_texts`, `host`: as for create. Calls no driver, and changes
-     * nothing. An older host does not call this slot, so create must refuse these values too. NULL:
-     * only create refuses.
+     * there is a context. `option_texts`, `host`: as for create. The slot makes no driver call, and
+     * changes nothing. An older host does not call this slot, so create must refuse these values
+     * too. NULL: only create refuses.
      *   EMM_E_PLUGIN_SPEC          an option's value makes no sense; say which option
      */
     emm_status (*check_options)(const emm_host *host, const char *const *option_texts);
@@ -525,18 +532,19 @@ typedef struct emm_plugin {
     /* --- since 1.2 --- */
 
     /*
-     * Waits for the context's work, then returns the device memory behind all allocations, and the
-     * cached memory, to the driver. Addresses stay reserved. These stay in place: pinned and
-     * managed memory, memory that is still exported, and memory that the driver refuses to take
-     * back. *ret_released: the bytes that went back. Until resume the program does not let the
-     * device use this memory. If the manager is already paused: EMM_S_IGNORED and 0 bytes.
+     * Waits for the context's work. Then returns the cached memory, and the memory behind all
+     * allocations, to the driver. Addresses stay reserved. These stay in place: pinned and managed
+     * memory, memory that is still exported, and memory that the driver refuses to take back.
+     * *ret_released: the bytes that went back. Until resume the program does not let the device use
+     * this memory. If the manager is already paused: EMM_S_IGNORED and 0 bytes.
      * While paused, memalloc and get_ipc_handle answer EMM_E_PAUSED or wait for resume. trim
      * releases nothing; the other slots work. reset ends the pause. A failure changes nothing. For
      * one manager, emm calls pause, resume, reset and destroy one at a time.
-     *   EMM_E_OUT_OF_HOST_MEMORY   no memory for the copy
+     *   EMM_E_OUT_OF_HOST_MEMORY   no host memory for the copy
      *   EMM_E_CAPTURING            a capture is announced
-     *   EMM_E_BUSY                 in a deferred section; or an export has not ended (see flags)
-     *   EMM_E_NOT_SUPPORTED        this manager cannot pause, or not with EMM_PAUSE_KEEP
+     *   EMM_E_BUSY                 a section is open (defer_cleanup); or an export has not ended
+     *                              (see EMM_PAUSE_UNSHARED, EMM_PLUGIN_PAUSE_SHARES)
+     *   EMM_E_NOT_SUPPORTED        this manager cannot pause, or cannot keep the content
      */
     emm_status (*pause)(emm_manager *self, uint32_t flags, size_t *ret_released);
 
@@ -552,7 +560,7 @@ typedef struct emm_plugin {
      * Changes an option that has EMM_OPTION_CHANGES. The new value holds for later requests, also
      * after a reset. `text`: as create gets it, but valid during the call alone. Live memory is not
      * touched. Refuse a value that create would refuse; a failure changes nothing. For one manager,
-     * emm makes one such call at a time.
+     * emm calls set_option one call at a time.
      *   EMM_E_PLUGIN_SPEC          the value makes no sense; say which option
      */
     emm_status (*set_option)(emm_manager *self, const char *key, const char *text);
@@ -568,10 +576,10 @@ typedef struct emm_plugin {
 
     /*
      * Copies to `host` the `size` bytes, at least 1, that a pause with EMM_PAUSE_KEEP has kept for
-     * the address `ptr`. Works with no current context. If the manager is not paused, or this
-     * memory stayed in place: EMM_S_IGNORED, and nothing is copied. During this call emm does not
+     * the address `ptr`. Needs no current context. If the manager is not paused, or this memory
+     * stayed in place: returns EMM_S_IGNORED, and copies nothing. During this call emm does not
      * call pause, resume, reset or destroy for this manager. NULL: EMM_E_NOT_SUPPORTED.
-     *   EMM_E_NOT_OWNED            for some of these bytes no content is kept
+     *   EMM_E_NOT_OWNED            the pause has kept no content for some of these bytes
      */
     emm_status (*read_paused)(emm_manager *self, emm_deviceptr ptr, size_t size, void *host);
 } emm_plugin;
