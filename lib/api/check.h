@@ -54,10 +54,10 @@ template <class Function> emm_status guarded(Function function) noexcept {
 
 } // namespace emm::api
 
-// First in every entry that is not listed here: a forked child is answered before any lock, and
-// before the guard of any static. The raw calls of the fast path (emm_memalloc, emm_memfree,
-// emm_memhostalloc, emm_memhostfree, emm_context_current) learn of the fork from the context's
-// state. Entries that look only at their arguments or their thread also work in a child:
+// Every entry begins with this macro, except those listed below: a forked child is answered before
+// any lock, and before the guard of any static. The raw calls of the fast path (emm_memalloc,
+// emm_memfree, emm_memhostalloc, emm_memhostfree, emm_context_current) learn of the fork from the
+// context's state. Entries that look only at their arguments or their thread also work in a child:
 // emm_last_error, emm_version, emm_status_text, emm_status_name, emm_array_validate,
 // emm_array_get_layout, emm_ipc_is_name.
 #define EMM_REFUSE_CHILD()                                                                         \
@@ -71,8 +71,9 @@ template <class Function> emm_status guarded(Function function) noexcept {
         EMM_REFUSE_CHILD();                                                                        \
     }
 
-// The same for an entry that needs no driver, but may take a lock or make a static before one is
-// loaded. The call is counted, so that a child forked meanwhile knows.
+// Like EMM_REFUSE_CHILD, for an entry that needs no driver. Before a driver is loaded, such an
+// entry may take a lock or initialize a static. So the call is counted, and a child forked
+// meanwhile knows of the call.
 #define EMM_COUNT_CALL()                                                                           \
     const ::emm::observe::ProcessCall counted_call;                                                \
     if (!counted_call.entered()) [[unlikely]] {                                                    \

@@ -81,7 +81,8 @@ emm_status emm_take_driver_memory(const emm_driver_memory *memory, uint64_t *ret
     const void *const caller = __builtin_return_address(0);
     auto known = observe::sized<emm_driver_memory>();
     emm_copy_sized(&known, memory);
-    // Figures ask each recorded pool for its size, so pools are recorded only with accounting.
+    // Each look at the figures asks every recorded pool for its size. So pools are recorded only if
+    // memory is counted.
     if (known.kind == EMM_MEMORY_POOL && known.pool && !driver::is_counted()) {
         *ret_id = 0;
         return EMM_OK;

@@ -12,7 +12,7 @@ Home home_of(const void *address) {
     if (!dladdr(address, &info) || !info.dli_fname) {
         return found;
     }
-    // Without the real path, the path that the linker has leads to the same folder.
+    // If the real path is unknown, the path that the dynamic linker has leads to the same folder.
     char real[PATH_MAX];
     found.folder = realpath(info.dli_fname, real) ? real : info.dli_fname;
     if (found.folder.front() != '/') {

@@ -31,7 +31,7 @@ namespace {
 } // namespace
 
 void *load_library(const std::string &path, const std::string &what) {
-    // dlopen is declared not to throw, so for a direct call the compiler would leave out the catch.
+    // dlopen is declared not to throw, so around a direct call the compiler would drop the catch.
     static void *(*volatile const open)(const char *, int) = dlopen;
     observe::log(EMM_LOG_DEBUG, "{}: loading {}", what, path);
     try {

@@ -22,7 +22,7 @@ using observe::split;
 // The lines of an account file, split into fields; lines with too few fields are left out. False:
 // the file is there and cannot be read.
 bool read_fields(const std::string &path, std::vector<std::vector<std::string>> &ret_lines) {
-    constexpr size_t fewest = 4; // as many as a line of /etc/group has
+    constexpr size_t fewest = 4; // a line of /etc/group has so many, one of /etc/passwd more
     std::string text;
     const int error = observe::read_file(path, text);
     for (const std::string &line : split(text, '\n')) {

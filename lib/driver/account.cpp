@@ -87,7 +87,7 @@ void Account::return_unused_share(int32_t device, const Device &its, bool keeps_
     if (its.share) {
         const uint64_t used = used_now(device);
         its.share->return_unused(used, keeps_reserve);
-        its.share->count(used - its.pending); // a pool may have taken what is pending
+        its.share->count(used - its.pending); // pending bytes may already be in a pool's figure
     }
 }
 
@@ -244,8 +244,8 @@ uint64_t Account::take_growth(uint64_t pool, uint64_t bytes) {
         reserved = ask(pool, PoolFigure::reserved);
         used = ask(pool, PoolFigure::used);
     }
-    // Idle memory that is in use on another stream may make the pool grow nevertheless. That is let
-    // through once.
+    // The pool may grow even if its idle memory suffices, because another stream may still use that
+    // memory. The account allows this once.
     growth.bytes = 0;
     const bool has_idle = reserved && used && *reserved >= *used && *reserved - *used >= bytes;
     const Figures now = figures(growth.device);

@@ -28,8 +28,8 @@ public:
     virtual bool cover(uint64_t bytes) noexcept = 0;
     // Gives back bytes that are held and not used: all of them, or all but a reserve.
     virtual void return_unused(uint64_t used, bool keeps_reserve) noexcept = 0;
-    // The driver has let this account have so much: a pool of CUDA's may have grown beyond the
-    // bound.
+    // The driver has given this account `used` bytes in total: a pool of CUDA's may have grown
+    // beyond the bound.
     virtual void count(uint64_t) noexcept {}
     virtual uint64_t bound() const noexcept = 0;
     virtual void set_bound(uint64_t) noexcept {}
@@ -43,7 +43,7 @@ constexpr size_t holders = 2;
 enum class Kind : uint8_t {
     block,
     physical,
-    pool, // its bytes: as reported by the driver
+    pool, // its figures are the driver's
     array,
     mipmapped_array,
     graph_node,
@@ -164,7 +164,7 @@ private:
     };
     struct Device {
         uint64_t bound = 0, pending = 0;
-        Share *share = nullptr;              // NULL: the bound is the account's own
+        Share *share = nullptr; // NULL: no one shares the bound
         std::map<uint64_t, uint64_t> copies; // bytes that other copies have taken
         Tally rows[holders][kinds];
     };

@@ -1,6 +1,7 @@
-// A copy finds the first one by a page of memory whose name appears in /proc/self/maps. A symbol
-// would not do: a static copy exports none, and one of dlmopen has a scope of its own. The whole
-// process has one lock of dl_iterate_phdr, so two copies do not look at once.
+// A copy of libemm finds the first copy by a page of memory whose name appears in /proc/self/maps.
+// A symbol would not do: a static copy exports none, and a copy loaded by dlmopen has a namespace
+// of its own. The whole process has one lock of dl_iterate_phdr, so two copies never look at the
+// same time.
 #include "driver/copies.h"
 
 #include "driver/shared_group.h"

@@ -27,12 +27,13 @@ struct CopyCalls {
     void (*set_bound)(int32_t device, uint64_t bytes);
     void (*publish_socket)(uint64_t random);
     bool (*ask_group)();
-    // Every copy has these; the first one passes both on to all but `copy`.
+    // Every copy has these two. The first copy passes each call on to all other copies except
+    // `copy`.
     void (*refresh)(uint64_t copy, int32_t device);
     void (*give_back)(uint64_t copy);
 };
 
-// Held while EMM_LIMIT is read, until the account has its values.
+// Held from before EMM_LIMIT is read until the account has its values.
 extern std::mutex limits_mutex;
 void note_limits_read() noexcept;
 

@@ -64,7 +64,7 @@ emm_status wait(const Driver &driver, CUstream stream, CUstreamCaptureStatus cap
     return EMM_DRIVER_CALL(driver, cuStreamSynchronize, stream);
 }
 
-// A stream of another context refuses events of this one.
+// The answers of a stream of another context to an event of this one.
 bool refuses_stream(CUresult result) {
     return result == CUDA_ERROR_INVALID_HANDLE || result == CUDA_ERROR_INVALID_CONTEXT;
 }

@@ -87,7 +87,7 @@ struct Devices {
 // Gives each device its bound, from a text like EMM_LIMIT's. `source` begins a complaint.
 emm_status apply_text(const Driver &driver, std::string_view text, std::string_view source,
                       Devices &ret_devices) {
-    // The counted entry would report the bound.
+    // Not the metered entry, because that one would report the bound.
     const auto get_total =
         reinterpret_cast<decltype(&::cuDeviceTotalMem)>(entry("cuDeviceTotalMem", oldest_version));
     int count = 0;

@@ -169,8 +169,8 @@ struct Pointer {
 // CUDA_ERROR_INVALID_VALUE if CUDA does not know the address.
 CUresult look_up(const Driver &driver, emm_deviceptr address, Pointer &ret_pointer) noexcept;
 
-// Waits for all work of the current context. cuCtxSynchronize would invalidate captures; freeing
-// pinned memory in relaxed mode does not.
+// Waits for all work of the current context. cuCtxSynchronize would invalidate captures, so this
+// frees pinned memory in relaxed mode, which waits as well.
 CUresult wait_for_work(const Driver &driver) noexcept;
 
 // Work put on `after` from now on runs behind the work that `before` holds now. If `after` is

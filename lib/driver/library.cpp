@@ -23,8 +23,8 @@ constexpr const char *soname = "libcuda.so.1";
 // The simulated driver identifies itself by an entry of its own.
 constexpr const char *simulator_mark = "simcuda_get_counters";
 
-// The interposer of `emm run`, which has the driver's name, does too: this entry tells which driver
-// is behind it.
+// The interposer of `emm run` has the driver's name. This entry identifies the interposer, and
+// tells which driver is behind it.
 constexpr const char *interposer_mark = "emm_run_driver_library";
 
 std::string real_path(void *handle) {

@@ -1,6 +1,6 @@
-// A counting function stands before each driver entry that matters for memory; its type is the
-// entry's own. Only entries whose signature has not changed since CUDA 12.0 are here, so the
-// version that a plugin asks for does not matter.
+// A counting function of the same type stands in front of each driver entry that matters for
+// memory. The version that a plugin asks for does not matter, because only entries with an
+// unchanged signature since CUDA 12.0 are here.
 #include "driver/meter.h"
 
 #include "driver/account.h"
@@ -59,7 +59,6 @@ public:
         } catch (const std::bad_alloc &) {
         }
     }
-    // Before the driver has the memory, which another thread may get at once. Id 0: an unknown key.
     struct Charge {
         uint64_t id = 0;
         uint64_t context = no_context; // as in Step
@@ -139,7 +138,8 @@ CUresult find_current_device(CUdevice &ret_device) {
     return get(&ret_device);
 }
 
-// The device of the current context, if there is one: host memory may be taken without.
+// The device of the current context. Without a current context: none, because host memory may be
+// taken then too.
 int32_t current_device() {
     CUdevice device = no_device;
     return find_current_device(device) == CUDA_SUCCESS ? device : no_device;

@@ -69,8 +69,7 @@ bool ask(const Nvml &nvml, const uint8_t *uuid, std::vector<observe::DeviceProce
     if (result == nvml_success) {
         result = nvml.processes(device, &count, found.data());
     }
-    if (result == nvml_too_small) { // `count` says how many processes there are; more may start
-                                    // meanwhile
+    if (result == nvml_too_small) { // `count` is the number of processes now; more may start
         found.resize(size_t(count) + 64);
         count = static_cast<unsigned>(found.size());
         result = nvml.processes(device, &count, found.data());

@@ -44,14 +44,13 @@ emm_status context_for_device(int32_t device, emm_context *&ret_context);
 emm_status context_named(emm_context &context, const char *name, const char *options,
                          emm_context *&ret_context);
 
-// For the thread that owns the manager_lock: is_unserved tells whether the context has no manager
-// yet; the other makes one and lets the context serve.
+// Both are for the thread that owns the manager_lock. is_unserved tells whether the context has no
+// manager yet. begin_serving makes the manager and lets the context serve.
 bool is_unserved(const emm_context &context) noexcept;
 emm_status begin_serving(emm_context &context);
 
-// Called when `plugin` begins to serve a context. api/context.cpp sets it to monitor::announce,
-// which tells `emm top` what the process holds. From the first context on, the process can be
-// asked.
+// Called when `plugin` begins to serve a context. api/context.cpp sets this to monitor::announce,
+// so `emm top` can ask the process from its first context on.
 using OnServing = void (*)(const loader::Plugin &plugin) noexcept;
 inline constinit OnServing on_serving = nullptr;
 
@@ -114,9 +113,9 @@ emm_status set_option(emm_context &context, const char *key, const char *text);
 
 // --- contexts that have died, and calls from within (retire.cpp) --------------------------------
 
-// Contexts that have died without being retired. The driver gives their addresses to others, so
-// they must hand out no more memory first of all. Then their managers are given up, except where a
-// call is known to be inside: the next look finds those again.
+// Retires contexts that have died without being retired. The driver gives the addresses of a dead
+// context to others, so first of all such contexts hand out no more memory. Then their managers are
+// given up. A context with a call inside keeps its manager until the next call of this function.
 void retire_dead_contexts();
 
 // Refuses if this thread is inside a plugin's call, because a reset that waited for that call would

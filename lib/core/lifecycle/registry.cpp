@@ -68,7 +68,7 @@ emm_context *find(uint64_t id) {
     return found == registry().by_id.end() ? nullptr : found->second;
 }
 
-// If threads race, each makes a record; the first record entered stays.
+// If several threads make a record of the same context, the first record entered stays.
 emm_status enter(std::unique_ptr<emm_context> made, emm_context *&ret_context) {
     std::lock_guard lock(registry().mutex);
     const auto [place, is_new] = registry().by_id.try_emplace(made->id, made.get());
@@ -96,7 +96,8 @@ emm_status make(const driver::Driver &driver, CUcontext cuda_context, uint64_t i
     const driver::Driver *initialized = nullptr; // initialized by the program; the bounds are read
                                                  // with it
     EMM_TRY(driver::initialize(initialized));
-    retire_dead_contexts(); // the driver may give a dead context's addresses to this one
+    // the driver may reuse the addresses of a dead context for this one
+    retire_dead_contexts();
     CUcontext owner = nullptr;
     EMM_TRY(resolve_green(driver, cuda_context, id, &owner));
     if (owner != cuda_context) {
@@ -213,8 +214,8 @@ emm_status serve(emm_context &context) {
     if ((state & (state_unserved | state_managing)) == 0) {
         return admit(context);
     }
-    // Another thread may be making that context's manager, and its plugin may be asking for this
-    // context.
+    // This thread is inside a call to a plugin. If it waited for another context's manager, and the
+    // thread that makes that manager waited for this context, both would wait for ever.
     if (this_thread.managing) {
         return refuse_reentry(context);
     }
@@ -232,7 +233,7 @@ bool is_unserved(const emm_context &context) noexcept {
 }
 
 emm_status begin_serving(emm_context &context) {
-    const OwnerGuard announcing(context.group.announcing); // until it is told with the others
+    const OwnerGuard announcing(context.group.announcing); // held until the new pool has all announcements
     EMM_TRY(make_manager(context));
     context.has_served = true;
     if ((context.selection->plugin->table.capabilities & EMM_PLUGIN_NEEDS_CURRENT) != 0) {
@@ -273,7 +274,7 @@ emm_status context_from(CUcontext cuda_context, emm_context *&ret_context) {
     if (remembered.context && remembered.id != id &&
         !remembered.context->given_up.load(std::memory_order_acquire) &&
         has_died(*remembered.context)) {
-        retire_dead_contexts(); // this thread has left it for the other one
+        retire_dead_contexts(); // this thread's last context has died
         remembered = {};
     }
     emm_context *context = find(id);

@@ -17,14 +17,14 @@ namespace {
 
 // The calling thread has the manager_lock and has closed the epoch.
 void give_up(emm_context &context) noexcept {
-    destroy_manager(context); // the remains, if an earlier try failed
+    destroy_manager(context); // after a failed try: what is left of the manager
     if (context.retained.exchange(0) != 0) {
         context.driver.cuDevicePrimaryCtxRelease(context.device);
     }
     context.given_up.store(true, std::memory_order_release);
 }
 
-// Does not wait, because another thread may be waiting for the calling one.
+// Does not wait for locks, because their owner may be waiting for this thread.
 emm_status try_to_give_up(emm_context &context) noexcept {
     const OwnerGuard guard(context.manager_lock, std::try_to_lock);
     const OwnerGuard announcing(context.group.announcing, std::try_to_lock);
@@ -75,7 +75,8 @@ emm_status retire_one(emm_context &context, const void *caller) {
                    [&] { return retire_unwatched(context, caller); });
 }
 
-// The plugin is at work below this thread's call, or the application's pressure callback is.
+// Whether this thread is inside a call to the plugin, or inside the application's pressure
+// callback.
 bool is_inside_call() noexcept {
     return this_thread.depth != 0 || is_in_pressure_callback() || this_thread.managing;
 }
@@ -136,15 +137,15 @@ namespace {
 // The pool's lock is held.
 emm_status reset_owned(emm_context &context) {
     if (is_unserved(context)) {
-        return begin_serving(context); // an earlier reset made no manager, so there is nothing to
-                                       // drop
+        // An earlier reset made no manager, so there is no memory to drop.
+        return begin_serving(context);
     }
     EMM_TRY(admit_alive(context));
     const Closed closed(context.epoch);
     return reset_manager(context);
 }
 
-// A reset would end the operator's pause.
+// Waits while the process is paused by emm pause, because a reset would end that pause.
 emm_status reset_unwatched(emm_context &context) {
     EMM_TRY(expect_outside("reset"));
     for (;;) {
@@ -164,7 +165,8 @@ emm_status reset_one(emm_context &context, const void *caller) {
     return status;
 }
 
-// A pool that the program has got, and that is neither retired, shut down nor without its device.
+// Whether the program has received the pool, and the pool can still serve: it is not retired, not
+// shut down, and its device is not lost.
 bool is_to_be_reset(const emm_context &pool) noexcept {
     return pool.has_served && (pool.state.load(std::memory_order_acquire) & state_late) == 0;
 }

@@ -27,8 +27,8 @@
 namespace emm::core {
 namespace {
 
-// One way of choosing: the specs in order, and the plugin that has been reached. The texts are
-// immutable; the choice_lock guards the rest while plugins are being called.
+// A choice of plugins: the specs in order, and the position in them. The texts never change. The
+// choice_lock guards the other members while plugins are being called.
 struct Choice {
     std::vector<loader::Spec> specs; // empty: linked in, and loaded already
     std::string selected_by;
@@ -36,7 +36,7 @@ struct Choice {
     const loader::Selection *reached = nullptr;
     std::vector<const loader::Selection *> passed_over; // plugins may keep pointers to their texts
     std::vector<std::string> refusals;                  // of the specs before `next`
-    size_t warned = 0;                                  // number of refusals that the log has
+    size_t warned = 0; // so many refusals are in the log already
 };
 
 constexpr auto &choice_lock = observe::immortal<OwnerLock>;
@@ -125,15 +125,17 @@ emm_status fail_of_all_plugins(const Choice &choice, emm_status status) {
     return observe::fail(std::move(detail));
 }
 
-// A folder has two links and one more for each folder in it; here each thread is a folder.
+// A folder has two links, and one more for each folder inside. In /proc/self/task each thread is a
+// folder.
 bool has_one_thread() {
     struct stat tasks = {};
     return stat("/proc/self/task", &tasks) == 0 && tasks.st_nlink == 3;
 }
 
-// Later registrations, by epochs, event logs and the pool, then return at once. With one thread, as
-// in most processes when emm is first called, this takes a microsecond. Once CUDA's threads run, it
-// takes 10 to 25 ms, so then only users of fences pay for it.
+// Registers the fence once, so that the registrations by epochs, event logs and the pool return at
+// once. While the process has one thread, this takes a microsecond: so it is when most programs
+// first call emm. Once CUDA's threads run, it takes 10 to 25 ms, and then only users of fences pay
+// for it.
 void register_fences_early() {
     if (has_one_thread()) {
         register_asymmetric_fence();

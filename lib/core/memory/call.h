@@ -26,7 +26,7 @@ namespace emm::core {
 [[gnu::cold]] emm_status fail_of_exception(const loader::Plugin &plugin, const char *slot) noexcept;
 [[gnu::cold]] emm_status fail_of_exception(const emm_context &context, const char *slot) noexcept;
 
-// The slot returned success, but its output is missing, or longer than the struct that the slot was
+// For a slot that returned success without its output, or that wrote more than the struct it was
 // given.
 [[gnu::cold]] emm_status fail_of_null_address(const emm_context &context,
                                               const char *slot) noexcept;
@@ -44,14 +44,14 @@ template <bool comes_once = false, class Function, class... Arguments>
 emm_status call_of(emm_context &context, const loader::Plugin &plugin, emm_manager *self,
                    loader::Slot slot, Function emm_plugin::*function,
                    Arguments... arguments) noexcept {
-    if (observe::is_forked_child()) [[unlikely]] { // forked inside an outer call
+    if (observe::is_forked_child()) [[unlikely]] { // the plugin may have forked in an outer call
         return observe::refuse_forked_child();
     }
     const char *const name = loader::slot_names[static_cast<unsigned>(slot)];
     const Uncancelled uncancelled;
     if (plugin.defaults(slot)) { // the host describes its own failures
         const emm_status status = (plugin.table.*function)(self, arguments...);
-        observe::take_plugin_word(); // a plugin's word is for a layer over it
+        observe::take_plugin_word(); // an unused description by a plugin is for a layer above it
         return status;
     }
     try {

@@ -15,7 +15,7 @@ void *pointer_to(uint64_t address) {
     return reinterpret_cast<void *>(uintptr_t(address));
 }
 
-// For host memory the driver's "out of memory" is about the host.
+// When the driver refuses host memory, its "out of memory" means the host.
 emm_status fail_for_host(CUresult result, const char *call) {
     const emm_status status = driver::fail(result, call);
     if (status != EMM_E_OUT_OF_MEMORY) {
@@ -150,8 +150,8 @@ emm_status DefaultMemory::free(uint64_t address, Kind kind, size_t size, uint32_
     EMM_TRY(take(address, kind, size, &block, flags));
     block.mapped().is_everywhere =
         (flags & EMM_HOST_PORTABLE) != 0 && stream == EMM_STREAM_UNORDERED;
-    return release_later(std::move(block), live_); // else the block stays the caller's, who may try
-                                                   // again
+    // If the block cannot be queued, it stays the caller's, who may try again.
+    return release_later(std::move(block), live_);
 }
 
 // A graph would use the memory at every launch.
@@ -186,10 +186,10 @@ void DefaultMemory::retry_one() noexcept {
     }
 }
 
-// A range is unpinned at once, because the program may pin it again. If the driver may be asked,
-// managed memory is freed at once, with a wait, as in CUDA: a new block may share pages with a
-// freed one, and the driver would report that one's prefetches. Without host memory for a queue
-// entry, a free also happens at once.
+// A registered range is unpinned at once, because the program may pin it again. If the driver may
+// be asked, managed memory is freed at once too, with a wait, as in CUDA: a new block may share
+// pages with a block that still waits to be freed, and the driver would report that block's
+// prefetches for the new one. Without host memory for a queue entry, every free happens at once.
 emm_status DefaultMemory::release_later(Live::node_type block, Live &otherwise) {
     const size_t size = block.mapped().size;
     const Kind kind = block.mapped().kind;

@@ -65,8 +65,8 @@ void make_defaults(emm_context &context);
 DefaultMemory &defaults_of(emm_context &context) noexcept;
 void release_defaults(emm_context &context) noexcept; // all its memory, if there is a DefaultMemory
 
-// If portable memory was ever given out, waits for the context's work. For a retirement, because
-// afterwards other contexts do not wait for this work.
+// For a retirement. If portable memory was ever given out, waits for the context's work, because
+// other contexts wait for that work only while the context exists.
 void finish_uses_of_portable(const emm_context &context) noexcept;
 
 // The table from which the loader fills empty slots; its functions take a DefaultMemory for `self`.

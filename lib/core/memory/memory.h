@@ -11,8 +11,8 @@
 // there (abi::__forced_unwind), and has nothing to clean up on the way.
 namespace emm::core {
 
-// The caller, for the event log: the caller of the function that calls one of these. A default
-// argument is evaluated where the call is written.
+// The caller that the event log names: the program's function that called into libemm. The compiler
+// evaluates this default argument where the call is written.
 #define EMM_CALLER const void *caller = __builtin_return_address(0)
 
 // A device that cannot map host memory fails with "invalid value", so this states the real reason.
@@ -147,9 +147,9 @@ template <class Function, class... Arguments>
 [[gnu::noinline]] emm_status memfree_otherwise(emm_context &context, emm_deviceptr ptr, size_t size,
                                                emm_stream stream, const void *caller);
 
-// The fast path: one load says that nothing is unusual. No lock, no map, no clock, no log, no
-// driver call. The function is inlined, so that the return address is read off the path, and is
-// that of the surrounding function.
+// The fast path. One load shows that nothing is unusual; there is no lock, map, clock, log or
+// driver call. The function is inlined for two reasons: the return address is read only off the
+// fast path, and belongs to the surrounding function.
 [[gnu::always_inline]] inline emm_status memalloc(emm_context &context, size_t size,
                                                   emm_stream stream, emm_deviceptr *ret_ptr,
                                                   const void *caller = nullptr) {

@@ -26,8 +26,8 @@ constexpr auto &pressure = observe::immortal<Pressure>;
 
 thread_local bool pressing = false, may_press = true;
 
-constexpr uint64_t most_rounding = 32 << 20; // the most by which a plugin rounds a request: that of
-                                             // CUDA's pools
+// No plugin rounds a request up by more than this; CUDA's pools do by so much.
+constexpr uint64_t most_rounding = 32 << 20;
 
 std::optional<observe::MemoryReport::Driver>
 figures_by(const emm_context &context, decltype(&::cuMemGetInfo) get_info) noexcept {

@@ -8,15 +8,17 @@
 #include <optional>
 #include <string>
 
-// Recovery from out of memory of any kind. The steps stop when the allocation succeeds:
-//   1. The context's pending frees run, its plugin trims, and what other threads are giving back
-//      arrives.
-//   2. If the driver is short, and so other contexts may hold the memory, the allocation is tried
-//      again, and then the same happens in those: all of the device, or for host memory all.
-//   3. The application gives back, and the allocation is tried once more.
-//   4. Processes that share the device's bound (EMM_LIMIT_SHARED) give back, and once more.
-// Inside a deferred section nothing is returned to the driver, so that only the application is
-// asked. A context that is being made, reset or retired meanwhile is left out.
+// Recovery when any kind of memory has run out. The steps stop as soon as the allocation succeeds.
+// 1. The pending frees of the context run, its plugin trims, and memory that other threads are
+// giving back arrives. The allocation is tried again.
+// 2. If the driver is short of memory, other contexts may hold it. Step 1 is done in each of them:
+// in all contexts of the device, or for host memory in all of the process. The allocation is tried
+// again.
+// 3. The application gives memory back, and the allocation is tried again.
+// 4. Processes that share the device's bound (EMM_LIMIT_SHARED) give memory back, and the
+// allocation is tried again.
+// Inside a deferred section nothing is returned to the driver, so only the application is asked. A
+// context is left out while it is being made, reset or retired.
 namespace emm::core {
 
 // `status` is the allocation's failure, and `again` tries again: returns its last answer.
@@ -65,8 +67,8 @@ emm_pressure_callback_info set_pressure_callback(const emm_pressure_callback_inf
 size_t press(emm_context &context, size_t bytes) noexcept;
 bool is_in_pressure_callback() noexcept; // whether this thread is within the callback
 
-// While one of these lives, this thread does not call the callback: it may wait for a thread that
-// is held.
+// While such an object lives, this thread does not call the callback. The callback may wait for a
+// thread that emm holds.
 class NoPressureCallback {
 public:
     NoPressureCallback() noexcept;

@@ -32,7 +32,8 @@ ForOperator::~ForOperator() {
     is_for_operator = false;
 }
 
-// Exit handlers may call, and the operator comes no more.
+// When the process ends, the sleep ends too: exit handlers may call emm, and no emm resume will
+// come.
 void fall_asleep() noexcept {
     static const bool ends = std::atexit([] { change_to(State::ended); }) == 0;
     if (ends) {

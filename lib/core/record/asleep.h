@@ -19,7 +19,7 @@ public:
 void fall_asleep() noexcept;
 void wake_up() noexcept;
 
-// Whether this thread's call has to wait; waits until it has not. True: it has waited.
+// Waits as long as this thread's call has to wait. True: it has waited.
 bool must_wait_asleep() noexcept;
 bool wait_while_asleep() noexcept;
 

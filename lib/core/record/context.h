@@ -177,8 +177,8 @@ bool is_alive(const emm_context &context) noexcept;
 // Like is_alive, but marks a dead context retired.
 bool has_died(emm_context &context) noexcept;
 
-// Removes the memory of ended CUDA contexts from their devices' accounts. If a context was retired,
-// nothing announces its end.
+// Removes the memory of ended CUDA contexts from their devices' accounts. Nothing else notices the
+// end of a context that was retired before.
 void forget_ended_contexts() noexcept;
 
 // Whether a capture is announced in the CUDA context.
@@ -189,8 +189,8 @@ inline bool is_capturing(const emm_context &context) noexcept {
 // Whether memory may go to the driver: no deferred section and no announced capture forbids it.
 bool may_return(const emm_context &context) noexcept;
 
-// Tries again to free the handles of a context's `unfinished` list, which the caller has taken.
-// With EMM_DEFERRED_DROP it only calls their finalizers. Set by core/handles.
+// Tries once more to free the handles of a context's `unfinished` list, which the caller has taken.
+// With EMM_DEFERRED_DROP this only calls their finalizers. Set by core/handles.
 using RetryFrees = void (*)(emm_memory *first, uint32_t what) noexcept;
 inline constinit RetryFrees retry_frees = nullptr;
 

@@ -36,8 +36,8 @@ inline uint32_t thread_number() noexcept {
     return this_thread.number;
 }
 
-// While it lives, a request to cancel this thread (pthread_cancel) waits, so that nothing half done
-// is unwound. 8 ns.
+// While such an object lives, a request to cancel this thread (pthread_cancel) waits, so no
+// half-done work is unwound. Costs 8 ns.
 class Uncancelled {
 public:
     Uncancelled() noexcept { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }

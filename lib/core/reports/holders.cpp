@@ -48,9 +48,9 @@ std::string native_name(const std::string &path, uint64_t offset) {
                           : fmt::format("{}+{:#x} ({})", path, offset, symbol);
 }
 
-// The telling part of a call stack: its lines of Python if there are any, from the program's own
-// on, else its calls; the innermost first. The texts of frames live as long as the process, once
-// each.
+// The part of a call stack that tells the most, the innermost call first: the lines of Python from
+// the program's own on, or without Python all calls. The texts of frames live as long as the
+// process, once each.
 struct CallPath {
     struct Step {
         const char *module, *function; // function: of Python, else NULL
@@ -122,7 +122,7 @@ std::vector<MemoryHolder> largest_of(const Sums<Holder> &sums, Name name) {
     });
     std::vector<MemoryHolder> named;
     for (auto &[holder, sum] : sorted) {
-        // The other holders are summed up, so they need no name.
+        // The remaining holders become one sum, so they need no names.
         sum.name = named.size() < most_holders ? name(holder) : fmt::format("{}", named.size());
         named.push_back(sum);
     }

@@ -35,7 +35,7 @@ void TrackedTable::forget(const emm_context *context) noexcept {
         const std::lock_guard lock(shard.lock);
         for (size_t slot = 0; slot < shard.capacity;) {
             if (shard.slots[slot].address != 0 && shard.slots[slot].context == context) {
-                shard.close_gap(slot); // the record that moves up here is looked at next
+                shard.close_gap(slot); // the loop looks next at the record that moves up here
             } else {
                 slot++;
             }

@@ -88,7 +88,8 @@ void begin_thread() noexcept {
     of_thread.random = of_thread.number * 2654435761u | 1;
 }
 
-// One of `sample`, by chance, so that a program's own rhythm does not decide.
+// Chooses one of `sample` allocations by chance, because a regular choice could follow the
+// program's own rhythm.
 bool is_chosen(uint32_t sample) noexcept {
     uint32_t &random = of_thread.random; // xorshift32
     random ^= random << 13;

@@ -9,8 +9,8 @@
 namespace emm::core {
 namespace {
 
-// The hook with its user data. Readers take no lock unless the hook is being replaced at that
-// moment: the version is odd meanwhile, and a different one afterwards.
+// The hook with its user data. Readers take no lock, except while the hook is being replaced. Then
+// the version is odd; afterwards it is even and larger than before.
 class Hook {
 public:
     std::mutex mutex; // held while the hook is replaced
@@ -37,7 +37,7 @@ public:
     }
 
 private:
-    // Loads that acquire: a thread that sees a new field also sees a new version next.
+    // The loads acquire, so a thread that sees a new field sees a new version afterwards.
     emm_event_hook_info fields() const noexcept {
         return {hook_.load(std::memory_order_acquire), user_data_.load(std::memory_order_acquire)};
     }
@@ -128,7 +128,8 @@ void watch_if_wanted(emm_context &context) {
         }
     }
     open_tracking();
-    // The context is in the list by now: a thread that sets a hook later finds it there.
+    // The context is in the list already, so a thread that sets a hook later finds the context
+    // there.
     std::lock_guard lock(the_hook().mutex);
     watch(context);
 }
