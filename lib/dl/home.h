@@ -7,9 +7,9 @@ namespace emm::dl {
 // The folder of libemm itself. Plugins and the simulated driver are looked for from there, so an
 // installed tree may be moved.
 struct Home {
-    std::string folder;      // of the real file, without a final slash; "" if unknown
-    bool build_tree = false; // the library was not installed: other files lie where Meson builds
-                             // them
+    std::string folder; // of the real file, without a final slash; "" if unknown
+    // The library was not installed: other files lie where Meson builds them.
+    bool build_tree = false;
 };
 
 const Home &home();

@@ -32,8 +32,8 @@ using Uuid = std::array<uint64_t, 2>;
 struct SharedMember {
     std::atomic<uint64_t> ticket; // in the order of joining; 0: a free slot
     std::atomic<uint64_t> pid;    // the process id within its own namespace
-    std::atomic<uint64_t> random; // the number in its socket's name (monitor/protocol.h); 0: no
-                                  // socket
+    // The number in its socket's name (monitor/protocol.h); 0: no socket.
+    std::atomic<uint64_t> random;
 };
 struct SharedSlot {
     std::atomic<uint64_t> holding, intent;

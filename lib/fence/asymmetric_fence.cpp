@@ -36,8 +36,8 @@ bool visit_processors() noexcept {
         CPU_ZERO_S(bytes, one.get());
         CPU_SET_S(processor, bytes, one.get());
         const bool there = sched_setaffinity(0, bytes, one.get()) == 0;
-        if (!there && errno != EINVAL) { // EINVAL: no thread of this process may run on that
-                                         // processor
+        // EINVAL: no thread of this process may run on that processor.
+        if (!there && errno != EINVAL) {
             visited = false;
             break;
         }

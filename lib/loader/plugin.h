@@ -44,9 +44,9 @@ static_assert(std::tuple_size_v<Slots> <= 64, "Plugin::defaulted has a bit for e
 // A loaded and valid plugin. It lives as long as the process, once for each file or linked-in entry
 // function.
 struct Plugin {
-    emm_plugin table = {};           // every slot is filled: by the plugin or by a default
-    const emm_plugin *own = nullptr; // the table that the plugin returned; may be shorter than the
-                                     // type
+    emm_plugin table = {}; // every slot is filled: by the plugin or by a default
+    // The table that the plugin returned; may be shorter than the type.
+    const emm_plugin *own = nullptr;
     uint64_t defaulted = 0; // bit Slot::x is set if x is a default; for a layer, if x is NULL
     bool is_layer = false;  // its NULL slots stay NULL: the slots below it apply
     std::string name, version, description;

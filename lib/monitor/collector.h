@@ -36,10 +36,10 @@ AccountFigures ask_account(int32_t device);
 struct ContextFigures {
     int32_t device = 0;
     uint64_t id = 0;
-    std::string pool;            // its name; "" for the CUDA context's own pool
-    std::string spec;            // of its plugin, as it was chosen, with options and layers
-    std::string changed_options; // changed since then: "max=16MiB,slack=0"; a key alone means no
-                                 // value
+    std::string pool; // its name; "" for the CUDA context's own pool
+    std::string spec; // of its plugin, as it was chosen, with options and layers
+    // Changed since then: "max=16MiB,slack=0"; a key alone means no value.
+    std::string changed_options;
     uint8_t uuid[16] = {};
     uint32_t pci[3] = {};     // domain, bus, device
     uint64_t total_bytes = 0; // of the device

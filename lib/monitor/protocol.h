@@ -44,11 +44,13 @@ enum class RequestKind : uint32_t {
     report = 2,  // written to the log's destination, and in the answer
     trim = 3,    // unused memory goes back to the driver; then as figures
     limit = 4,   // the request ends with a text like EMM_LIMIT's: the new bound
-    set = 5,     // the request ends with key=value, a zero byte and a pool's name: the pool's new
-                 // option
-    pause = 6,  // "keep" or "discard", a space, milliseconds that work may take to end, a zero byte
-                //   and a pool's name ("": all) behind the request: its memory goes back
-    resume = 7, // the request ends with a zero byte and a pool's name: its memory comes back
+    // The request ends with key=value, a zero byte and a pool's name: the pool's new option.
+    set = 5,
+    // The request ends with "keep" or "discard", a space, the milliseconds that work on the device
+    // may take to end, a zero byte and a pool's name ("": all pools): its memory goes back.
+    pause = 6,
+    // The request ends with a zero byte and a pool's name: its memory comes back.
+    resume = 7,
     profile = 8, // live memory, by caller
 };
 

@@ -84,8 +84,8 @@ void hold_descriptors() noexcept {
         return;
     }
     timespec until = {};
-    clock_gettime(CLOCK_REALTIME, &until); // the thread sanitizer only knows timed locks by this
-                                           // clock
+    // The thread sanitizer only knows timed locks by this clock.
+    clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += fork_waits;
     held_for_fork = pthread_mutex_timedlock(&mutex, &until) == 0;
 }

@@ -70,8 +70,8 @@ struct MemoryReport {
         uint32_t sample = 1;
         uint64_t lost = 0; // records that there was no memory for
         std::vector<MemoryHolder> libraries, callers;
-        std::vector<MemoryHolder> of_driver; // libraries, with the memory they took from the driver
-                                             // itself
+        // Libraries, with the memory that they took from the driver itself.
+        std::vector<MemoryHolder> of_driver;
     };
     std::optional<Tracked> tracked;
 };

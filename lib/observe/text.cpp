@@ -90,8 +90,8 @@ void make_one_line(std::string &text) {
 }
 
 std::string_view bounded(const char *text) noexcept {
-    constexpr size_t enough = 16 * longest_text; // one_line keeps the end of a text that it
-                                                 // shortens
+    // one_line keeps the end of a text that it shortens.
+    constexpr size_t enough = 16 * longest_text;
     return text ? std::string_view(text, strnlen(text, enough)) : std::string_view();
 }
 

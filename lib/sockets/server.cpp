@@ -21,8 +21,8 @@ namespace emm::sockets {
 void Server::run() noexcept {
     while (step()) {
     }
-    count_ = 0; // the program that closed the listener may also have closed these, and reused their
-                // numbers
+    // The program that closed the listener may also have closed these, and reused their numbers.
+    count_ = 0;
 }
 
 bool Server::step() noexcept {

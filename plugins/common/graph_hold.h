@@ -10,10 +10,11 @@ namespace emm::common {
 
 // Whether work can be put on a stream right now.
 struct Capture {
-    bool active = false;     // work cannot run now: the stream captures, or it is the legacy stream
-                             // while a stream that synchronizes with it captures
-    CUgraph graph = nullptr; // the graph being captured; NULL for the legacy stream, and after the
-                             // capture was invalidated
+    // Work cannot run now: the stream captures, or it is the legacy stream while a stream that
+    // synchronizes with it captures.
+    bool active = false;
+    // The graph being captured; NULL for the legacy stream, and after the capture was invalidated.
+    CUgraph graph = nullptr;
 };
 Capture capture_of(const Driver &driver, emm_stream stream);
 

@@ -74,8 +74,8 @@ private:
     const CUdevice cuda_device_;
     const PrivateStream prefetches_;
     std::mutex mutex_;
-    Streams in_order_on_; // the stream that orders all uses, including the prefetch; empty: none,
-                          // or unknown
+    // The stream that orders all uses, including the prefetch; empty: none, or unknown.
+    Streams in_order_on_;
 };
 
 const emm_option Manager::options[] = {{"max", nullptr,

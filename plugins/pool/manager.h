@@ -121,8 +121,8 @@ private:
     size_t release_idle(Lock &lock, std::optional<uint64_t> keep_bytes = {});
     void forget_everything();
 
-    Options options_; // set_option changes some, with the lock held; reading the others needs no
-                      // lock
+    // set_option changes some, with the lock held; reading the others needs no lock.
+    Options options_;
     ServedContext served_;
     const emm_host &host_ = served_.host;
 

@@ -49,8 +49,8 @@ emm_status Manager::record_use(emm_deviceptr ptr, size_t, emm_stream stream) {
     }
     Lock lock(served_.mutex);
     Place place = allocation_at(ptr);
-    place = place ? place : pinned_.allocation_at(ptr); // mapped pinned memory has one address for
-                                                        // both sides
+    // Mapped pinned memory has one address for both sides.
+    place = place ? place : pinned_.allocation_at(ptr);
     if (!place) {
         lock.unlock();
         return emm_failf(

@@ -19,8 +19,8 @@ uint64_t Manager::limit_of_caches(uint64_t of_device) const {
 // Idle memory beyond the new values goes back at once; later frees give theirs back as they are
 // freed.
 emm_status Manager::set_option(const char *key, const char *text) {
-    Options changed = options_.with(key, text); // one call at a time, so nothing else writes the
-                                                // options
+    // One call at a time, so nothing else writes the options.
+    Options changed = options_.with(key, text);
     {
         const SlowCall call(served_.driver, caches_);
         Lock lock(served_.mutex);

@@ -28,10 +28,12 @@ struct Entries {
 
 // How the program's calls of the entries in held.txt are held (hold.h).
 struct HoldCalls {
-    bool (*begin_own)();            // the calling thread's own calls are not, until end_own; false:
-    void (*end_own)();              //   no memory
-    bool (*close)(int64_t timeout); // nanoseconds; within begin_own. False: a call goes on after
-                                    //   that time, or the process ends; none is held
+    // Until end_own, the calling thread's own calls are not held. False: no memory.
+    bool (*begin_own)();
+    void (*end_own)();
+    // Called within begin_own: holds all calls. `timeout` is in nanoseconds. False: a call was
+    // still under way after that time, or the process ends; then no call is held.
+    bool (*close)(int64_t timeout);
     void (*open)();
     void (*end)();                      // the process ends: held calls fail
     void (*spare)(bool (*is_spared)()); // from now on, calls for which it is true are not held

@@ -93,8 +93,8 @@ emm_status id_of(const driver::Driver &driver, CUcontext cuda_context, uint64_t 
 // The record for a context that is not known yet.
 emm_status make(const driver::Driver &driver, CUcontext cuda_context, uint64_t id,
                 emm_context *&ret_context) {
-    const driver::Driver *initialized = nullptr; // initialized by the program; the bounds are read
-                                                 // with it
+    // The driver as the program initialized it; the bounds are read with it.
+    const driver::Driver *initialized = nullptr;
     EMM_TRY(driver::initialize(initialized));
     // the driver may reuse the addresses of a dead context for this one
     retire_dead_contexts();
@@ -233,7 +233,8 @@ bool is_unserved(const emm_context &context) noexcept {
 }
 
 emm_status begin_serving(emm_context &context) {
-    const OwnerGuard announcing(context.group.announcing); // held until the new pool has all announcements
+    // Held until the new pool has all announcements.
+    const OwnerGuard announcing(context.group.announcing);
     EMM_TRY(make_manager(context));
     context.has_served = true;
     if ((context.selection->plugin->table.capabilities & EMM_PLUGIN_NEEDS_CURRENT) != 0) {

@@ -22,8 +22,8 @@ void give_back_epoch_slot(void *epoch_slot) {
     static_cast<EpochSlot *>(epoch_slot)->taken.store(false, std::memory_order_release);
 }
 
-std::atomic<bool> plain_stores_do{false}; // set once; cleared if the kernel refuses the barrier
-                                          // later
+// Set once; cleared if the kernel refuses the barrier later.
+std::atomic<bool> plain_stores_do{false};
 
 // The kernel may refuse the barrier at any time, if a sandbox begins after the start. Threads with
 // a slot go on with plain stores, so every later reset visits all processors; other threads are

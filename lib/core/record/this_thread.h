@@ -13,13 +13,13 @@ struct EpochSlot;
 // State of the thread for calls by a handle. Trivial, so that an ending thread may still release a
 // handle; initial-exec, because a look at it must not be a function call.
 struct ThisThread {
-    uint32_t number = 0;                   // 1 and up; 0: not given yet
-    uint32_t depth = 0;                    // calls by handles that this thread is inside of
-    EpochSlot *epoch_slot = nullptr;       // the thread's own; NULL: not given yet
-    bool is_counted = false;               // never gets a slot
-    uint32_t returning = 0;                // scopes of Returns that this thread is inside of
-    const emm_context *managing = nullptr; // this thread is inside a call that makes, resets or
-                                           // ends this context's manager
+    uint32_t number = 0;             // 1 and up; 0: not given yet
+    uint32_t depth = 0;              // calls by handles that this thread is inside of
+    EpochSlot *epoch_slot = nullptr; // the thread's own; NULL: not given yet
+    bool is_counted = false;         // never gets a slot
+    uint32_t returning = 0;          // scopes of Returns that this thread is inside of
+    // This thread is inside a call that makes, resets or ends this context's manager.
+    const emm_context *managing = nullptr;
 };
 
 [[gnu::tls_model("initial-exec")]] inline constinit thread_local ThisThread this_thread;

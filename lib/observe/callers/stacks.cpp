@@ -15,8 +15,8 @@ namespace {
 
 struct Entry {
     uint64_t hash = 0;
-    uint32_t generation = 0; // of the modules, because other code may lie at the same addresses
-                             // later
+    // Of the modules, because other code may lie at the same addresses later.
+    uint32_t generation = 0;
     size_t natives = 0;
     std::vector<uint64_t> words;
     Stack stack;

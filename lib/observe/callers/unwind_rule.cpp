@@ -249,8 +249,8 @@ bool Program::extended(uint8_t operation, Reader &from) {
         save(from.take_unsigned(), {Saved::elsewhere, 0});
         from.take_block();
         return true;
-    case 0x2d: // AARCH64_negate_ra_state: the return address is signed; unsign() removes the
-               // signature
+    // AARCH64_negate_ra_state: the return address is signed; unsign() removes the signature.
+    case 0x2d:
         return true;
     case 0x2e: // GNU_args_size
         from.take_unsigned();

@@ -17,10 +17,11 @@ struct UnwindRule {
         none     // the caller is unknown
     };
     Cfa cfa = Cfa::none;
-    bool saves_fp = false;   // else the frame pointer still is the caller's
-    int32_t cfa_offset = 0;  // bytes, a multiple of 8
-    int32_t save_offset = 0; // from the CFA: on x86-64 where the frame pointer is saved, on aarch64
-                             // where the return address is, the frame pointer 8 bytes before it
+    bool saves_fp = false;  // else the frame pointer still is the caller's
+    int32_t cfa_offset = 0; // bytes, a multiple of 8
+    // From the CFA: on x86-64 where the frame pointer is saved, on aarch64 where the return address
+    // is, the frame pointer 8 bytes before it.
+    int32_t save_offset = 0;
 
     bool operator==(const UnwindRule &) const = default;
 };

@@ -371,8 +371,8 @@ void EventLog::write(bool everything) noexcept {
 
 void EventLog::write_at_exit() noexcept {
     EventBuffer::is_immediate = true;
-    fence_all_threads(); // either this thread sees an event, or the event's thread sees that it
-                         // must write
+    // Either this thread sees an event, or the event's thread sees that it must write.
+    fence_all_threads();
     write(true);
     std::lock_guard lock(writing_);
     if (!has_ended()) {

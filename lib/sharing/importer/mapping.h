@@ -11,8 +11,8 @@ namespace emm::sharing {
 struct Mapping {
     struct Part {
         uint64_t offset, size;
-        CUmemGenericAllocationHandle unreleased; // 0, unless the driver has refused to release the
-                                                 // handle
+        // 0, unless the driver has refused to release the handle.
+        CUmemGenericAllocationHandle unreleased;
     };
     uint32_t kind = EMM_IPC_LEGACY;
     emm_deviceptr base = 0;

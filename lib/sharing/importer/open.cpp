@@ -21,8 +21,8 @@ namespace {
 struct Devices {
     std::mutex mutex;
     std::vector<driver::DeviceIdentity> all; // empty: the driver has not been asked yet
-    std::vector<emm_context *> sources;      // made for copies; never freed, because imports point
-                                             // to them
+    // Made for copies; never freed, because imports point to them.
+    std::vector<emm_context *> sources;
 };
 
 constexpr auto &devices = observe::immortal<Devices>;

@@ -109,10 +109,10 @@ private:
     GraphHold graphs_;
     std::atomic<int> sections_{0};
     std::atomic<bool> has_more_{false}; // broken_ or put_off_ is not empty
-    std::mutex mutex_;                  // guards the members below; never held over a call of
-                                        // another library
-    Blocks blocks_;                     // by address, until their memory goes back
-    Blocks quarantined_;                // oldest first
+    // Guards the members below; never held over a call of another library.
+    std::mutex mutex_;
+    Blocks blocks_;      // by address, until their memory goes back
+    Blocks quarantined_; // oldest first
     uint64_t quarantines_ = 0;
     std::list<Mapping> broken_;
     LiveAllocations::Allocations put_off_;   // freed in a deferred section

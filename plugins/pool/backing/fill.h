@@ -19,8 +19,8 @@ public:
          const std::vector<CUmemAccessDesc> &access, bool keeps_places);
 
     CUresult ask(const PageDriver &driver); // no lock is held
-    void apply_results(Holdings &holdings); // passes the driver's results on to the heap; the lock
-                                            // is held from here to the object's end
+    // Passes the driver's results on to the heap; the lock is held from here to the object's end.
+    void apply_results(Holdings &holdings);
     const Refused &refused() const { return refused_; }
 
 private:

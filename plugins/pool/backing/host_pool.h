@@ -38,8 +38,8 @@ struct HostPool {
         return place.block && place.block->loan.size() != 0 ? place : Place{};
     }
     List<Segment, &Segment::all> forget_all(); // the caller must free the returned segments
-    void clear_ready();                        // moves ready blocks to the heap, where neighbours
-                                               // are joined
+    // Moves ready blocks to the heap, where neighbours are joined.
+    void clear_ready();
 
     // Whether questions have cost about as much as another block would.
     bool outgrown(uint64_t size) const;

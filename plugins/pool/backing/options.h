@@ -18,12 +18,12 @@ enum class Growth : uint8_t {
 };
 
 struct Options {
-    uint64_t max = UINT64_MAX;               // bytes taken from the driver, never exceeded
-    uint64_t host_max = UINT64_MAX;          // bytes of pinned host memory, never exceeded
-    bool nearest_host_node = false;          // host_node=nearest
-    uint64_t initial = 0;                    // bytes to take at once
-    uint64_t spill = 0;                      // bytes of host memory to use once the device has no
-                                             // more
+    uint64_t max = UINT64_MAX;      // bytes taken from the driver, never exceeded
+    uint64_t host_max = UINT64_MAX; // bytes of pinned host memory, never exceeded
+    bool nearest_host_node = false; // host_node=nearest
+    uint64_t initial = 0;           // bytes to take at once
+    // Bytes of host memory to use once the device has no more.
+    uint64_t spill = 0;
     uint64_t release_threshold = UINT64_MAX; // idle bytes to keep
     Growth growth = Growth::automatic;
     double slack = 0.125;                 // fraction of the peak that may lie idle

@@ -83,8 +83,8 @@ public:
     void withdraw(std::span<const Piece> pieces, size_t mapped, bool in_use, const Heap &heap,
                   Refused &refused) const noexcept;
 
-    CUresult await_device() const; // waits for all work of the context, because cuMemUnmap waits
-                                   // for none
+    // Waits for all work of the context, because cuMemUnmap waits for none.
+    CUresult await_device() const;
 
 private:
     CUmemAllocationProp properties(bool spilled) const;

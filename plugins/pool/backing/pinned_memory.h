@@ -118,13 +118,13 @@ private:
     const std::atomic<uint64_t> &serving_;
     std::atomic<HostPool *> known_[kinds] = {}; // by flags, readable without the lock
     std::unique_ptr<HostPool> pools_[kinds];    // the same
-    List<Segment, &Segment::all> refused_;      // refused by the driver: still held, and tried
-                                                // again
-    uint64_t reserved_ = 0;                     // including bytes that are being asked from the
-                                                // driver
-    uint64_t live_ = 0;                         // as asked for
-    uint64_t taken_ = 0;                        // as taken from a pool
-    uint64_t waiting_ = 0;                      // freed, and not complete
+    // Refused by the driver: still held, and tried again.
+    List<Segment, &Segment::all> refused_;
+    // Including bytes that are being asked from the driver.
+    uint64_t reserved_ = 0;
+    uint64_t live_ = 0;    // as asked for
+    uint64_t taken_ = 0;   // as taken from a pool
+    uint64_t waiting_ = 0; // freed, and not complete
 };
 
 } // namespace emm::pool

@@ -61,8 +61,8 @@ Block *Segments::grow(Lock &lock, StreamPool &pool, const Caller &, uint64_t byt
         if (result != CUDA_SUCCESS) {
             return nullptr;
         }
-        block = take_new(pool, bytes, zone); // NULL if the segment's ends were ragged: try once
-                                             // more
+        // NULL if the segment's ends were ragged: try once more.
+        block = take_new(pool, bytes, zone);
     }
     return block;
 }

@@ -49,8 +49,8 @@ struct alignas(record_alignment) Block {
     uint64_t tag = 0;
     HostPool *host = nullptr; // of pinned memory, until its heap has it back
 
-    Link<Block> pending;       // of its free pool, oldest tag first; or of the capture that holds
-                               // it
+    // Of its free pool, oldest tag first; or of the capture that holds it.
+    Link<Block> pending;
     UseRecord *uses = nullptr; // of a live block
 
     SizeNode low;  // the complete part in front, or the whole of a complete block

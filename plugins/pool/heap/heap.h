@@ -138,8 +138,8 @@ public:
     Block *split(Block &block, uint64_t front, Block &record); // `record` comes from take_record
 
     // --- addresses ---
-    Place found_at(uint64_t address) const;    // the place that begins there, live or not; needs no
-                                               // lock
+    // The place that begins there, live or not; needs no lock.
+    Place found_at(uint64_t address) const;
     Place starting_at(uint64_t address) const; // the taken place that begins there
     Place around(uint64_t address) const;      // the live allocation that holds the address
     void set_slab(Block &block, Slab *slab);   // NULL: it becomes a block again
@@ -183,11 +183,11 @@ private:
     Place covering(const Segment &segment, uint64_t mark, uint64_t address) const;
     Room room_in(Block &range, const FreePool &pool, uint64_t bytes) const;
     const SizeNode *next_paged_part(const SizeNode &position, bool spilled) const;
-    uint64_t next_place(uint64_t address) const; // of the piece that begins there; or the address
-                                                 // itself
-    Block *range_at(uint64_t address) const;     // the unmapped range that holds the address
-    void make_idle_place(Block &block);          // the complete former place of a piece
-    void make_idle_once_complete(Block &block);  // the same, once it is complete
+    // Of the piece that begins there; or the address itself.
+    uint64_t next_place(uint64_t address) const;
+    Block *range_at(uint64_t address) const;    // the unmapped range that holds the address
+    void make_idle_place(Block &block);         // the complete former place of a piece
+    void make_idle_once_complete(Block &block); // the same, once it is complete
     void forget_idle(uint64_t place);
     void join_ring(uint64_t member, uint64_t place);
     void leave_ring(uint64_t place);

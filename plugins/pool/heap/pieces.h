@@ -8,8 +8,8 @@
 
 namespace emm::pool {
 
-constexpr uint64_t page_bytes = 2ull << 20; // the size and alignment of every piece is a multiple
-                                            // of this
+// The size and alignment of every piece is a multiple of this.
+constexpr uint64_t page_bytes = 2ull << 20;
 
 // The purpose of one of a piece's places.
 enum class Role : uint8_t {
@@ -75,9 +75,9 @@ public:
 private:
     struct Page {
         uint64_t handle, other;
-        int64_t extent; // for a piece's first page: its pages; for others: minus the distance to
-                        // the first
-        Role role;      // of a piece's first page
+        // For a piece's first page: its pages; for others: minus the distance to the first.
+        int64_t extent;
+        Role role; // of a piece's first page
     };
     uint64_t number(uint64_t address) const { return (address - base_) / page_bytes; }
     Piece piece_from(uint64_t first) const {

@@ -24,8 +24,8 @@ constexpr uint64_t granule = 512;                // every size and address is a 
 constexpr uint64_t segment_granule = 2ull << 20; // the driver's unit and alignment
 constexpr uint64_t small_limit = 1 << 20;        // the largest size in the small zone
 constexpr uint64_t record_alignment = 256;       // of blocks' records
-constexpr uint64_t cover_granule = 64ull << 20;  // the distance of marks: how far back an address
-                                                 // is looked for
+// The distance of marks: how far back an address is looked for.
+constexpr uint64_t cover_granule = 64ull << 20;
 
 constexpr uint64_t round_up(uint64_t value, uint64_t unit) {
     return (value + unit - 1) / unit * unit;

@@ -5,8 +5,8 @@
 namespace emm::pool {
 namespace {
 
-constexpr uint64_t idle_part = 64; // the fraction of all memory that may lie idle to save driver
-                                   // calls
+// The fraction of all memory that may lie idle to save driver calls.
+constexpr uint64_t idle_part = 64;
 constexpr uint64_t part_of_small = 32, part_of_all = 16;
 constexpr uint64_t largest_share = 32 << 20;
 constexpr uint64_t times_cut = 16;
