@@ -15,7 +15,7 @@ namespace {
 
 struct Entry {
     uint64_t hash = 0;
-    // Of the modules, because other code may lie at the same addresses later.
+    // The generation of the modules, because other code may lie at the same addresses later.
     uint32_t generation = 0;
     size_t natives = 0;
     std::vector<uint64_t> words;

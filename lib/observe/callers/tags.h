@@ -15,7 +15,7 @@ namespace emm::observe {
 inline constexpr size_t longest_tag = 64;       // bytes of a tag as shown
 inline constexpr size_t longest_tag_read = 256; // bytes of a tag as given
 inline constexpr uint32_t deepest_tags = 16;    // of one thread
-// Of the process; the same name inside other tags counts again.
+// The most tags of the process; the same name inside other tags counts again.
 inline constexpr size_t most_tags = 65'536;
 
 // A name inside other tags. Made once, and never destroyed.

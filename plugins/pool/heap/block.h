@@ -49,7 +49,7 @@ struct alignas(record_alignment) Block {
     uint64_t tag = 0;
     HostPool *host = nullptr; // of pinned memory, until its heap has it back
 
-    // Of its free pool, oldest tag first; or of the capture that holds it.
+    // In a list of its free pool, oldest tag first; or of the capture that holds it.
     Link<Block> pending;
     UseRecord *uses = nullptr; // of a live block
 

@@ -183,7 +183,7 @@ private:
     Place covering(const Segment &segment, uint64_t mark, uint64_t address) const;
     Room room_in(Block &range, const FreePool &pool, uint64_t bytes) const;
     const SizeNode *next_paged_part(const SizeNode &position, bool spilled) const;
-    // Of the piece that begins there; or the address itself.
+    // The next place of the piece that begins at `address`; or the address itself.
     uint64_t next_place(uint64_t address) const;
     Block *range_at(uint64_t address) const;    // the unmapped range that holds the address
     void make_idle_place(Block &block);         // the complete former place of a piece
