@@ -125,7 +125,7 @@ bool start_thread(const char *name, std::function<void()> body) noexcept {
             body();
         }).detach();
     } catch (const std::exception &error) { // std::system_error or std::bad_alloc
-        observe::log(EMM_LOG_DEBUG, "no thread {}: {}", name, error.what());
+        observe::log(EMM_LOG_DEBUG, "cannot start the thread {}: {}", name, error.what());
         started = false;
     }
     pthread_sigmask(SIG_SETMASK, &before, nullptr);

@@ -50,14 +50,14 @@ emm_status Manager::defer_cleanup(uint32_t enter) {
     try {
         apply_threshold();
     } catch (...) {
-        sections_ -= enter; // if it has not begun, its end has come all the same
+        sections_ -= enter; // a begin that failed is undone
         throw;
     }
     return EMM_OK;
 }
 
-// Many threads begin and end sections at once, and no lock is held over a driver call. So a thread
-// that finds the state changed meanwhile repeats the call.
+// Many threads begin and end sections at once, and no lock is held during a driver call. So a
+// thread repeats the call if the state has changed meanwhile.
 void Manager::apply_threshold() {
     const RelaxedCapture relaxed(driver_);
     bool deferring;

@@ -38,7 +38,8 @@ public:
 
     // Finds the allocation that holds `ptr`; false if there is none.
     bool find(emm_deviceptr ptr, emm_block_info &ret_info) const noexcept;
-    // Finds it with all that `query` reports; throws if no allocation holds `ptr`.
+    // The allocation that holds `ptr`, with everything that `query` reports. Throws if no
+    // allocation holds `ptr`.
     emm_block_info at(emm_deviceptr ptr, const char *plugin, int32_t device) const;
     void fill(emm_stats &stats) const noexcept;
     // For reset_peaks. `cached`: bytes that the manager has reserved besides.

@@ -51,7 +51,8 @@ protected:
         const Driver driver;
         LiveAllocations allocations;
         const uint64_t most_bytes;
-        std::atomic<uint64_t> taken_bytes{0}; // less the bytes that the driver is getting back
+        // Bytes taken from the driver, without those being given back.
+        std::atomic<uint64_t> taken_bytes{0};
     };
 
     // One entry of the queue of pending deallocations.

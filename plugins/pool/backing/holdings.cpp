@@ -40,7 +40,8 @@ uint64_t Holdings::pending() const {
 uint64_t Holdings::cached() const {
     const uint64_t idle = std::min(caches_.idle_bytes(), taken());
     const uint64_t busy = taken() - idle + pending_not_taken();
-    return reserved_ > busy ? reserved_ - busy : 0; // it may be less: memory is on its way in
+    return reserved_ > busy ? reserved_ - busy
+                            : 0; // `busy` may be more, while memory is on its way in
 }
 
 uint64_t Holdings::cached_of_device() const {

@@ -75,10 +75,11 @@ public:
     uint64_t taken() const { return memory_.counts.taken(); }
 
     // --- idle ---
-    uint64_t pending() const;          // freed, and of no use to an ordinary request yet
-    uint64_t cached() const;           // neither taken nor pending
-    uint64_t cached_of_device() const; // of that: with growth=vmm, spilled pages are left out
-    uint64_t idle_at_most() const;     // if all unused memory could be had as one block
+    uint64_t pending() const; // freed, and of no use to an ordinary request yet
+    uint64_t cached() const;  // neither taken nor pending
+    uint64_t
+    cached_of_device() const; // the device's part of that: with growth=vmm, without spilled pages
+    uint64_t idle_at_most() const; // the largest block that all unused memory could make
     // How much may be idle: up to release_threshold, and no more than `max` leaves. `max` may have
     // become less than the bytes held.
     bool may_be_too_idle() const {

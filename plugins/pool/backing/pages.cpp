@@ -105,7 +105,7 @@ Block *Pages::grow(Lock &lock, StreamPool &pool, const Caller &caller, uint64_t 
 // Fills the missing bytes by new memory or by moves, until the zone has a block.
 Block *Pages::fill_up(Lock &lock, StreamPool &pool, const Caller &caller, uint64_t bytes, Zone zone,
                       OrderedPools &ordered, CUresult &result) {
-    // False once the driver has no more: then free memory elsewhere must suffice.
+    // False: the driver has no more memory, so free memory elsewhere must suffice.
     bool at_ease = zone != Zone::spilled;
     for (int i = 1; i <= most_fills;) {
         access_.await(lock);
@@ -225,7 +225,7 @@ bool Pages::has_enough_idle(const Heap::Room &room, bool may_grow,
 }
 
 // A plan for the room, made of memory that is idle now. If there is no host memory for such a plan,
-// only new memory.
+// the plan takes only new memory.
 FillPlan Pages::plan_for(const Heap::Room &room, bool may_grow,
                          const std::vector<Heap::Ordered> &ordered) const {
     const bool spills = room.range && room.range->segment->spilled();

@@ -8,8 +8,8 @@
 
 namespace emm::pool {
 
-// Spilled pieces go first, then those of the smallest parts of free memory. None of them is in use,
-// complete or not. They go whole, so a little less than `keep` may stay. A trim also ends all idle
+// Spilled pieces go first, then pieces of the smallest parts of free memory. Pieces go as a whole,
+// so a little less than `keep` may stay. No piece that goes is in use. A trim also ends all idle
 // places.
 uint64_t Pages::release_idle(Lock &lock, uint64_t keep, bool complete_only) {
     const uint64_t before = holdings_.reserved();

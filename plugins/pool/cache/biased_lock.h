@@ -11,7 +11,7 @@ namespace emm::pool {
 
 class BiasedLock {
 public:
-    // Once, before the first one is used.
+    // Call this once, before the first lock is used.
     static void prepare();
 
     // --- the owner's side
@@ -35,8 +35,8 @@ public:
     // --- the other side: close any number, then fence_owners if one of them was plain, then await
     // each
     bool close() { return state_.exchange(meanwhile, std::memory_order_seq_cst) == open; }
-    // Not 0: the kernel has just refused, with this error, what it did so far, and from now on each
-    // owner pays for itself.
+    // Returns 0, or the error with which the kernel has just begun to refuse. From then on, each
+    // owner uses a fence of its own.
     static int fence_owners();
     void await_owner() const;
     void reopen() { state_.store(usual(), std::memory_order_release); }
@@ -46,7 +46,8 @@ private:
     enum : uint32_t { open, open_fenced, meanwhile, for_good };
     static uint32_t usual() { return fenced_.load(std::memory_order_relaxed) ? open_fenced : open; }
 
-    static std::atomic<bool> fenced_; // the kernel cannot do it, so each owner pays for itself
+    static std::atomic<bool>
+        fenced_; // the kernel cannot help, so each owner uses a fence of its own
 
     std::atomic<uint32_t> inside_{0};
     std::atomic<uint32_t> state_{usual()};

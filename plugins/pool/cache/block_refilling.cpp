@@ -112,7 +112,8 @@ void ThreadCaches::give_up_waiting_blocks() {
     }
 }
 
-// Not while a thread looks for whole blocks, nor for threads that are gone.
+// Whether complete blocks may be kept: no thread looks for whole blocks, and some thread has a
+// magazine of unordered calls.
 bool ThreadCaches::keeps_complete_blocks() const {
     return totals_.searches == 0 && order_.common().magazines() > 0;
 }

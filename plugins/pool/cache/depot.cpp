@@ -59,7 +59,7 @@ bool Depot::put(Batch &batch) {
     return may;
 }
 
-// One that swaps have emptied, or another; NULL without host memory.
+// An empty batch: one that swaps have emptied, or another one. NULL: no host memory.
 Batch *Depot::spare(SpareBatches &others) {
     Batch *batch = spares_.take();
     return batch ? batch : others.take_or_make();
@@ -77,7 +77,7 @@ void Depot::put_batch(Batch &batch) {
     totals_.bytes.fetch_add(batch.bytes(), std::memory_order_relaxed);
 }
 
-// One of no more than that many slots, or NULL.
+// A batch of at most `most` slots, or NULL.
 Batch *Depot::take_batch(unsigned index, uint32_t most) {
     Batch *batch = batches_[index];
     if (!batch || batch->count > most) {

@@ -29,7 +29,7 @@ public:
     bool swap_out(Bin &bin, unsigned index, uint32_t count);
 
     // --- with the pool's lock ---
-    // The same, with a batch of `spares` if need be.
+    // Like swap_out, but takes a batch from `spares` if necessary.
     bool unload(Bin &bin, unsigned index, uint32_t count, SpareBatches &spares);
     // The `count` oldest slots as a batch that is the caller's; NULL without host memory.
     Batch *make_batch(Bin &bin, unsigned index, uint32_t count, SpareBatches &spares);

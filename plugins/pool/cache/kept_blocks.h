@@ -15,10 +15,10 @@
 
 namespace emm::pool {
 
-// The last few, whatever their size up to a limit.
+// The last few freed blocks of any size up to a limit.
 class RecentBlocks {
 public:
-    struct Entry { // with what is read before the block's own record is
+    struct Entry { // has the fields that a take reads, so the block's record is read later
         uint64_t address;
         uint64_t size;
         Block *block;
@@ -75,8 +75,8 @@ private:
     Gauge<uint64_t> bytes_;
 };
 
-// A few larger blocks of one size, which was asked for twice in a row without success. So sizes
-// that take turns stay in the heap, for a best fit.
+// A few larger blocks of one size. A size is kept if two requests in a row asked for it and found
+// nothing. Sizes that alternate stay in the heap, for a best fit.
 class RepeatedBlocks {
 public:
     explicit RepeatedBlocks(uint64_t largest) : largest_(largest) {}
@@ -116,7 +116,7 @@ public:
         count_.set(0);
     }
     uint64_t idle_bytes() const { return count_.get() * size_.get(); }
-    uint64_t largest() const { return count_.get() > 0 ? size_.get() : 0; } // that is here
+    uint64_t largest() const { return count_.get() > 0 ? size_.get() : 0; } // of the blocks here
 
 private:
     const uint64_t largest_;

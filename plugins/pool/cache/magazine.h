@@ -24,8 +24,8 @@ class Depot;
 class Thread;
 class ThreadCaches;
 
-// The largest blocks that the stores of a magazine accept, and how much of freed ones of calls
-// without a stream they keep.
+// The largest blocks that the stores of a magazine accept, and the most bytes of freed blocks that
+// a magazine of calls without a stream keeps.
 struct BlockLimits {
     uint64_t recent = 0;
     uint64_t repeated = 0;
@@ -41,7 +41,8 @@ public:
     // --- by its owner, inside its lock
     // The address of memory for `size` bytes, or 0: nothing here fits.
     uint64_t take(size_t size) { return size > slab_limit ? take_block(size) : take_newest(size); }
-    // The same, but of blocks it looks at the newest only, and not at those of unordered calls.
+    // Like take(), but of the blocks this looks only at the newest one, and not at blocks of
+    // unordered calls.
     uint64_t take_newest(size_t size) {
         const uint64_t address = size - 1 < slab_limit ? take_slot(size) : take_newest_block(size);
         if (address != 0) [[likely]] {
@@ -51,12 +52,12 @@ public:
     }
     // Takes the allocation at `address` back, unless there is anything unusual about it.
     bool give(const Heap &heap, uint64_t address, size_t size);
-    // Also a block of unordered calls, or a large one.
+    // Like give(), but also accepts a block of unordered calls, or a large block.
     bool give_any(const Heap &heap, uint64_t address, size_t size) {
         return give(heap, address, size) || give_other_block(heap, address, size);
     }
 
-    // No block of that size is here, nor would one be taken back.
+    // Whether the magazine neither has nor would take back a block of that size.
     bool never_holds(size_t size) const {
         const uint64_t bytes = round_up(size, granule);
         return size > slab_limit &&
@@ -80,11 +81,11 @@ public:
     bool is_of(const StreamPool &its_pool, uint64_t manager_identity) const {
         return &pool == &its_pool && manager_identity_ == manager_identity;
     }
-    // A request of that size has found nothing, and no block is here now: a size that comes again
-    // has blocks kept for it.
+    // Notes that a request of that size has found nothing while the magazine had no block at all.
+    // If the size comes again, the magazine keeps blocks of that size.
     void note_miss(uint64_t bytes);
-    uint64_t largest_kept_block() const; // block that is kept for its size
-    // Nothing lies here, and the owner has made no call since it was last drained.
+    uint64_t largest_kept_block() const; // the size of the largest block kept for its size
+    // Whether the magazine is empty, and its owner has made no call since it was last drained.
     bool is_unused() const;
 
     using Bins = std::array<Bin, slab_classes>;
@@ -135,25 +136,28 @@ private:
     bool give_block(size_t size, Block &block);
     bool give_other_block(const Heap &heap, uint64_t address, size_t size);
 
-    // Since the pool has taken them over the last time.
+    // The calls since the pool last added this magazine's counts to its own.
     Gauge<uint64_t> allocations_, frees_;
     Gauge<int64_t> live_;    // bytes allocated here less those freed here
-    Gauge<int64_t> highest_; // that it has been
+    Gauge<int64_t> highest_; // the most that live_ has been
 
     // --- the stores
     Bins bins_;
-    const std::unique_ptr<Bins> quarantine_; // of the unordered one
+    const std::unique_ptr<Bins> quarantine_; // only in the magazine of unordered calls
     Bin *const returns_;                     // where freed slots go: bins_, or the quarantine
-    // Any request for another size sends blocks home first, so that they join their neighbours
-    // before a best fit is looked for.
+    // A request for another size returns these blocks to the heap, so that they join their
+    // neighbours before the heap looks for a best fit.
     RecentBlocks recent_;
     RepeatedBlocks repeated_;
-    const std::unique_ptr<UnorderedBlocks> unordered_blocks_; // in place of those; may be NULL
+    // In the magazine of unordered calls, instead of the two stores above; may be NULL.
+    const std::unique_ptr<UnorderedBlocks> unordered_blocks_;
 
-    // Members for an unregistered stream.
-    const uint64_t key_;         // its identity
-    uint64_t registrations_ = 0; // the last at which it was none of them
-    uint64_t answered_ = 0;      // the last call for events that it has heard
+    // If the magazine's stream is unregistered: the stream's identity, the number of registrations
+    // when the stream was last found to be unregistered, and the last call for events that the
+    // stream has answered.
+    const uint64_t key_;
+    uint64_t registrations_ = 0;
+    uint64_t answered_ = 0;
 
     Counts &counts_; // of the pool
     const uint64_t manager_identity_;
@@ -161,7 +165,7 @@ private:
     const Thread &owner_;
     Link<Magazine> of_manager_;
     Link<Magazine> active_; // linked: not parked
-    bool drained_ = false;  // and not filled by a slow call since
+    bool drained_ = false;  // drained, and no slow call has filled it since
 };
 
 [[gnu::always_inline]] inline bool Magazine::give(const Heap &heap, uint64_t address, size_t size) {
@@ -195,7 +199,7 @@ inline bool Magazine::give_block(size_t size, Block &block) {
         return false;
     }
     if (!recent_.give(block)) {
-        block.expect(); // who its neighbours are may be read under the lock alone
+        block.expect(); // the slow path, with the lock, reads its neighbours
         return false;
     }
     block.loan.end();

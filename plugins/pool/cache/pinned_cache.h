@@ -65,7 +65,7 @@ struct PinnedCache {
     Block *freed[most_blocks_in_a_pinned_bin];
     Gauge<uint32_t> freed_count;
     Gauge<int64_t> live; // bytes allocated here less those freed here, not yet counted elsewhere
-    bool kept = true;    // until another thread has had to fetch it
+    bool kept = true;    // false: another thread has had to fetch the memory
 };
 
 } // namespace emm::pool

@@ -127,14 +127,14 @@ uint64_t ThreadCaches::live_bytes() const {
     return uint64_t(std::max<int64_t>(memory_.counts.live(), 0));
 }
 
-// Allocations and frees: other threads', while the calling one is at this.
+// The number of allocations and frees. Other threads may go on meanwhile.
 uint64_t ThreadCaches::calls_served() const {
     uint64_t calls = memory_.counts.allocations() + memory_.counts.frees();
     each([&](const Magazine &m) { calls += m.allocations_.get() + m.frees_.get(); });
     return calls;
 }
 
-// Each magazine counts for itself, and is read while it does.
+// Each magazine counts for itself, and this reads the counts while owners change them.
 void ThreadCaches::report(emm_stats &stats) const {
     const Counts &counts = memory_.counts;
     int64_t live = counts.live(), count = counts.live_count();

@@ -38,24 +38,25 @@ protected:
 
 class ThreadCaches {
 public:
-    // `identity` is the manager's, and so is `serving`, or 0 once nothing is reused. `limit` is the
-    // most that may ever be held; 0: no blocks are kept.
+    // `identity` is the manager's. `serving` has the same value, or 0 once nothing is reused.
+    // `limit` is the most that may ever be held; 0: no blocks are kept.
     ThreadCaches(StreamOrder &order, DeviceMemory &memory, PinnedOwner &pinned, uint64_t identity,
                  const std::atomic<uint64_t> &serving, uint64_t limit);
     ThreadCaches(const ThreadCaches &) = delete;
     ThreadCaches &operator=(const ThreadCaches &) = delete;
 
     // --- magazines ---
-    // No lock is held. The owner's, in a call that did not get into its magazine at once: waits for
-    // a thread that has closed it meanwhile, and opens it again if it was parked.
+    // Called by the magazine's owner with no lock held, if the owner did not get into the magazine
+    // at once. Waits for a thread that has closed the magazine, and opens it again if it was
+    // parked.
     bool enter(Magazine &magazine);
     // No lock is held. The magazine of an unregistered stream is found by its handle and proved by
     // its id.
     Magazine *find_unregistered(emm_stream stream) const;
-    // The calling thread's magazine for the free pool, which `stream` leads to from now on; NULL if
-    // it can have none.
+    // The calling thread's magazine for the free pool; NULL if the thread can have none. From now
+    // on, calls on `stream` use this magazine.
     Magazine *own(emm_stream stream, StreamPool &pool) { return own(identity_, stream, pool); }
-    // The one for a call on the slow path, once that is worth while; else NULL.
+    // The same for a call on the slow path; NULL until the stream has had enough such calls.
     Magazine *own_for(const Caller &caller, StreamPool &pool);
     // Visits magazines that may hold something. The others are parked: closed, until their owner's
     // next call.
@@ -67,28 +68,30 @@ public:
         }
     }
 
-    // Another `limit`: all magazines end, and are made anew.
+    // Changes `limit`: all magazines end, and new ones are made.
     void set_limit(uint64_t limit);
 
     // --- filling and emptying ---
-    // By a slow call of its owner: what the magazine counted becomes part of the pool's counts.
+    // Called in a slow call of the magazine's owner: adds the magazine's counts to the pool's.
     void take_over(Magazine &magazine);
     void refill(Magazine &magazine, unsigned index);    // an empty bin
     void make_room(Magazine &magazine, unsigned index); // for one more freed slot of this class
     void unload_blocks(Magazine &magazine);
     // The magazine's unordered frees join those of other threads, and wait. False: there are none.
     bool hand_over_blocks(Magazine &magazine);
-    // Whether so many blocks have been handed over that they are worth an event: once for each.
+    // Whether enough blocks have been handed over to be worth an event. Says so once for each such
+    // batch.
     bool takes_batch();
-    // Whether a request of that size asks the driver about the waiting blocks: if the magazine
-    // keeps such blocks, they are worth an event, and the last question found some.
+    // Whether a request of that size should ask the driver about the waiting blocks: the magazine
+    // keeps blocks of that size, the waiting blocks are worth an event, and the last question found
+    // complete ones.
     bool asks_about_blocks(const Magazine &magazine, uint64_t bytes);
-    // Fetches blocks of a size that the magazine lacks. False: there are none; blocks kept from a
-    // best fit have returned to the heap.
+    // Fetches blocks of a size that the magazine lacks. False: there are none. Blocks that were
+    // kept out of a best fit are back in the heap then.
     bool refill_blocks(Magazine &magazine, uint64_t bytes);
-    // Room for one more freed block of this size; false: the magazine does not keep it.
+    // Makes room for one more freed block of this size. False: the magazine does not keep it.
     bool make_room_for_block(Magazine &magazine, uint64_t bytes);
-    // All work that may use unordered frees with tags up to this one is done.
+    // Called when all work that may use unordered frees with tags up to this one is done.
     void complete_batches(uint64_t tag);
     void drain_own(); // empties the calling thread's magazines, and the depots
     bool drain_all(); // false: there was nothing
@@ -96,8 +99,9 @@ public:
     void give_up_waiting_blocks();
     void forget_quarantine();
 
-    // From its making to its end a thread looks for whole blocks, and depots take no batches. It
-    // has the lock at both times: an exception may have come while it had let go.
+    // While such an object lives, its thread looks for whole blocks, and depots take no batches.
+    // The thread has the lock at the beginning. At the end it takes the lock if an exception came
+    // while the lock was released.
     class Search {
     public:
         Search(Lock &lock, ThreadCaches &caches) : lock_(lock), searches_(caches.totals_.searches) {
@@ -119,23 +123,24 @@ public:
     bool any_search() const { return totals_.searches > 0; }
 
     // --- closing ---
-    // The owners are kept out until reopen(); hold the pool's lock until then.
+    // Keeps the owners out of their magazines until reopen(). Hold the pool's lock until then.
     void shut() { shut(nullptr); }
     void reopen();
-    // No thread that looked an address up before the last change to the map is still looking.
+    // Waits until no thread still uses an address that it looked up before the map's last change.
     void await_lookups();
-    // Empties the magazines of this free pool, or of all if it is NULL, permanently. Their owners'
-    // next call finds out, and may make another.
+    // Empties the magazines of this free pool permanently; NULL: all magazines. At its next call an
+    // owner finds out, and may make another magazine.
     void close(const StreamPool *pool);
     void retire_magazine(Magazine &magazine); // no lock is held: the thread that owns it ends
-    // The program's log may run its code, so no lock is held, and no section of relaxed mode.
+    // No lock is held, and no section of relaxed mode is open, because the log may run the
+    // program's code.
     void warn_of_refused_fence();
 
     // --- counts ---
     Counts &counts() const { return memory_.counts; }
     uint64_t idle_bytes() const;         // for their owners to take again
-    uint64_t quarantined_bytes() const;  // not those of the block depot
-    uint64_t largest_kept_block() const; // kept from the heap, to be taken at once
+    uint64_t quarantined_bytes() const;  // without those of the block depot
+    uint64_t largest_kept_block() const; // the largest block that is kept out of the heap
     uint64_t waiting_block_bytes() const { return block_depot_.waiting_bytes(); } // of that
     uint64_t live_bytes() const; // without the magazines' changes since their last refills
     uint64_t calls_served() const;
@@ -144,7 +149,7 @@ public:
     std::string fault() const; // the first broken invariant; empty if all hold
 
 private:
-    // Tells the ways of unregistered streams from others in a thread's table.
+    // Marks the entries of unregistered streams in a thread's table.
     static constexpr uint64_t unregistered_bit = uint64_t(1) << 63;
 
     Magazine *own(uint64_t identity, emm_stream stream, StreamPool &pool);
@@ -171,15 +176,15 @@ private:
     const std::atomic<uint64_t> &serving_;
     uint64_t limit_; // the most that may ever be held; 0: no blocks are kept
     List<Magazine, &Magazine::of_manager_> magazines_;
-    List<Magazine, &Magazine::active_> active_;            // the rest of them is parked
+    List<Magazine, &Magazine::active_> active_;            // the others are parked
     std::unordered_map<const StreamPool *, Depot> depots_; // while the free pool has magazines
     SpareBatches spares_;
     BatchQueue quarantine_; // slots freed unordered
     uint64_t quarantined_ = 0;
     BlockDepot block_depot_;   // blocks freed unordered
-    uint32_t handed_over_ = 0; // blocks, since they were worth an event the last time
+    uint32_t handed_over_ = 0; // blocks since the last batch that was worth an event
     uint64_t handed_over_bytes_ = 0;
-    bool asked_ = false; // about blocks, and nothing has come to be complete since
+    bool asked_ = false; // the driver was asked about blocks, and none has become complete since
     DepotTotals totals_;
     std::atomic<int> refused_fence_{0}; // the kernel's answer, until the program has been told
 };

@@ -1,7 +1,7 @@
-// Blocks that one thread keeps for calls without a stream: complete ones of a few sizes, to hand
-// out, and freed ones, which wait until they are handed over. A size is one of those few once it
-// has been asked for a second time, so a program whose sizes hardly come again leaves all to the
-// heap.
+// Blocks that one thread keeps for calls without a stream: complete blocks of a few sizes, to hand
+// out, and freed blocks, which wait until the thread hands them over. A size becomes one of the few
+// when it is missed for the second time. So if a program's sizes hardly repeat, all its blocks stay
+// in the heap.
 #pragma once
 
 #include "gauge.h"
@@ -15,8 +15,8 @@ namespace emm::pool {
 
 struct UnorderedBlocks {
     struct Bin {
-        uint64_t size = 0;  // of each; 0: none yet
-        uint32_t batch = 0; // how many of them are one
+        uint64_t size = 0;  // of each block; 0: the bin is unused
+        uint32_t batch = 0; // number of blocks in a batch
         Gauge<uint32_t> count;
         Block *blocks[most_frees_a_batch];
     };
@@ -37,7 +37,7 @@ struct UnorderedBlocks {
         bin->count.set(n - 1);
         return bin->blocks[n - 1];
     }
-    // Whether there is room for a freed block of one of the sizes.
+    // Whether a freed block of that size may be kept: a bin has the size, and there is room.
     bool has_room_for(uint64_t bytes) {
         const Bin *bin = find(bytes);
         return bin && freed_count.get() < bin->batch &&
@@ -63,7 +63,7 @@ struct UnorderedBlocks {
         }
         return nullptr;
     }
-    // A request of that size has found nothing here, and no bin has any block now.
+    // Notes that a request of that size has found nothing while all bins were empty.
     void note_miss(uint64_t bytes) {
         if (!accepts(bytes)) {
             return;
@@ -92,7 +92,7 @@ struct UnorderedBlocks {
         freed_count.set(0);
         freed_bytes.set(0);
     }
-    // Complete blocks that are fetched at a time.
+    // The number of complete blocks that are fetched at a time.
     uint32_t most_of(uint64_t bytes) const {
         return uint32_t(std::min<uint64_t>(frees_a_batch(bytes), most_freed_bytes / bytes));
     }

@@ -1,12 +1,11 @@
-// Waiting on the CPU before the pool grows beyond what it ever held, while idle memory is there
-// whose work is only not complete yet. It saves that memory permanently, and happens as rarely as
-// such growth: for calls on a stream, and for those with none once much of what was freed is
-// pending.
+// Waits on the CPU before the pool grows beyond what it ever held, if idle memory is there that is
+// only not complete yet. The wait saves memory permanently, and is as rare as such growth. A call
+// on a stream may wait; a call without a stream waits only if much of the freed memory is pending.
 //
-// The wait has an end, because work may wait for what its program does once it has its memory. And
-// where work takes longer than that, waiting is soon given up: policy/events.h has the numbers.
-// With no stream the end is put off as long as work goes on, since CUDA's own cuMemFree would have
-// waited for all of it: until what was under way when the wait began is complete.
+// The wait has an end, because work on the device may wait for something that the program does
+// after this allocation. If work takes longer than that, the pool soon stops waiting:
+// policy/events.h has the numbers. Without a stream the wait goes on until the work that was under
+// way at its beginning is complete, because CUDA's own cuMemFree would have waited for all work.
 #include "stream_order.h"
 
 #include <chrono>

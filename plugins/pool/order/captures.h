@@ -1,6 +1,6 @@
-// Captures of streams into graphs, and the memory that is a graph's for as long as it lives. Each
-// run of a graph may touch that memory. No other request gets it until the graph, and every
-// executable graph made of it, is gone.
+// Captures of streams into graphs, and the memory that belongs to a graph. Each run of the graph
+// may touch that memory, so no other request gets it until the graph, and every executable graph
+// made of it, is gone.
 #pragma once
 
 #include "caller.h"
@@ -18,9 +18,9 @@ namespace emm::pool {
 
 struct Capture {
     uint64_t id = 0;
-    uint64_t attempt = 0;    // the one whose entry in the queue tells that the graph is gone
-    bool retained = false;   // until then its maker alone may use it
-    bool gone = false;       // its graph, and every executable graph made of it
+    uint64_t attempt = 0;    // the attempt whose queue entry tells that the graph is gone
+    bool retained = false;   // false: only the thread that makes the record may use it
+    bool gone = false;       // the graph and every executable graph made of it are gone
     uint64_t references = 0; // live blocks and use records that point here
     std::unordered_map<uint64_t, StreamPool *> pools; // by the capturing stream's key
 
@@ -38,14 +38,14 @@ public:
     Captures &operator=(const Captures &) = delete;
 
     // --- no lock is held ---
-    // Makes sure that the capture is known and that its graph will say when it is gone.
+    // Makes sure that the capture is known, and that emm learns when its graph is gone.
     emm_status enter(const Caller &caller);
 
     // --- with the pool's lock ---
     StreamPool &pool_of(const Caller &caller); // throws PluginError
     void hold(Place place, Capture &capture);
     bool any_graph_gone() const { return !destroyed_->empty(); }
-    void collect(); // takes in what graphs have said
+    void collect(); // handles the entries that graphs have put into the queue
     // A block or use record no longer points to the capture.
     void drop_reference(Capture &capture);
     void forget_all(uint64_t now);
@@ -64,7 +64,7 @@ private:
     GraphDestroyedQueue *const destroyed_;
     std::condition_variable_any entered_;
     std::unordered_map<uint64_t, std::unique_ptr<Capture>> captures_;
-    uint64_t attempts_ = 0; // to retain something on a graph
+    uint64_t attempts_ = 0; // attempts to retain an object on a graph
 };
 
 } // namespace emm::pool

@@ -66,8 +66,8 @@ bool CrossContext::is_own(const WorkMark &mark) const {
     return mark.context == context_.handle && mark.context_id == context_.id;
 }
 
-// Another thread may be ending the other context, but not while its manager is visited. If the
-// manager has gone, it has waited for the work, or an older one of its context has a mark; the
+// Another thread may be ending the other context, but not while the context's manager is visited. A
+// manager that has gone has waited for the work, or an older manager of its context has a mark. The
 // event ends with the context.
 bool CrossContext::is_over(const WorkMark &mark) const {
     if (!mark.event) {

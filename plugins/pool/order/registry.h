@@ -1,4 +1,5 @@
-// The managers of this process, by numbers that are never reused. A visited manager does not end.
+// The managers of this process, by numbers that are never reused. A manager does not end while it
+// is visited.
 #pragma once
 
 #include "cuda/driver.h"
@@ -11,24 +12,24 @@ class StreamOrder;
 
 namespace registry {
 
-// The number is there before the first visit. Throws std::bad_alloc.
+// Stores the number in ret_number before the first visit. Throws std::bad_alloc.
 void enter(StreamOrder &order, CUcontext context, uint64_t context_id, uint64_t &ret_number);
 void leave(uint64_t number);    // waits for visits to end
-uint64_t next(uint64_t number); // the least of those above it; 0: there is none
-// Another one serves the same context, and has done so for longer.
+uint64_t next(uint64_t number); // the smallest number above this one; 0: there is none
+// Whether an older manager serves the same context.
 bool has_older_sibling(uint64_t number);
 
 // Managers with portable memory; the others need not wait for their work when they end.
 void count_portable(int more);
 bool has_portable();
 
-// Contexts whose managers have ended with work that could not be waited for. Memory freed with no
-// stream stays where it is until they have died.
+// Contexts whose managers have ended, with work that could not be waited for. Until these contexts
+// have died, memory freed with no stream stays where it is.
 void leave_unfinished(CUcontext context, uint64_t context_id);
 bool is_unfinished(CUcontext context, uint64_t context_id);
 bool all_finished(const Driver &driver);
 
-// While it lives, the manager does not end; false: that manager has gone.
+// While such an object lives, the manager does not end. False: the manager has gone already.
 class Visit {
 public:
     explicit Visit(uint64_t number);

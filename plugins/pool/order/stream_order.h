@@ -80,15 +80,16 @@ public:
     emm_status identify(emm_stream stream, Caller &ret_caller);
     emm_status enter_capture(const Caller &caller) { return captures_.enter(caller); }
     bool is_same_and_not_capturing(emm_stream stream, uint64_t key);
-    // The free pool to allocate for, where that takes no driver call to find out; else NULL. And
-    // the caller, as far as it is known.
+    // The free pool to allocate for; NULL if finding it takes a driver call. Also gives the caller,
+    // as far as it is known.
     StreamPool *known(emm_stream stream) {
         Caller caller;
         return known(stream, caller);
     }
     StreamPool *known(emm_stream stream, Caller &ret_caller);
     StreamPool &pool_of(const Caller &caller); // once its stream is identified
-    // A call that has let go of the lock meanwhile is done with the free pool.
+    // Called by a call that released the lock while it used the free pool, and is done with the
+    // pool.
     void end_use(StreamPool &pool);
     void end_use_of_capture(StreamPool &pool); // the same, but a stream's free pool stays
     void forget_if_idle(StreamPool &pool);

@@ -60,18 +60,22 @@ uint64_t moving_allowance(uint64_t calls, uint64_t bytes);
 // loads weights or data begins so, and keeps them: memory that is not freed need not be movable.
 bool is_filling(uint64_t requested, uint64_t live);
 
-// The size of the pieces that new memory for a request is made of: an eighth of it, so that what a
-// later and smaller request leaves of a piece is not much; but 1/64 of all at least, up to what is
-// cheap to release, which keeps the pieces of a whole program few. While the program fills its
-// memory a piece may be all of the request, up to 1/32 of what is held, and no more than what is
-// cheap to release. No piece is more than 1/4096 of the limit: a piece that is in part in use
-// cannot move, so its free part serves no large request, and the limit may be reached at any time.
-// Where slack is not wanted each piece is a page. Rounded down to a power of two, a page at least.
+// The size of the pieces of new memory for a request, rounded down to a power of two, and at least
+// a page.
+// - Usually an eighth of the request, so that a later and smaller request leaves little of a piece
+// unused; but at least 1/64 of all memory, up to the size that is cheap to release, which keeps the
+// number of pieces low.
+// - While the program fills its memory, a piece may be as large as the request, up to 1/32 of the
+// held memory and up to the size that is cheap to release.
+// - At most 1/4096 of the limit: a piece that is partly in use cannot move, so its free part serves
+// no large request, and the limit may be reached at any time.
+// - Without slack, each piece is a page.
 uint64_t piece_bytes(uint64_t missing, const Allowance &allowance);
 
-// The largest piece that a resume makes of neighbours within one block: what is cheap to release,
-// and no more than 1/256 of the limit. That is more than piece_bytes allows, because such a block
-// mostly stays, and the program frees all of it together. Where slack is not wanted, none.
+// The largest piece that a resume makes of neighbours within one block: the size that is cheap to
+// release, and at most 1/256 of the limit. This is more than piece_bytes allows, because such a
+// block mostly stays, and the program frees all of it together. Without slack, a resume joins
+// nothing.
 constexpr uint64_t joined_bytes(uint64_t limit, double slack) {
     return slack <= 0 ? 0 : limit / 256 < cheap_to_release ? limit / 256 : cheap_to_release;
 }
