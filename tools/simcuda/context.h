@@ -56,8 +56,8 @@ struct Module {
 
 struct Function {};
 
-// The calling thread's context; throws the reason if it has none. And the context that has the
-// memory: the same, or the primary context of a green one.
+// The calling thread's context; throws the reason if the thread has none. current_root(): the
+// context that has the memory, which is the same one, or the primary context of a green context.
 Context &current_context();
 Context &current_root();
 Context &find_context(CUcontext handle);

@@ -20,7 +20,8 @@ constexpr uint64_t align_up(uint64_t value, uint64_t to) {
     return (value + to - 1) / to * to;
 }
 
-// Makes the system call itself: a sanitizer would prepare for every byte of the mapping.
+// Makes the system call directly, because a sanitizer's mmap would prepare for every byte of the
+// mapping.
 std::byte *map(void *where, uint64_t size, int protection, int flags, int fd) {
     const long mapped = syscall(SYS_mmap, where, size, protection, flags, fd, 0);
     return mapped == -1 ? nullptr : reinterpret_cast<std::byte *>(mapped);

@@ -18,12 +18,12 @@ bool has_memory_nodes(const Body &body);
 // Whether the graph frees memory of its own: no update takes such a free over.
 bool frees_own(const Body &body);
 
-// Whether the program still has memory that the last launch left, and whether it has all memory
-// that a launch would free.
+// has_live: whether the program still has memory that the last launch left. can_free: whether the
+// program has all memory that a launch would free.
 bool has_live(const Body &body);
 bool can_free(const Body &body);
 
-// A launch has been enqueued, which allocates and frees.
+// Called when a launch has been enqueued: notes the memory that it allocates and frees.
 void graph_memory_launched(const Body &body, Stream &stream);
 
 // A free on a stream that captures becomes part of that graph. False: the graph frees the memory

@@ -79,7 +79,7 @@ CUgraphExecUpdateResultInfo compare(const Body &before, const Body &after) {
 
 } // namespace
 
-// Releases the user objects of the previous graph once the launches of before are over.
+// The user objects of the previous graph are released once its launches are over.
 void api::graph_exec_update(CUgraphExec h_graph_exec, CUgraph h_graph,
                             CUgraphExecUpdateResultInfo *result_info) {
     Executable &executable = find_executable(h_graph_exec);

@@ -16,7 +16,7 @@ void check_managed(CUdeviceptr start, size_t size) {
     expect(size != 0 && region && region->kind == Kind::managed && size <= region->end() - start);
 }
 
-// Other accesses are allowed meanwhile: a prefetch uses no memory.
+// A prefetch counts as no use of the memory, so other accesses are allowed meanwhile.
 void prefetch(CUdeviceptr start, size_t size, CUstream handle) {
     Stream &stream = find_stream(handle);
     check_no_capture(stream);
@@ -24,7 +24,8 @@ void prefetch(CUdeviceptr start, size_t size, CUstream handle) {
     enqueue(stream, [](Task &ret_task) { ret_task.run = [] {}; });
 }
 
-// Reads there are indeterminate until the next write: whole pages lose their content.
+// The content of whole pages is lost: until the next write, reads of them give indeterminate
+// values.
 void forget(CUdeviceptr start, size_t size) {
     const CUdeviceptr first = (start + host_page - 1) / host_page * host_page;
     const CUdeviceptr end = (start + size) / host_page * host_page;

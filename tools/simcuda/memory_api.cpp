@@ -106,7 +106,7 @@ void wait_and_free(CUdeviceptr start, uint64_t id) {
     free_region(start);
 }
 
-// Its uses have to be over, as those of a pool's memory.
+// As for memory of a pool, the uses must be over.
 void free_of_graph(CUdeviceptr start) {
     Region &region = *sim().regions.at(start);
     if (!region.live) {

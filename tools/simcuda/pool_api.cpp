@@ -115,8 +115,8 @@ Pool *find_imported(const Store *store, uint64_t id) {
 
 static_assert(sizeof(PointerName) <= sizeof(CUmemPoolPtrExportData));
 
-// The figures of a pool that a program may ask for and set: the threshold to any value, the highest
-// values to 0, which makes them the present ones.
+// The figures of a pool that a program may read and set. The threshold can be set to any value. A
+// highest value can be set to 0 only, and then becomes the present value.
 struct Amount {
     CUmemPool_attribute attribute;
     uint64_t Pool::*value;
@@ -296,7 +296,7 @@ void api::mem_pool_import_from_shareable_handle(CUmemoryPool *pool_out, void *ha
     *pool_out = pool->handle;
 }
 
-// A whole allocation, and only once the pool itself has been exported.
+// Exports whole allocations only, and only after the pool itself has been exported.
 void api::mem_pool_export_pointer(CUmemPoolPtrExportData *share_data_out, CUdeviceptr ptr) {
     const Region *region = sim().regions.at(ptr);
     expect(share_data_out && region && region->start == ptr && region->kind == Kind::pooled &&

@@ -45,7 +45,8 @@ public:
     OpRef add(std::function<void()> run, bool outside, const std::vector<OpRef> &before,
               Duration duration = {});
 
-    // Runs work by `progress`: all that can run, none, or by a coin.
+    // With progress=eager, advance() runs all work that can run. With progress=random, toss() runs
+    // work by chance. Otherwise both run nothing.
     void advance();
     void toss();
 

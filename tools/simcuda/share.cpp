@@ -52,7 +52,8 @@ bool is_imported_from(const Store &store) {
                        [&](const auto &pool) { return pool->store == &store; });
 }
 
-// A process that exports again is opened again.
+// Closes the memory of other processes that nothing here uses. If a process exports again, its
+// memory is opened again.
 void close_unused_foreign() {
     if (sim().work.pending() != 0) { // its tasks name stores
         return;

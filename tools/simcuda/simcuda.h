@@ -54,13 +54,13 @@ int simcuda_fail(const char *fault);
  * them: a test's own. */
 void simcuda_spare(int spared);
 
-/* How often injection made this entry fail, by its name without version. And the entry that failed
- * last, "" if none has; static storage. */
+/* How often injection has made the entry of that name, without a version, fail. simcuda_last_fault
+ * names the entry that failed last, in static storage; "" if none has failed. */
 uint64_t simcuda_fault_count(const char *name);
 const char *simcuda_last_fault(void);
 
-/* 1 while the calling thread is inside a call, and not in a function of the program that the call
- * has called. Such work is the simulator's own. */
+/* 1 while the calling thread does the simulator's own work: it is inside a call of the driver, and
+ * not inside a function of the program that this call has called. */
 int simcuda_is_inside(void);
 
 struct simcuda_range {

@@ -164,7 +164,7 @@ CUresult pool_destroy(CUmemoryPool pool) {
     if (!turn.is_programs()) {
         return destroy();
     }
-    // First: another thread may get the handle.
+    // This comes before the driver's call, because afterwards another thread may get the handle.
     const std::vector<CUdevice> devices = server().pools.forget(pool);
     const uint64_t own = server().own_pools.id_of(pool);
     const PassedOn::Item item = server().passed_on.release(Passed::pool, key_of(pool));

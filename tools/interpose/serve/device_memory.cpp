@@ -115,7 +115,7 @@ Answer mem_alloc_managed(CUdeviceptr *ret_ptr, size_t bytes, unsigned flags) {
     });
 }
 
-// The graph's memory, if the stream does capture.
+// Gives memory of the graph if the stream does capture.
 [[gnu::noinline]] Answer allocate_in_capture(emm_context *context, size_t bytes, CUstream stream,
                                              CUdeviceptr *ret_ptr) {
     GraphMemory &graphs = server().graph_memory;

@@ -7,7 +7,7 @@ namespace {
 
 // --- graphs and what is made of them -----------------------------------------------------------
 
-// First: another thread may get the handle.
+// This comes before the driver's call, because afterwards another thread may get the handle.
 Answer graph_ends(CUgraph graph) {
     if (server().graph_memory.any()) {
         server().graph_memory.graph_ended(graph);

@@ -73,7 +73,8 @@ public:
     }
     bool is_programs() const { return turn_.is_programs(); }
 
-    // Without the lock: a host function may wait for another thread, which may retain the context.
+    // The lock is not held: a host function may wait for another thread, which may retain the
+    // context.
     void wait_for_work_of(CUcontext context) {
         lock_.unlock();
         server().contexts.wait_for_work_of(context);

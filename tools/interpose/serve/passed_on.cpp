@@ -16,7 +16,7 @@ struct Format {
     uint64_t bytes = 0; // of a square; 0: not known
 };
 
-// By the value, because older headers lack some: cuda.h, CUarray_format.
+// Uses the numbers of CUarray_format, because older headers lack some names.
 Format format_of(unsigned format, unsigned channels) {
     switch (format) {
     case 0x01: // integers and floats, of each channel

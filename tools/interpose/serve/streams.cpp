@@ -116,7 +116,7 @@ emm_context *Streams::find_context_of(CUstream stream, emm_status &ret_status) {
 
 // --- emm's own -----------------------------------------------------------------------------------
 
-// The plugin frees on the stream that waits.
+// Registers the stream that `waits`, because the plugin frees memory on that stream.
 CUstream Streams::make_own(emm_context *context, Own purpose) const {
     const Current current(driver_, cuda_of(context));
     CUstream made = nullptr;
