@@ -164,7 +164,7 @@ private:
     };
     struct Device {
         uint64_t bound = 0, pending = 0;
-        Share *share = nullptr; // NULL: no one shares the bound
+        Share *share = nullptr;              // NULL: no one shares the bound
         std::map<uint64_t, uint64_t> copies; // bytes that other copies have taken
         Tally rows[holders][kinds];
     };

@@ -36,7 +36,7 @@ struct Choice {
     const loader::Selection *reached = nullptr;
     std::vector<const loader::Selection *> passed_over; // plugins may keep pointers to their texts
     std::vector<std::string> refusals;                  // of the specs before `next`
-    size_t warned = 0; // so many refusals are in the log already
+    size_t warned = 0;                                  // so many refusals are in the log already
 };
 
 constexpr auto &choice_lock = observe::immortal<OwnerLock>;
