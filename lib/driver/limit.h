@@ -32,7 +32,7 @@ struct LimitedDevice {
     uint64_t bound = 0; // out; 0: none
 };
 
-// Gives each device its bound. Returns "" or the error, as above.
+// Gives each device its bound. Returns "", or the error like parse_limits.
 std::string apply_limits(const std::vector<Limit> &limits, std::vector<LimitedDevice> &devices);
 
 } // namespace emm::driver

@@ -32,7 +32,8 @@ void warn_once(const char *name, const std::string &text) {
     log(EMM_LOG_WARN, name + text);
 }
 
-// Checks the folder now, because later memory has run out and the page would be lost.
+// Checks the folder now: when the page is written, memory has run out, and a failure would lose the
+// page.
 void check_page_folder() {
     const std::string folder(page_folder(setting("EMM_OOM_REPORT")));
     if (!folder.empty() && access((folder + "/").c_str(), W_OK | X_OK) != 0) {

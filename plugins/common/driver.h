@@ -47,7 +47,7 @@ struct Driver : cuda::Entries {
     }
 };
 
-// The entries for private streams and for waiting for a context, on top.
+// The entries for private streams and for waiting for a context, in addition to those of Driver.
 struct StreamDriver : Driver {
     explicit StreamDriver(const emm_host &host) : Driver(host) { expect_complete(); }
 

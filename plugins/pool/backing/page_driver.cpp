@@ -233,7 +233,7 @@ CUresult PageDriver::map_piece(uint64_t at, const Piece &piece) const {
     return result;
 }
 
-// Without host memory to note it, a stuck mapping stays permanently.
+// If there is no host memory to note a stuck mapping, the mapping stays permanently.
 void PageDriver::keep_stuck(Segment &segment, const Piece &mapping) const noexcept {
     try {
         const std::lock_guard lock(stuck_mutex_);

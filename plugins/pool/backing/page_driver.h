@@ -73,7 +73,7 @@ public:
     // those that have gone.
     void take_away(std::span<const Piece> pieces, const Heap &heap, std::vector<Piece> &ret_gone,
                    Refused &refused) const;
-    // Whether the driver has that much memory; it goes back at once.
+    // Tries whether the driver has that much memory: takes it, and gives it back at once.
     CUresult try_as_one(uint64_t bytes, Refused &refused) const;
     // Makes new memory and maps it at the pieces' places. After a failure the caller must call
     // withdraw() for the pieces that have a handle; `ret_mapped` of them are mapped.

@@ -55,7 +55,7 @@ public:
     StreamPool &unordered_pool(const Block &block);
     // Moves the calling thread's frees on the stream to the free pool whose work is asked about.
     void hand_over(emm_stream stream, StreamPool &pool);
-    // Returns a stream that should get an event now, or NULL.
+    // Frees the allocation at `place`. Returns a stream that should get an event now, or NULL.
     StreamPool *free(Place place, StreamPool &stream_pool);
     // Keeps the block until the work on its stream, or on all streams, has been seen complete.
     void keep_until_complete(Block &block, StreamPool &stream_pool);

@@ -36,7 +36,7 @@ struct Block;
 // A piece that lies in free memory as a whole.
 struct IdlePiece {
     Piece piece;
-    uint64_t around = 0;    // bytes of free memory that it lies in
+    uint64_t around = 0;    // bytes of the free memory around the piece
     Block *block = nullptr; // that memory, for the heap
     bool pending = false;   // work may still use it at this address
 };

@@ -60,7 +60,7 @@ void deferred_at_once(const CheckedPlugin &plugin) {
         manager.free(manager.alloc(mib), mib);
         manager.free(manager.alloc(mib, EMM_STREAM_LEGACY), mib, EMM_STREAM_LEGACY);
     }
-    manager.alloc(mib); // for destroy
+    manager.alloc(mib); // stays live until destroy
     manager.destroy();
     set_defer(Defer::queue);
 }

@@ -20,7 +20,8 @@
  * Versions: the symbol's name contains the major version. Minor versions add members at the end of
  * structs only. emm and plugin read members beyond `struct_size` as zero, and slots as NULL.
  *
- * Calls: many threads call slots at once, with any or no context current. Two tags restrict this:
+ * Calls: many threads call slots at once. Any context, or none, may be current on them. Two tags
+ * restrict this:
  *   [context-current]  the manager's context is current on the calling thread
  *   [exclusive]        emm makes no other call for this manager at the same time
  * Outputs come last, are never NULL, and are written on success only. A function returns EMM_OK, a
@@ -35,8 +36,8 @@
  *   - Memory allocated on stream S is for work put on S after the call. Memory freed on S may serve
  *     a request on S at once. The memory may serve another stream once that stream waits for S.
  *   - Memory allocated with EMM_STREAM_UNORDERED is for every stream of the context at once. Memory
- *     freed with this value may serve a request once all work that the context held at the free is
- *     done.
+ *     freed with this value may serve a request once all work is done that was in the context's
+ *     streams at the free.
  * A plugin touches a stream only in a call that names the stream, or while the stream is
  * registered. A plugin leaves captures valid, and keeps memory of a graph until all copies of the
  * graph are gone.
@@ -80,13 +81,14 @@ typedef void (*emm_function)(void); /* cast to the entry's own type before calli
 #define EMM_STREAM_PER_THREAD EMM_STREAM_OF(2)
 #define EMM_STREAM_UNORDERED EMM_STREAM_OF(UINTPTR_MAX)
 
-/* emm_plugin.capabilities. emm ignores unknown bits. A plugin under layers has a capability only if
- * the plugin and each layer set the bit. To keep all capabilities, a layer sets
+/* emm_plugin.capabilities. emm ignores unknown bits. With layers, a capability holds only if the
+ * plugin and each layer set its bit. To keep all capabilities, a layer sets
  * ~EMM_PLUGIN_NEEDS_CURRENT. Two bits differ: NEEDS_CURRENT holds if the plugin or any layer sets
  * the bit, OPAQUE if the plugin does.
  *   NEEDS_CURRENT   emm makes the manager's context current around each call that has a manager. If
  *                   the driver refuses, emm calls only slots that end something: destroy, the end
- *                   of a section or a capture, the retirement of a stream
+ *                   of a deferred section (defer_cleanup) or of a capture, the retirement of a
+ *                   stream
  *   STREAM_ORDERED  memfree on a stream does not wait for the stream
  *   CACHES          the plugin keeps freed memory for later requests
  *   CAPTURE         memalloc and memfree work on a capturing stream. Without this bit both may
@@ -134,7 +136,7 @@ typedef void (*emm_function)(void); /* cast to the entry's own type before calli
 #define EMM_STREAM_REGISTERED 1u     /* the stream exists until its RETIRING notice */
 #define EMM_STREAM_RETIRING 2u       /* the stream ends soon, but is usable during this call */
 #define EMM_STREAM_CAPTURE_BEGINS 3u /* the stream is about to begin or join a capture */
-#define EMM_STREAM_CAPTURE_ENDS 4u   /* capture over or not begun: one for each accepted BEGINS */
+#define EMM_STREAM_CAPTURE_ENDS 4u   /* it ended or never began; follows each accepted BEGINS */
 
 /* Flags of pause: exactly one of the first two. */
 #define EMM_PAUSE_KEEP 1u     /* resume brings the content back, from host memory */
@@ -193,10 +195,10 @@ typedef struct emm_host {
     /*
      * Puts a free on the context's queue of pending deallocations. emm runs the free when the queue
      * passes its limits, possibly before the return. emm also runs the free on out of memory, trim,
-     * pause, reset and retire. In a deferred section or during an announced capture, only reset and
-     * retire run the free. `bytes` counts towards the limits. If the call fails, emm has not queued
-     * the free, and the plugin must free the memory itself.
-     *   EMM_E_OUT_OF_HOST_MEMORY   no memory for the entry
+     * pause, reset and emm_context_retire. In a deferred section or during an announced capture,
+     * only these two run the free. `bytes` counts towards the limits. If the call fails, emm has
+     * not queued the free, and the plugin must free the memory itself. EMM_E_OUT_OF_HOST_MEMORY no
+     * memory for the entry
      */
     emm_status (*defer)(emm_context *context, emm_deferred function, void *argument, size_t bytes);
 
@@ -262,8 +264,8 @@ typedef struct emm_context_info {
 /*
  * emm_option.kind: how the host checks a value before `create`. A choice is one of the words that
  * default_value lists, "a|b|c"; the first word is the default. A library (since minor 2) is the
- * absolute path of a file. emm refuses the file if other users could have written to it, as for a
- * plugin.
+ * absolute path of a file. Like a plugin's file, emm refuses the file if other users could have
+ * written to it.
  */
 #define EMM_OPTION_TEXT 1u   /* anything */
 #define EMM_OPTION_SIZE 2u   /* bytes: 4096, 64KiB, 8MiB, 1.5GiB */
@@ -398,7 +400,7 @@ typedef struct emm_plugin {
     /*
      * Allocates pinned host memory, aligned to at least 256 bytes. `flags`: EMM_HOST_*. With
      * EMM_HOST_MAPPED, *ret_device is the memory's device address, else 0. The caller owns the
-     * memory until memhostfree. NULL, with memhostfree: cuMemHostAlloc.
+     * memory until memhostfree. If this slot and memhostfree are NULL, emm calls cuMemHostAlloc.
      *   EMM_E_OUT_OF_HOST_MEMORY, EMM_E_NOT_SUPPORTED, EMM_E_DRIVER
      */
     emm_status (*memhostalloc)(emm_manager *self, size_t size, uint32_t flags, void **ret_host,
@@ -415,7 +417,8 @@ typedef struct emm_plugin {
 
     /*
      * Pins a range that the caller owns and keeps owning. `flags`: EMM_HOST_PORTABLE, _MAPPED,
-     * _READ_ONLY. *ret_device as in memhostalloc. NULL, with memunpin: cuMemHostRegister.
+     * _READ_ONLY. *ret_device as in memhostalloc. If this slot and memunpin are NULL, emm calls
+     * cuMemHostRegister.
      *   EMM_E_BUSY                 a part of the range is pinned already
      *   EMM_E_OUT_OF_HOST_MEMORY, EMM_E_NOT_SUPPORTED, EMM_E_DRIVER
      */
@@ -624,7 +627,7 @@ struct emm_ipc_handle {
     uint64_t offset;        /* of the allocation in the exported memory */
     uint64_t size;          /* of the allocation */
     uint64_t exported_size; /* of the exported memory */
-    uint64_t generation;    /* a random number of the export's own */
+    uint64_t generation;    /* a random number, different for each export */
     uint8_t nonce[16]; /* 8 random bytes of the exporting process, as process ids collide across
                           containers; then the allocation's number in that process */
     uint8_t device_uuid[16];
