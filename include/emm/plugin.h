@@ -196,9 +196,9 @@ typedef struct emm_host {
      * Puts a free on the context's queue of pending deallocations. emm runs the free when the queue
      * passes its limits, possibly before the return. emm also runs the free on out of memory, trim,
      * pause, reset and emm_context_retire. In a deferred section or during an announced capture,
-     * only these two run the free. `bytes` counts towards the limits. If the call fails, emm has
-     * not queued the free, and the plugin must free the memory itself. EMM_E_OUT_OF_HOST_MEMORY no
-     * memory for the entry
+     * only reset and emm_context_retire run the free. `bytes` counts towards the limits. If the
+     * call fails, emm has not queued the free, and the plugin must free the memory itself.
+     *   EMM_E_OUT_OF_HOST_MEMORY   no memory for the entry
      */
     emm_status (*defer)(emm_context *context, emm_deferred function, void *argument, size_t bytes);
 
@@ -264,8 +264,8 @@ typedef struct emm_context_info {
 /*
  * emm_option.kind: how the host checks a value before `create`. A choice is one of the words that
  * default_value lists, "a|b|c"; the first word is the default. A library (since minor 2) is the
- * absolute path of a file. Like a plugin's file, emm refuses the file if other users could have
- * written to it.
+ * absolute path of a file. emm refuses the file, like a plugin's file, if other users could
+ * have written to it.
  */
 #define EMM_OPTION_TEXT 1u   /* anything */
 #define EMM_OPTION_SIZE 2u   /* bytes: 4096, 64KiB, 8MiB, 1.5GiB */
