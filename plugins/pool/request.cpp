@@ -13,15 +13,13 @@ bool fits_a_slot(const StreamPool &pool, uint64_t size) {
 } // namespace
 
 // The steps of a request, the cheapest first:
-//   Manager::take_from_magazine            no lock; plugin.cpp calls memalloc only if this gives 0
-//   Manager::memalloc                      no lock: the magazine once more, and the depot of its
-//                                          stream, which has slots that other threads freed; the
-//                                          driver identifies an unregistered stream first
-//   Request::serve                         the pool's lock, from here on
-//     take_for_known_stream                no driver call
-//     identify                             asks the driver which stream this is
-//     take_for_identified_stream
-//     search > find_place > find_block     grow asks the driver for memory
+//   Manager::take_from_magazine           no lock; plugin.cpp calls memalloc only if this gives 0
+//   Manager::memalloc                     no lock: the magazine again, and its stream's depot; the
+//                                         driver identifies an unregistered stream first
+//   Request::serve                        the pool's lock, from here on
+//     take_for_known_stream               no driver call
+//     identify, take_for_identified_stream
+//     search > find_place > find_block    grow asks the driver for memory
 emm_status Manager::memalloc(size_t size, emm_stream stream, emm_deviceptr *ret_ptr) {
     Magazine *magazine = Thread::magazine_for(serving_.load(std::memory_order_relaxed), stream);
     const bool registered = magazine && !magazine->lock.closed_for_good();
