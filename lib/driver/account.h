@@ -28,7 +28,7 @@ public:
     virtual bool cover(uint64_t bytes) noexcept = 0;
     // Gives back bytes that are held and not used: all of them, or all but a reserve.
     virtual void return_unused(uint64_t used, bool keeps_reserve) noexcept = 0;
-    // The driver has given this account `used` bytes in total: a pool of CUDA's may have grown
+    // The driver has given this account so many bytes in total: a pool of CUDA's may have grown
     // beyond the bound.
     virtual void count(uint64_t) noexcept {}
     virtual uint64_t bound() const noexcept = 0;

@@ -63,6 +63,8 @@ public:
         uint64_t id = 0;
         uint64_t context = no_context; // as in Step
     };
+    // Called before the driver gets the memory back, because then another thread may get it at
+    // once. Id 0: the key is unknown.
     Charge detach(Key key) noexcept {
         const std::lock_guard lock(mutex_);
         const auto found = charges_.find(key);

@@ -9,9 +9,9 @@ namespace emm::loader {
 // Loads the plugin that `spec` names, or finds it loaded already, and checks the options. A refusal
 // is one sentence in the thread's last error, with its stage: resolve, permission, elf, dlopen,
 // symbol, negotiate or validate. `host` and `defaults` live as long as the process; the plugin's
-// NULL slots are filled from `defaults`. `selected_by` is for the log:
-// "EMM_PLUGIN", ... One thread at a time loads. The caller's lock makes other
-// threads wait, and refuses a plugin whose entry function calls back.
+// NULL slots are filled from `defaults`. `selected_by` names the source for the log, such as
+// "EMM_PLUGIN". One thread at a time loads. The caller's lock makes other threads wait, and refuses
+// a plugin whose entry function calls back.
 emm_status load(const Search &search, const Spec &spec, std::string selected_by,
                 const emm_host &host, const emm_plugin &defaults, Selection &ret_selection);
 emm_status load(const Spec &spec, std::string selected_by, const emm_host &host,

@@ -42,9 +42,8 @@ struct OutsideDone {
 };
 std::string answer_to_outside(const OutsideDone &done);
 
-// The same for RequestKind::limit. `above`: a sentence if more is in use than the new bound allows,
-// else
-// "".
+// The same for RequestKind::limit. If more is in use than the new bound allows, `above` is a
+// sentence about it; else `above` is empty.
 std::string answer_to_limit(const std::string &problem, const std::string &above);
 
 } // namespace emm::monitor

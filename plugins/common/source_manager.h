@@ -9,23 +9,24 @@
 
 namespace emm::common {
 
-// A manager whose memory comes from a source that allocates and frees it on streams. Three things
-// need more than that:
+// A manager whose memory comes from a source that allocates and frees it on streams. In three
+// cases a source alone is not enough:
 //
 //   - Memory for any stream (EMM_STREAM_UNORDERED) is allocated on a private stream, `supply`, and
 //     waited for: an allocation there takes no device time.
 //   - Memory that may be in use anywhere is freed on another private stream, `returns`, which
 //     waits for an event recorded on the whole context (cuCtxRecordEvent, CUDA 12.5; before that
 //     the calling thread waits). Plain cuMemFree would not wait: it does not for memory of a pool.
-//     Memory that record_use has announced on other streams is freed so, too.
+//     Memory that record_use has announced on other streams is freed in the same way.
 //   - On a stream that captures, an allocation could become a node of the graph, and the memory
 //     the graph's. It is allocated like memory for any stream instead, outside the capture, and a
 //     free on that stream takes effect when the graph is gone (graph_hold.h). An event on the
-//     context would invalidate captures: while one is announced, unordered frees are postponed, to
-//     the next call after its end that emm.h forbids beside a capture that is not announced.
+//     context would invalidate captures, so unordered frees are postponed while a capture is
+//     announced. After its end they take effect in the next call that emm.h forbids beside an
+//     unannounced capture.
 //
-// The stream that a call carries must live. There is no way to ask: every driver function crashes
-// on the handle of a destroyed stream. So no handle is remembered from one call to the next.
+// The stream that a call names must be alive, because every driver function crashes on the handle
+// of a destroyed stream. So the manager remembers no stream from one call to the next.
 //
 // A Source has
 //   Entries                          what it needs of the driver, a StreamDriver

@@ -80,9 +80,10 @@ static struct block **place_of(emm_manager *self, emm_deviceptr ptr) {
     return place;
 }
 
-/* A graph uses its memory whenever it is launched, long after the free that was captured: only a
- * plugin that holds the memory until the graph is gone, as passthrough does, can serve a stream
- * that captures. (The legacy stream counts while one that waits for it does.) */
+/* A graph uses its memory at every launch, long after the captured free. A plugin can serve a
+ * capturing stream only if the plugin holds that memory until the graph is destroyed, as
+ * passthrough does. The legacy stream is refused while a stream that synchronizes with it captures.
+ */
 static emm_status refuse_capture(const emm_manager *self, emm_stream stream) {
     int status = 0;
     const int result =

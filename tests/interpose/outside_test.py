@@ -36,7 +36,7 @@ class Sleeper:
         self.wait_for_rounds()
 
     def end(self):
-        """Also asleep, it ends where it reads no more words. What is killed has not counted what it ran."""
+        """Ends the program, even asleep, by closing its input. A killed program would lose its coverage counts."""
         ended_before = self.process.poll() is not None
         try:
             self.process.send_signal(signal.SIGCONT)

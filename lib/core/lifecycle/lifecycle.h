@@ -113,9 +113,10 @@ emm_status set_option(emm_context &context, const char *key, const char *text);
 
 // --- contexts that have died, and calls from within (retire.cpp) --------------------------------
 
-// Retires contexts that have died without being retired. The driver gives the addresses of a dead
-// context to others, so first of all such contexts hand out no more memory. Then their managers are
-// given up. A context with a call inside keeps its manager until the next call of this function.
+// Retires contexts that have died without being retired. The driver may give a dead context's
+// addresses to other contexts. So all dead contexts first stop handing out memory; then their
+// managers are given up. A context with a call inside keeps its manager until the next call of this
+// function.
 void retire_dead_contexts();
 
 // Refuses if this thread is inside a plugin's call, because a reset that waited for that call would

@@ -15,7 +15,7 @@ namespace registry {
 // Stores the number in ret_number before the first visit. Throws std::bad_alloc.
 void enter(StreamOrder &order, CUcontext context, uint64_t context_id, uint64_t &ret_number);
 void leave(uint64_t number);    // waits for visits to end
-uint64_t next(uint64_t number); // the smallest number above this one; 0: there is none
+uint64_t next(uint64_t number); // the next higher number; 0: no manager has one
 // Whether an older manager serves the same context.
 bool has_older_sibling(uint64_t number);
 

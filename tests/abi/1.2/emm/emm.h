@@ -20,7 +20,7 @@
  *     (emm_get_counters).
  *   - No exception, longjmp or pthread_exit may leave a function that emm calls (hook, callback,
  *     finalizer, visitor). pthread_cancel takes effect while the plugin allocates or frees memory.
- *     In other calls emm delays the cancellation until the return.
+ *     In all other functions of emm the cancellation waits until the return.
  *   - In a forked child, a function answers EMM_E_FORKED, whatever its arguments, if at the fork
  *     the parent had loaded the driver or was in a call of emm. These functions still work in such
  *     a child: emm_version, emm_status_text, emm_status_name, emm_last_error, emm_array_validate,
@@ -90,7 +90,8 @@ EMM_API const emm_error *emm_last_error(void);
 /* --- contexts --------------------------------------------------------------------------------- */
 
 /*
- * Gets the emm_context of a CUDA context: the record that emm keeps of the context and its manager.
+ * Gets the emm_context of a CUDA context: the record that emm keeps of the context and its
+ * manager, the plugin's object for the context.
  * The first call makes record and manager, and loads the plugin if need be. Racing threads get the
  * same record. A record lives as long as the process. emm tells contexts apart by cuCtxGetId: a new
  * context gets a new record, even if CUDA reuses an old CUcontext handle. A green context gets the
@@ -100,8 +101,8 @@ EMM_API const emm_error *emm_last_error(void);
  *   EMM_E_NO_CONTEXT   (current) the thread has no current context
  *   EMM_E_RETIRED      this context was retired
  *   EMM_E_REENTERED    the plugin calls from inside its create, reset or destroy for this context.
- *                      If this context has no manager yet: from inside create, reset or destroy for
- *                      any context
+ *                      If this context has no manager yet, a call from inside create, reset or
+ *                      destroy for any context gets this error too
  *   EMM_E_PLUGIN_*, EMM_E_NO_DRIVER, EMM_E_DRIVER
  */
 EMM_API emm_status emm_context_current(emm_context **ret_context);
@@ -150,7 +151,7 @@ EMM_API emm_status emm_context_get_info(emm_context *context, emm_context_info *
  * asks for another context. Until then the plugin may hand out addresses that already belong to
  * other memory.
  *   EMM_E_REENTERED   the caller is the plugin, a pressure callback, or an event hook during a
- *                     handle's call
+ *                     call with a handle
  */
 EMM_API emm_status emm_context_retire(emm_context *context);
 
@@ -179,9 +180,9 @@ EMM_API emm_status emm_context_reset(emm_context *context);
  *   EMM_E_OUT_OF_MEMORY        (resume) the device has too little memory. Try again, or resume one
  *                              pool at a time: resumed pools stay resumed
  *   EMM_E_CAPTURING            (pause) a capture is announced
- *   EMM_E_BUSY                 (pause) a section is open (emm_defer_cleanup_begin). Or memory is
- *                              still exported, and `flags` has EMM_PAUSE_UNSHARED or the plugin
- *                              lacks EMM_PLUGIN_PAUSE_SHARES
+ *   EMM_E_BUSY                 (pause) a section is open (emm_defer_cleanup_begin); or memory is
+ *                              still exported and must not be: `flags` has EMM_PAUSE_UNSHARED,
+ *                              or the plugin lacks EMM_PLUGIN_PAUSE_SHARES
  *   EMM_E_NOT_SUPPORTED        (pause) the plugin cannot pause with its options; `pool` needs
  *                              growth=vmm
  *   EMM_E_REENTERED            called by the plugin, or from within a pressure callback
@@ -747,7 +748,8 @@ EMM_API emm_status emm_set_event_hook(emm_event_hook hook, void *user_data,
  * turns the content of the file `path`.spool into rows, and removes that file. Without such a file,
  * the log is complete: EMM_OK.
  *   EMM_E_BUSY            a living process, perhaps this one, is writing the log
- *   EMM_E_INVALID_VALUE   spool or log is damaged, or no regular file of this user; both stay
+ *   EMM_E_INVALID_VALUE   spool or log is damaged, or no regular file of this user; both
+ *                         files stay as they are
  */
 EMM_API emm_status emm_event_log_recover(const char *path);
 
@@ -934,8 +936,8 @@ typedef struct emm_driver_memory {
  *   give   Call this if the driver's call has failed, or to drop one reference. With the last
  *          reference the memory no longer counts. For an allocation from a pool, always call give
  *          after the driver's call. From then on the pool's own figure counts this memory. If
- *          is_counted is 0, such an allocation has id 0. With id 0, keep and give succeed and do
- *          nothing.
+ *          is_counted (emm_device_account) is 0, an allocation from a pool has id 0. With id 0,
+ *          keep and give succeed and do nothing.
  * EMM_E_OUT_OF_MEMORY   (take) the bound leaves no room; *ret_id stays as it was
  * EMM_E_NOT_OWNED       (keep, give) no such id
  */
