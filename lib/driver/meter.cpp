@@ -1,6 +1,5 @@
-// A counting function of the same type stands in front of each driver entry that matters for
-// memory. The version that a plugin asks for does not matter, because only entries with an
-// unchanged signature since CUDA 12.0 are here.
+// A counting function of the same type stands in front of each driver entry that matters for memory.
+// All these entries have kept their signature since CUDA 12.0: a plugin may ask for any version.
 #include "driver/meter.h"
 
 #include "driver/account.h"
@@ -63,8 +62,7 @@ public:
         uint64_t id = 0;
         uint64_t context = no_context; // as in Step
     };
-    // Called before the driver gets the memory back, because then another thread may get it at
-    // once. Id 0: the key is unknown.
+    // Before the driver gets the memory back: then another thread may get it. Id 0: unknown key.
     Charge detach(Key key) noexcept {
         const std::lock_guard lock(mutex_);
         const auto found = charges_.find(key);
