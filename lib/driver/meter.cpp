@@ -1,5 +1,5 @@
-// A counting function of the same type stands in front of each driver entry that matters for memory.
-// All these entries have kept their signature since CUDA 12.0: a plugin may ask for any version.
+// A counting function of the same type stands before each driver entry that matters for memory. All
+// these entries have kept their signature since CUDA 12.0, so a plugin may ask for any version.
 #include "driver/meter.h"
 
 #include "driver/account.h"
