@@ -73,12 +73,12 @@ public:
     // those that have gone.
     void take_away(std::span<const Piece> pieces, const Heap &heap, std::vector<Piece> &ret_gone,
                    Refused &refused) const;
-    // Tries whether the driver has that much memory: takes it, and gives it back at once.
-    CUresult try_as_one(uint64_t bytes, Refused &refused) const;
-    // Makes new memory and maps it at the pieces' places. After a failure the caller must call
-    // withdraw() for the pieces that have a handle; `ret_mapped` of them are mapped.
-    CUresult put_behind(std::span<Piece> pieces, const std::vector<CUmemAccessDesc> &access,
-                        const Heap &heap, size_t &ret_mapped) const;
+    // Makes new memory for pieces. After a failure of this or of the mapping, the caller must call
+    // withdraw() for the pieces that have a handle.
+    CUresult make_again(std::span<Piece> pieces) const;
+    // Maps pieces at their places. `mapped` grows by the number that are mapped.
+    CUresult map_again(std::span<const Piece> pieces, const std::vector<CUmemAccessDesc> &access,
+                       const Heap &heap, size_t &mapped) const;
     // Unmaps the first `mapped` pieces, unless copies still use them, and gives all of them back.
     void withdraw(std::span<const Piece> pieces, size_t mapped, bool in_use, const Heap &heap,
                   Refused &refused) const noexcept;
@@ -88,6 +88,8 @@ public:
 
 private:
     CUmemAllocationProp properties(bool spilled) const;
+    // Tries whether the driver has that much memory: takes it, and gives it back at once.
+    CUresult try_as_one(uint64_t bytes, Refused &refused) const;
     uint64_t give_back(Segment &segment, uint64_t begin, uint64_t end, const Segments &all,
                        Refused &refused) const;
     CUresult map_piece(uint64_t at, const Piece &piece) const;

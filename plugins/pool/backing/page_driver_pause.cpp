@@ -22,26 +22,31 @@ void PageDriver::take_away(std::span<const Piece> pieces, const Heap &heap,
     }
 }
 
-CUresult PageDriver::put_behind(std::span<Piece> pieces, const std::vector<CUmemAccessDesc> &access,
-                                const Heap &heap, size_t &ret_mapped) const {
+CUresult PageDriver::make_again(std::span<Piece> pieces) const {
     const Relaxed relaxed(driver_);
     const CUmemAllocationProp wanted = properties(false);
-    CUresult result = CUDA_SUCCESS;
-    ret_mapped = 0;
     for (Piece &piece : pieces) {
         CUmemGenericAllocationHandle handle = 0;
-        result = driver_.cuMemCreate(&handle, piece.bytes, &wanted, 0);
+        const CUresult result = driver_.cuMemCreate(&handle, piece.bytes, &wanted, 0);
         if (result != CUDA_SUCCESS) {
             return result;
         }
         piece.handle = handle;
     }
+    return CUDA_SUCCESS;
+}
+
+CUresult PageDriver::map_again(std::span<const Piece> pieces,
+                               const std::vector<CUmemAccessDesc> &access, const Heap &heap,
+                               size_t &mapped) const {
+    const Relaxed relaxed(driver_);
+    CUresult result = CUDA_SUCCESS;
     for (const Piece &piece : pieces) {
         result = map_piece(piece.address, piece);
         if (result != CUDA_SUCCESS) {
             return result;
         }
-        ret_mapped++;
+        mapped++;
     }
     for (size_t i = 0, end = 0; i < pieces.size() && result == CUDA_SUCCESS; i = end) {
         end = end_of_run(pieces, i, heap);

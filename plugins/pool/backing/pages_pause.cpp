@@ -191,8 +191,7 @@ CUresult Pages::resume(Lock &lock, HostCopy &copy, bool keeps_copy) {
         const Unlocked unlocked(lock);
         size_t mapped = 0;
         result = copy.wait_until_unused() ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
-        result =
-            result == CUDA_SUCCESS ? put_behind(returning, content, copy, mapped, refused) : result;
+        result = result == CUDA_SUCCESS ? put_behind(returning, content, copy, mapped) : result;
         if (result == CUDA_SUCCESS) {
             keeps_copy ? copy.forget() : copy.release();
         } else {
@@ -210,29 +209,25 @@ CUresult Pages::resume(Lock &lock, HostCopy &copy, bool keeps_copy) {
     return result;
 }
 
-// Works part by part: while the content of one part is copied, the driver makes and maps the memory
-// of the next. Meanwhile it is also tried whether the driver has all of it. No lock is held.
+// Works part by part: while the content of one part is copied, the driver maps the next. All memory
+// is made during the first copy, so if the driver has too little, the resume fails early. It is not
+// tried first whether the driver has all of it: the driver clears what such a trial gives back, and
+// that slows the copies. No lock is held.
 CUresult Pages::put_behind(std::vector<Piece> &pieces, std::vector<Range> &content, HostCopy &copy,
-                           size_t &mapped, Refused &refused) {
+                           size_t &mapped) {
     const uint64_t part = content.empty() ? UINT64_MAX : part_bytes(bytes_of(pieces));
     auto range = content.begin();
-    CUresult result = CUDA_SUCCESS;
-    bool tried = false;
+    size_t made = 0;
     for (size_t first = 0, end = 0; first < pieces.size(); first = end) {
         for (uint64_t bytes = 0; end < pieces.size() && bytes < part; end++) {
             bytes += pieces[end].bytes;
         }
-        const auto rest = std::span(pieces).subspan(first);
-        if (!tried && (first > 0 || end == pieces.size())) {
-            tried = true;
-            if (is_worth_a_trial(rest.size())) {
-                result = driver_.try_as_one(bytes_of(rest), refused);
-            }
-        }
-        size_t more = 0;
+        const size_t wanted = first == 0 ? end : pieces.size();
+        CUresult result = driver_.make_again(std::span(pieces).subspan(made, wanted - made));
+        made = wanted;
         if (result == CUDA_SUCCESS) {
-            result = driver_.put_behind(rest.first(end - first), access_.granted(), heap_, more);
-            mapped += more;
+            result = driver_.map_again(std::span(pieces).subspan(first, end - first),
+                                       access_.granted(), heap_, mapped);
         }
         if (result != CUDA_SUCCESS) {
             return result;

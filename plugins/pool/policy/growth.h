@@ -72,12 +72,12 @@ bool is_filling(uint64_t requested, uint64_t live);
 // - Without slack, each piece is a page.
 uint64_t piece_bytes(uint64_t missing, const Allowance &allowance);
 
-// The largest piece that a resume makes of neighbours within one block: the size that is cheap to
-// release, and at most 1/256 of the limit. This is more than piece_bytes allows, because such a
-// block mostly stays, and the program frees all of it together. Without slack, a resume joins
-// nothing.
+// The largest piece that a resume makes of neighbours within one block: 256 MiB, and at most 1/256
+// of the limit. This is more than piece_bytes allows, because such a block mostly stays, and the
+// program frees all of it together. Without slack, a resume joins nothing.
 constexpr uint64_t joined_bytes(uint64_t limit, double slack) {
-    return slack <= 0 ? 0 : limit / 256 < cheap_to_release ? limit / 256 : cheap_to_release;
+    constexpr uint64_t most = 256 << 20;
+    return slack <= 0 ? 0 : limit / 256 < most ? limit / 256 : most;
 }
 
 // How much to grow by for a request that growth alone serves: at least a piece, while that costs no

@@ -119,6 +119,12 @@ TEST_CASE("a range of addresses is 4 GiB, 16 times the request, and as large as 
     CHECK(address_bytes(2 * mib, 20 * gib) == 20 * gib);
 }
 
+TEST_CASE("a resume joins pieces up to 256 MiB and 1/256 of the limit, and none without slack") {
+    CHECK(joined_bytes(80 * gib, 0.125) == 256 * mib);
+    CHECK(joined_bytes(16 * gib, 0.125) == 64 * mib);
+    CHECK(joined_bytes(80 * gib, 0) == 0);
+}
+
 TEST_CASE("the driver is asked for 32 new pieces as one first") {
     CHECK_FALSE(is_worth_a_trial(31));
     CHECK(is_worth_a_trial(32));
