@@ -98,7 +98,7 @@ EMM_API const emm_error *emm_last_error(void);
  * record of its device's primary context. In calls with that record, the NULL stream and the
  * per-thread streams are the primary context's. For work on a green context's NULL stream, pass
  * EMM_STREAM_UNORDERED.
- *   EMM_E_NO_CONTEXT   (current) the thread has no current context
+ *   EMM_E_NO_CONTEXT   emm_context_current: the thread has no current context
  *   EMM_E_RETIRED      this context was retired
  *   EMM_E_REENTERED    the plugin calls from inside its create, reset or destroy for this context.
  *                      If this context has no manager yet, a call from inside create, reset or
@@ -109,8 +109,8 @@ EMM_API emm_status emm_context_current(emm_context **ret_context);
 EMM_API emm_status emm_context_from(struct CUctx_st *cuda_context, emm_context **ret_context);
 
 /* Like emm_context_from, for the primary context of device `device`. emm retains the primary
- * context until emm_shutdown or emm_context_retire. A program without CUDA code of its own starts
- * here: the call creates the CUDA context. */
+ * context until emm_shutdown or emm_context_retire. If the device has no primary context yet, the
+ * call creates it, so a program without CUDA code of its own can begin with this call. */
 EMM_API emm_status emm_context_for_device(int32_t device, emm_context **ret_context);
 
 /*
@@ -142,10 +142,11 @@ EMM_API emm_status emm_context_get_info(emm_context *context, emm_context_info *
 /*
  * Call this before a CUDA context is destroyed. Ends all pools of the CUDA context; for a named
  * pool, ends that pool alone. emm runs pending frees, and destroys the manager with all its memory.
- * Handles become inert. The record stays and answers EMM_E_RETIRED. A second call succeeds. Before
- * the call, all work that uses memory of the context must end. Work of other contexts that uses
- * portable memory must end too, if that memory was freed with EMM_STREAM_UNORDERED. During this
- * call, other threads may use this context only through handles (emm_memory).
+ * Handles become inert (see "handles" below). The record stays and answers EMM_E_RETIRED. A second
+ * call succeeds. Before the call, all work that uses memory of the context must end. Work of other
+ * contexts that uses portable memory must end too, if that memory was freed with
+ * EMM_STREAM_UNORDERED. During this call, other threads may use this context only through handles
+ * (emm_memory).
  * If a CUDA context dies without this call, emm retires the context later. Two events lead to this:
  * any thread asks for a context that is new to emm, or a thread that last used the dead context
  * asks for another context. Until then the plugin may hand out addresses that already belong to
@@ -193,17 +194,18 @@ EMM_API emm_status emm_context_pause(emm_context *context, uint32_t flags, size_
  * resumes only the pools that this pause has paused. Pools that were paused before stay paused. */
 #define EMM_RESUME_UNDO 2u
 
-/* Takes device memory for the same addresses again. `flags`: 0, EMM_RESUME_KEEP_COPY,
- * EMM_RESUME_UNDO or both. The program may use the memory at once. If nothing is paused, the call
- * succeeds. */
+/* Takes device memory for the same addresses again. `flags`: 0, EMM_RESUME_UNDO,
+ * EMM_RESUME_KEEP_COPY (emm/plugin.h) or both. The program may use the memory at once. If nothing
+ * is paused, the call succeeds. */
 EMM_API emm_status emm_context_resume(emm_context *context, uint32_t flags);
 
 /*
  * Copies to `host` the `size` bytes that EMM_PAUSE_KEEP has kept for the device address `ptr`.
  * The program cannot read the paused memory itself. The call reads from this pool alone, and needs
  * no current context. Size 0 succeeds.
- *   EMM_S_IGNORED         the pool is not paused, or this memory stayed in place (spilled,
- *                         exported). The call copies nothing: read the memory itself
+ *   EMM_S_IGNORED         the pool is not paused, or this memory stayed in place: it lies in
+ *                         host memory, or another process has it open. The call copies nothing:
+ *                         read the memory itself
  *   EMM_E_NOT_OWNED       no content is kept for some of these bytes
  *   EMM_E_NOT_SUPPORTED   the plugin cannot read paused memory
  */
