@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
-"""framework.py torch|cupy SECONDS: threads that come and go allocate and compute on streams of their own, and the caches are emptied."""
+"""framework.py torch|cupy SECONDS: threads that come and go allocate and compute on streams of their own, and the caches are emptied.
+
+The sizes repeat after SEEDS threads. With ever new sizes, the largest need so far would grow slowly for ever.
+"""
 import importlib
 import random
 import sys
 import threading
 import time
 
-THREADS, ARRAYS, MOST_ELEMENTS = 4, 60, 1 << 22
+THREADS, ARRAYS, MOST_ELEMENTS, SEEDS = 4, 60, 1 << 22, 32
 
 
 def torch_work(torch, chance):
@@ -50,7 +53,7 @@ def main():
     end, seed = time.monotonic() + seconds, 0
     while time.monotonic() < end and not failures:
         threads = [threading.Thread(target=run, args=(seed + number,)) for number in range(THREADS)]
-        seed += THREADS
+        seed = (seed + THREADS) % SEEDS
         for thread in threads:
             thread.start()
         for thread in threads:
