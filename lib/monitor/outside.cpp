@@ -26,8 +26,9 @@ namespace {
 
 constinit std::atomic<bool> is_busy{false}, is_held_now{false};
 
-// The text is "KEEP|DISCARD MILLISECONDS", or nothing, then a zero byte and a pool's name.
+// A request's text, read (protocol.h).
 struct Wanted {
+    bool is_pause = false;
     uint32_t flags = 0;
     int64_t timeout = 0;
     std::string pool;
@@ -37,11 +38,14 @@ Wanted parse(bool is_pause, std::string_view rest) {
     const size_t zero = std::min(rest.find('\0'), rest.size());
     const std::string words(rest.substr(0, zero));
     Wanted wanted;
+    wanted.is_pause = is_pause;
     wanted.pool = rest.substr(std::min(zero + 1, rest.size()));
     if (is_pause) {
         wanted.flags = words.starts_with("discard") ? EMM_PAUSE_DISCARD : EMM_PAUSE_KEEP;
         wanted.timeout = std::atoll(words.c_str() + std::min(words.find(' '), words.size())) *
                          INT64_C(1'000'000);
+    } else if (words == "keep") {
+        wanted.flags = EMM_RESUME_KEEP_COPY;
     }
     return wanted;
 }
@@ -58,8 +62,9 @@ OutsideDone ask(const Wanted &wanted) {
         done.problem = "its calls cannot be held: it was started without emm run --pausable";
         return done;
     }
-    Outside outside = {wanted.flags, wanted.timeout,     wanted.pool.c_str(), &add_pool,
-                       &done.pools,  &core::fall_asleep, is_held_now.load(),  ""};
+    Outside outside = {wanted.is_pause,     wanted.flags,       wanted.timeout,
+                       wanted.pool.c_str(), &add_pool,          &done.pools,
+                       &core::fall_asleep,  is_held_now.load(), ""};
     const core::NoPressureCallback no_callback;
     const core::ForOperator for_operator;
     const int64_t since = sockets::now();

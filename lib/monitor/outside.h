@@ -17,7 +17,8 @@ struct OutsidePool {
 };
 
 struct Outside {
-    uint32_t flags;   // flags of emm_context_pause; 0: resume
+    bool is_pause;    // or a resume
+    uint32_t flags;   // of emm_context_pause or emm_context_resume
     int64_t timeout;  // nanoseconds: the most that work on the device may take to end
     const char *pool; // pools of that name only; "": all
     void (*tell)(void *state, const OutsidePool &pool);

@@ -49,7 +49,8 @@ enum class RequestKind : uint32_t {
     // The request ends with "keep" or "discard", a space, the milliseconds that work on the device
     // may take to end, a zero byte and a pool's name ("": all pools): its memory goes back.
     pause = 6,
-    // The request ends with a zero byte and a pool's name: its memory comes back.
+    // The request ends with "keep" or nothing (whether the copy's host memory stays for the next
+    // pause), a zero byte and a pool's name: its memory comes back.
     resume = 7,
     profile = 8, // live memory, by caller
 };

@@ -297,6 +297,20 @@ class Outside(unittest.TestCase):
         self.assertEqual((again["bytes"], again["pools"]), (0, []))
         self.assert_awake(sleeper)
 
+    def test_the_memory_of_the_copy_stays_for_the_next_pause_if_a_resume_asks_for_that(self):
+        sleeper = Sleeper(self, "alloc")
+
+        def held_by_copy(*options):
+            self.ask("pause", sleeper.pid)
+            self.ask("resume", sleeper.pid, *options)
+            self.assert_awake(sleeper)
+            return sum(context["stats"]["host_reserved_bytes"] for context in sleeper.figures()["contexts"])
+
+        self.assertEqual(held_by_copy(), 0)
+        self.assertGreaterEqual(held_by_copy("--keep-copy"), 4 * MIB)
+        self.assertGreaterEqual(held_by_copy("--keep-copy"), 4 * MIB)
+        self.assertEqual(held_by_copy(), 0)
+
     def test_discarded_memory_is_there_again(self):
         sleeper = Sleeper(self, "alloc")
         self.ask("pause", sleeper.pid, "--discard")

@@ -142,6 +142,7 @@ struct PauseOptions {
     std::string pool; // its name; empty: all
     bool discard = false;
     double limit = 10; // seconds that the device's work may take to end
+    bool keep_copy = false;
     bool json = false;
 };
 int run_pause(const PauseOptions &options);

@@ -132,6 +132,8 @@ Command resume_command(CLI::App &app) {
     const auto options = std::make_shared<PauseOptions>();
     CLI::App *command =
         outside_command(app, "resume", "Wake a program that emm pause has put to sleep", *options);
+    command->add_flag("--keep-copy", options->keep_copy,
+                      "keep the copy's host memory, so that the next emm pause is quick");
     command->footer("  emm resume 7810\n\nIf the device has too little memory, the program stays "
                     "asleep; try again later.\nThe pools that were resumed before stay resumed.");
     return {command, [options] { return run_resume(*options); }};

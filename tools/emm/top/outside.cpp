@@ -77,7 +77,9 @@ int run_pause(const PauseOptions &options) {
 }
 
 int run_resume(const PauseOptions &options) {
-    show(ask(options.pid, false, std::string(1, '\0') + options.pool), false, options.json);
+    const std::string rest =
+        (options.keep_copy ? "keep" : "") + std::string(1, '\0') + options.pool;
+    show(ask(options.pid, false, rest), false, options.json);
     return 0;
 }
 

@@ -294,7 +294,7 @@ std::string Outside::resume(const monitor::Outside &outside) {
             continue;
         }
         const uint64_t before = stats_of(*each).reserved_bytes;
-        const emm_status status = emm_context_resume(*each, EMM_RESUME_UNDO);
+        const emm_status status = emm_context_resume(*each, EMM_RESUME_UNDO | outside.flags);
         if (status < 0 && !leaves_to_driver(status)) {
             problem = last_text();
             break;
@@ -326,9 +326,9 @@ bool Outside::ask(monitor::Outside &outside) {
         std::snprintf(outside.problem, sizeof outside.problem, "%s", problem);
     };
     try {
-        const std::string problem = !own                 ? "no host memory"
-                                    : outside.flags == 0 ? resume(outside)
-                                                         : pause(outside);
+        const std::string problem = !own               ? "no host memory"
+                                    : outside.is_pause ? pause(outside)
+                                                       : resume(outside);
         is_done = problem.empty();
         tell(problem.c_str());
         // After an exception, the parts that have been paused sleep until they are resumed.
