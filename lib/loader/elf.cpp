@@ -275,7 +275,8 @@ emm_status ElfFile::bad(std::string problem, std::string expected, std::string g
 }
 
 emm_status ElfFile::unreadable() const {
-    return bad("cannot read it", "", errno != 0 ? std::strerror(errno) : "one that shrinks");
+    return bad("cannot read it", "",
+               errno != 0 ? std::strerror(errno) : "a file that becomes shorter meanwhile");
 }
 
 emm_status ElfFile::truncated(uint64_t begin, uint64_t size) const {

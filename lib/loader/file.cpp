@@ -54,8 +54,8 @@ emm_status PluginFile::check_trust(const Search &search) const {
         return refuse_open({named_, "", {named_}}, found.error);
     }
     if (search.allow_untrusted && !search.elevated) {
-        observe::log(EMM_LOG_WARN, "plugin {}: {}; loaded because EMM_ALLOW_UNTRUSTED=1", path_,
-                     found.problem);
+        observe::log(EMM_LOG_WARN, "{} {}: {}; loaded because EMM_ALLOW_UNTRUSTED=1", loaded_kind(),
+                     path_, found.problem);
         return EMM_OK;
     }
     return refuse({.code = EMM_E_PLUGIN_UNTRUSTED,

@@ -1,4 +1,4 @@
-// The only code here that uses the dynamic linker.
+// The only code here that looks symbols up.
 
 #include "loader/plugin.h"
 
@@ -45,7 +45,7 @@ emm_status map(const std::string &path, void *&ret_handle) {
     }
     const observe::RunningText text = observe::running_text("its constructors", path);
     const observe::Running running(text);
-    ret_handle = dl::load_library(path, "plugin " + path);
+    ret_handle = dl::load_library(path, std::string(loaded_kind()) + " " + path);
     if (ret_handle) {
         return EMM_OK;
     }

@@ -78,7 +78,7 @@ emm_status entry_returned_null(const Plugin &plugin, bool described) {
 }
 
 emm_status call_entry(emm_plugin_entry entry, const emm_host &host, Plugin &ret) {
-    observe::log(EMM_LOG_DEBUG, "plugin {}: calling its entry",
+    observe::log(EMM_LOG_DEBUG, "{} {}: calling its entry", loaded_kind(),
                  ret.path.empty() ? "that is linked in" : ret.path);
     const observe::RunningText text = observe::running_text("its entry", ret.path);
     const observe::Running running(text);

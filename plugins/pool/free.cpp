@@ -7,16 +7,16 @@
 namespace emm::pool {
 namespace {
 
-bool is_pinned(Place place) {
-    return place.block && place.block->host;
+bool is_pinned(BlockOrSlot allocation) {
+    return allocation.block && allocation.block->host;
 }
 
 } // namespace
 
 // The allocation that begins at `ptr`, if any.
-Place Manager::allocation_at(emm_deviceptr ptr) const {
-    const Place place = memory_.heap.starting_at(ptr);
-    return place && place.requested() != 0 ? place : Place{};
+BlockOrSlot Manager::allocation_at(emm_deviceptr ptr) const {
+    const BlockOrSlot allocation = memory_.heap.starting_at(ptr);
+    return allocation && allocation.requested() != 0 ? allocation : BlockOrSlot{};
 }
 
 emm_status Manager::refuse_free(emm_deviceptr ptr, bool pinned) {
@@ -85,9 +85,9 @@ emm_status Manager::free_place(emm_deviceptr ptr, size_t size, emm_stream stream
     };
     const SlowCall call(served_.driver, caches_);
     Lock lock(served_.mutex);
-    Place place = find();
-    const uint64_t asked = place ? place.requested() : 0;
-    if (place && size != 0 && size != asked) {
+    BlockOrSlot allocation = find();
+    const uint64_t asked = allocation ? allocation.requested() : 0;
+    if (allocation && size != 0 && size != asked) {
         lock.unlock();
         return emm_failf(&host_, EMM_E_INVALID_VALUE, 0,
                          "pool: mem%sfree of 0x%llx as %zu bytes, which was allocated as %llu; it "
@@ -97,35 +97,36 @@ emm_status Manager::free_place(emm_deviceptr ptr, size_t size, emm_stream stream
     }
     Caller caller;
     StreamPool *const known = order_.known(stream, caller);
-    if (place && !known) {
+    if (allocation && !known) {
         const Unlocked unlocked(lock);
         const emm_status status = identify_to_free(stream, caller);
         if (status != EMM_OK) {
             return status;
         }
     }
-    place = find(); // unless another thread was faster
-    if (!place) {
+    allocation = find(); // unless another thread was faster
+    if (!allocation) {
         lock.unlock();
         return refuse_free(ptr, host_flags);
     }
     StreamPool &without_stream =
-        host_flags ? pinned_.unordered_pool(*place.block) : order_.unordered();
+        host_flags ? pinned_.unordered_pool(*allocation.block) : order_.unordered();
     StreamPool &pool = unordered ? without_stream
                        : known   ? *known
                                  : pool_to_free_on(caller, without_stream);
     pool.hold();
     // An unordered free goes to the magazine from which unordered allocations come.
     StreamPool &source = unordered ? order_.common() : pool;
-    if (host_flags && known && !place.uses()) {
+    if (host_flags && known && !allocation.uses()) {
         pinned_.hand_over(stream, source);
     }
-    const bool plain = served_.serves() && pause_.is_open() && !place.uses() && !place.capture();
+    const bool plain =
+        served_.serves() && pause_.is_open() && !allocation.uses() && !allocation.capture();
     Magazine *magazine = host_flags || !plain ? nullptr
                          : known              ? caches_.own(stream, source)
                                               : caches_.own_for(caller, pool);
-    if (!magazine || !give_to_emptied_magazine(*magazine, place)) {
-        if (StreamPool *used = release(place, pool)) {
+    if (!magazine || !give_to_emptied_magazine(*magazine, allocation)) {
+        if (StreamPool *used = release(allocation, pool)) {
             order_.record_event_if_reachable(lock, *used);
         }
     }
@@ -135,14 +136,14 @@ emm_status Manager::free_place(emm_deviceptr ptr, size_t size, emm_stream stream
 }
 
 // Puts freed memory into a magazine, after making room if the magazine is full.
-bool Manager::give_to_emptied_magazine(Magazine &magazine, Place place) {
+bool Manager::give_to_emptied_magazine(Magazine &magazine, BlockOrSlot allocation) {
     caches_.take_over(magazine);
-    if (place.slot) {
-        caches_.make_room(magazine, place.slot->index);
+    if (allocation.slot) {
+        caches_.make_room(magazine, allocation.slot->index);
     } else {
         caches_.unload_blocks(magazine);
     }
-    return magazine.give_any(memory_.heap, place.begin(), 0);
+    return magazine.give_any(memory_.heap, allocation.begin(), 0);
 }
 
 // If its stream's own order is not available, a free is unordered. All work of the context covers
@@ -178,43 +179,43 @@ StreamPool &Manager::pool_to_free_on(Caller &caller, StreamPool &unordered) {
 
 // Frees memory into the free pool. If the memory must wait for further uses, returns a stream that
 // should get an event now, or NULL.
-StreamPool *Manager::release(Place place, StreamPool &pool) {
-    if (is_pinned(place)) {
-        return pinned_.free(place, pool);
+StreamPool *Manager::release(BlockOrSlot allocation, StreamPool &pool) {
+    if (is_pinned(allocation)) {
+        return pinned_.free(allocation, pool);
     }
     pool.count_frees(1);
-    memory_.counts.count_free(place.requested(), place.size());
-    place.end_loan();
-    return order_.free(place, pool);
+    memory_.counts.count_free(allocation.requested(), allocation.size());
+    allocation.end_loan();
+    return order_.free(allocation, pool);
 }
 
-void Manager::give(Place place, StreamPool &pool) {
-    order_.mark_dirty(pool, place.size());
-    if (is_pinned(place)) {
-        pinned_.keep_until_complete(*place.block, pool);
-    } else if (place.block) {
-        memory_.heap.give(*place.block, pool);
+void Manager::give(BlockOrSlot allocation, StreamPool &pool) {
+    order_.mark_dirty(pool, allocation.size());
+    if (is_pinned(allocation)) {
+        pinned_.keep_until_complete(*allocation.block, pool);
+    } else if (allocation.block) {
+        memory_.heap.give(*allocation.block, pool);
     } else {
-        memory_.slabs.give(*place.slot, pool);
+        memory_.slabs.give(*allocation.slot, pool);
     }
 }
 
-void Manager::hold(Place place) {
-    place.state() = State::waiting;
-    if (is_pinned(place)) {
-        pinned_.begin_wait(place.size());
+void Manager::hold(BlockOrSlot allocation) {
+    allocation.state() = State::waiting;
+    if (is_pinned(allocation)) {
+        pinned_.begin_wait(allocation.size());
     } else {
-        holdings_.begin_wait(place.size());
+        holdings_.begin_wait(allocation.size());
     }
 }
 
-void Manager::give_held(Place place, StreamPool &pool) {
-    if (is_pinned(place)) {
-        pinned_.end_wait(place.size());
+void Manager::give_held(BlockOrSlot allocation, StreamPool &pool) {
+    if (is_pinned(allocation)) {
+        pinned_.end_wait(allocation.size());
     } else {
-        holdings_.end_wait(place.size());
+        holdings_.end_wait(allocation.size());
     }
-    give(place, pool);
+    give(allocation, pool);
 }
 
 void Manager::complete(StreamPool &pool, uint64_t tag) {

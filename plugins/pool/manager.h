@@ -81,15 +81,15 @@ private:
     bool free_block(Magazine &magazine, emm_deviceptr ptr, size_t size);
     emm_status free_place(emm_deviceptr ptr, size_t size, emm_stream stream,
                           const uint32_t *host_flags);
-    Place allocation_at(emm_deviceptr ptr) const;
-    bool give_to_emptied_magazine(Magazine &magazine, Place place);
+    BlockOrSlot allocation_at(emm_deviceptr ptr) const;
+    bool give_to_emptied_magazine(Magazine &magazine, BlockOrSlot allocation);
     emm_status identify_to_free(emm_stream stream, Caller &ret_caller);
     StreamPool &pool_to_free_on(Caller &caller, StreamPool &unordered);
     emm_status refuse_free(emm_deviceptr ptr, bool pinned);
-    StreamPool *release(Place place, StreamPool &pool);
-    void give(Place place, StreamPool &pool) override;
-    void hold(Place place) override;
-    void give_held(Place place, StreamPool &pool) override;
+    StreamPool *release(BlockOrSlot allocation, StreamPool &pool);
+    void give(BlockOrSlot allocation, StreamPool &pool) override;
+    void hold(BlockOrSlot allocation) override;
+    void give_held(BlockOrSlot allocation, StreamPool &pool) override;
     void complete(StreamPool &pool, uint64_t tag) override;
     void disband(StreamPool &pool) override { memory_.slabs.disband(pool); }
     void maintain(Lock &lock, StreamPool &pool, const Caller *caller);

@@ -48,17 +48,17 @@ emm_status Manager::record_use(emm_deviceptr ptr, size_t, emm_stream stream) {
         return status;
     }
     Lock lock(served_.mutex);
-    Place place = allocation_at(ptr);
+    BlockOrSlot allocation = allocation_at(ptr);
     // Mapped pinned memory has one address for both sides.
-    place = place ? place : pinned_.allocation_at(ptr);
-    if (!place) {
+    allocation = allocation ? allocation : pinned_.allocation_at(ptr);
+    if (!allocation) {
         lock.unlock();
         return emm_failf(
             &host_, EMM_E_NOT_OWNED, 0,
             "pool: record_use of 0x%llx: no live allocation of this manager begins there", ptr);
     }
     const bool on_a_stream = caller.kind != StreamKind::none;
-    order_.record_use(lock, place, caller, on_a_stream ? &pool_of(caller) : nullptr);
+    order_.record_use(lock, allocation, caller, on_a_stream ? &pool_of(caller) : nullptr);
     return EMM_OK;
 }
 

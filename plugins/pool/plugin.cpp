@@ -32,7 +32,14 @@ const Manager &manager_of(emm_manager *self) {
 }
 
 // Nearly every call ends here: it cannot throw, and needs no frame for code that might. All other
-// calls jump to the guarded slots.
+// calls jump to the guarded slots. The path of a hit, in cache/ but for the last:
+//
+//     Manager::take_from_magazine
+//     > Thread::magazine_for             the thread's magazine for this manager and stream, if any
+//     > BiasedLock::enter                two plain stores and a load for the owner of the magazine
+//     > Magazine::take_newest            what was freed last, if its size fits; no search
+//       > take_slot, take_newest_block   up to 32 KiB of a slab; above that, a block
+//     > BiasedLock::leave
 emm_status memalloc(emm_manager *self, size_t size, emm_stream stream, emm_deviceptr *ret_ptr) {
     const uint64_t address = manager_of(self).take_from_magazine(size, stream);
     if (address == 0) [[unlikely]] {

@@ -101,14 +101,14 @@ emm_status Manager::query(emm_deviceptr ptr, emm_block_info *ret_info) {
     info.device = served_.device;
     {
         Lock lock(served_.mutex);
-        const Place place = memory_.heap.around(ptr);
-        if (!place) {
+        const BlockOrSlot allocation = memory_.heap.around(ptr);
+        if (!allocation) {
             lock.unlock();
             return emm_failf(&host_, EMM_E_NOT_OWNED, 0,
                              "pool: 0x%llx is not in a live allocation of this manager", ptr);
         }
-        info.base = place.begin();
-        info.size = place.requested();
+        info.base = allocation.begin();
+        info.size = allocation.requested();
     }
     emm_copy_sized(ret_info, &info);
     return EMM_OK;

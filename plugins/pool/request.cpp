@@ -19,7 +19,7 @@ bool fits_a_slot(const StreamPool &pool, uint64_t size) {
 //   Request::serve                        the pool's lock, from here on
 //     take_for_known_stream               no driver call
 //     identify, take_for_identified_stream
-//     search > find_place > find_block    grow asks the driver for memory
+//     search > find_allocation > find_block    grow asks the driver for memory
 emm_status Manager::memalloc(size_t size, emm_stream stream, emm_deviceptr *ret_ptr) {
     Magazine *magazine = Thread::magazine_for(serving_.load(std::memory_order_relaxed), stream);
     const bool registered = magazine && !magazine->lock.closed_for_good();
@@ -175,14 +175,14 @@ emm_deviceptr Manager::Request::take_free(Magazine *magazine) {
             magazine->note_miss(round_up(size_, granule));
         }
     }
-    const Place place = take_place();
-    if (magazine && place.slot) {
-        caches.refill(*magazine, place.slot->index);
+    const BlockOrSlot allocation = take_allocation();
+    if (magazine && allocation.slot) {
+        caches.refill(*magazine, allocation.slot->index);
     }
-    return place ? account(place) : 0;
+    return allocation ? account(allocation) : 0;
 }
 
-inline Place Manager::Request::take_place() {
+inline BlockOrSlot Manager::Request::take_allocation() {
     if (!fits_a_slot(*pool_, size_)) {
         bytes_ = block_bytes(manager_.options_, size_);
         return {take(), nullptr};
@@ -209,33 +209,33 @@ Slot *Manager::Request::slot_of_new_slab(Block &block, unsigned index) {
     return manager_.memory_.slabs.take(*pool_, index);
 }
 
-inline emm_deviceptr Manager::Request::account(Place place) {
-    place.begin_loan(size_);
-    manager_.order_.adopt(place, *pool_);
-    manager_.memory_.counts.count_allocation(size_, place.size());
+inline emm_deviceptr Manager::Request::account(BlockOrSlot allocation) {
+    allocation.begin_loan(size_);
+    manager_.order_.adopt(allocation, *pool_);
+    manager_.memory_.counts.count_allocation(size_, allocation.size());
     manager_.holdings_.count_request(size_);
     manager_.check();
-    return place.begin();
+    return allocation.begin();
 }
 
 // --- the search ----------------------------------------------------------------------------------
 
 emm_deviceptr Manager::Request::search() {
-    Place place;
+    BlockOrSlot allocation;
     pool_->hold();
     {
         const ThreadCaches::Search whole_blocks(lock_, manager_.caches_);
         try {
-            place = find_place();
+            allocation = find_allocation();
         } catch (const std::bad_alloc &) {
             lacks_host_memory_ = true;
         }
     }
-    if (!place) {
+    if (!allocation) {
         manager_.order_.end_use(*pool_);
         return 0;
     }
-    const emm_deviceptr address = account(place);
+    const emm_deviceptr address = account(allocation);
     manager_.holdings_.count_served();
     manager_.maintain(lock_, *pool_, nullptr);
     manager_.order_.end_use_of_capture(*pool_);
@@ -244,7 +244,7 @@ emm_deviceptr Manager::Request::search() {
 
 // A slab needs more memory than one slot, so memory too short for a slab may still suffice for the
 // slot.
-Place Manager::Request::find_place() {
+BlockOrSlot Manager::Request::find_allocation() {
     const bool is_small = fits_a_slot(*pool_, size_);
     if (is_small) {
         const unsigned index = class_of(size_);

@@ -27,13 +27,13 @@ private:
     emm_deviceptr take_for_known_stream();
     emm_deviceptr take_for_identified_stream();
     emm_deviceptr take_free(Magazine *magazine);
-    Place take_place();
+    BlockOrSlot take_allocation();
     Slot *slot_of_new_slab(Block &block, unsigned index);
-    emm_deviceptr account(Place place);
+    emm_deviceptr account(BlockOrSlot allocation);
 
     // --- the search ---
     emm_deviceptr search();
-    Place find_place();
+    BlockOrSlot find_allocation();
     Block *find_block(); // of bytes_, or NULL
     Slot *take_any_slot();
     bool enter_context();

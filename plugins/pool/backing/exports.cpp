@@ -15,15 +15,15 @@ bool is_same(const emm_ipc_handle &a, const emm_ipc_handle &b) {
 
 emm_status Exports::begin(emm_deviceptr ptr, size_t size, emm_ipc_handle &ret_handle) {
     Lock lock(order_.context().mutex);
-    const Place place = heap_.around(ptr);
-    if (!place || place.segment().spilled() || is_hidden(place) ||
-        size > place.begin() + place.requested() - ptr) {
+    const BlockOrSlot allocation = heap_.around(ptr);
+    if (!allocation || allocation.segment().spilled() || is_hidden(allocation) ||
+        size > allocation.begin() + allocation.requested() - ptr) {
         lock.unlock();
-        return refuse(ptr, size, place);
+        return refuse(ptr, size, allocation);
     }
-    const ExportedRange range = backing_.range_of(place.segment(), ptr, size);
+    const ExportedRange range = backing_.range_of(allocation.segment(), ptr, size);
     std::list<Export> made(1); // made first, so that nothing can fail once the export exists
-    UseRecord &record = order_.begin_export(place);
+    UseRecord &record = order_.begin_export(allocation);
     made.front().record = &record;
     made.front().range = {ptr, ptr + size};
     emm_ipc_handle &handle = made.front().handle;
@@ -50,32 +50,32 @@ std::vector<Range> Exports::ranges() const {
 }
 
 // With ipc=dedicated no other process sees a segment that several allocations share.
-bool Exports::is_hidden(Place place) const {
-    return options_.dedicated && place.segment().zone != Zone::dedicated;
+bool Exports::is_hidden(BlockOrSlot allocation) const {
+    return options_.dedicated && allocation.segment().zone != Zone::dedicated;
 }
 
-emm_status Exports::refuse(emm_deviceptr ptr, size_t size, Place place) const {
-    if (!place) {
+emm_status Exports::refuse(emm_deviceptr ptr, size_t size, BlockOrSlot allocation) const {
+    if (!allocation) {
         return emm_failf(&order_.context().host, EMM_E_NOT_OWNED, 0,
                          "pool: 0x%llx is not in a live allocation of this manager", ptr);
     }
-    if (place.segment().spilled()) {
+    if (allocation.segment().spilled()) {
         return emm_failf(&order_.context().host, EMM_E_NOT_SUPPORTED, 0,
                          "pool: no export of 0x%llx: it was spilled to host memory, which no other "
                          "process can open",
                          ptr);
     }
-    if (is_hidden(place)) {
+    if (is_hidden(allocation)) {
         return emm_failf(&order_.context().host, EMM_E_NOT_SUPPORTED, 0,
                          "pool: no export of an allocation below %llu bytes, because it shares its "
                          "segment; ipc=shared, or a smaller dedicated_from, allows the export",
                          static_cast<unsigned long long>(options_.dedicated_from));
     }
-    return emm_failf(&order_.context().host, EMM_E_INVALID_VALUE, 0,
-                     "pool: an export's size: expected at most the %llu bytes that its allocation "
-                     "has left, found %zu",
-                     static_cast<unsigned long long>(place.begin() + place.requested() - ptr),
-                     size);
+    return emm_failf(
+        &order_.context().host, EMM_E_INVALID_VALUE, 0,
+        "pool: an export's size: expected at most the %llu bytes that its allocation "
+        "has left, found %zu",
+        static_cast<unsigned long long>(allocation.begin() + allocation.requested() - ptr), size);
 }
 
 emm_status Exports::end(const emm_ipc_handle &handle) {

@@ -30,8 +30,8 @@ private:
         Range range;
     };
 
-    bool is_hidden(Place place) const;
-    emm_status refuse(emm_deviceptr ptr, size_t size, Place place) const;
+    bool is_hidden(BlockOrSlot allocation) const;
+    emm_status refuse(emm_deviceptr ptr, size_t size, BlockOrSlot allocation) const;
 
     const Options &options_;
     StreamOrder &order_;

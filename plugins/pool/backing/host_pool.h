@@ -33,9 +33,9 @@ struct HostPool {
         return size <= ready_limit ? ready[class_of(size)].blocks.pop_front() : nullptr;
     }
     void give(Block &block); // the block is complete
-    Place allocation_at(uint64_t address) const {
-        const Place place = heap.starting_at(address);
-        return place.block && place.block->loan.size() != 0 ? place : Place{};
+    BlockOrSlot allocation_at(uint64_t address) const {
+        const BlockOrSlot allocation = heap.starting_at(address);
+        return allocation.block && allocation.block->loan.size() != 0 ? allocation : BlockOrSlot{};
     }
     List<Segment, &Segment::all> forget_all(); // the caller must free the returned segments
     // Moves ready blocks to the heap, where neighbours are joined.

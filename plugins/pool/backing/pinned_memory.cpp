@@ -130,17 +130,17 @@ emm_deviceptr PinnedMemory::device_address(const Block &block) {
     return segment.device_base ? segment.device_base + (block.begin - segment.driver_base) : 0;
 }
 
-Place PinnedMemory::allocation_at(uint32_t flags, uint64_t host) const {
+BlockOrSlot PinnedMemory::allocation_at(uint32_t flags, uint64_t host) const {
     const HostPool *pool = known(flags);
-    return pool ? pool->allocation_at(host) : Place{};
+    return pool ? pool->allocation_at(host) : BlockOrSlot{};
 }
 
-Place PinnedMemory::allocation_at(uint64_t host) const {
-    Place place;
+BlockOrSlot PinnedMemory::allocation_at(uint64_t host) const {
+    BlockOrSlot allocation;
     for (const auto &pool : pools_) {
-        place = !place && pool ? pool->allocation_at(host) : place;
+        allocation = !allocation && pool ? pool->allocation_at(host) : allocation;
     }
-    return place;
+    return allocation;
 }
 
 // --- frees ---------------------------------------------------------------------------------------
@@ -149,11 +149,11 @@ StreamPool &PinnedMemory::unordered_pool(const Block &block) {
     return block.host->is_portable() ? order_.cross_context() : order_.unordered();
 }
 
-StreamPool *PinnedMemory::free(Place place, StreamPool &stream_pool) {
-    live_ -= place.block->loan.size();
-    taken_ -= place.block->size;
-    place.block->loan.end();
-    return order_.free(place, stream_pool);
+StreamPool *PinnedMemory::free(BlockOrSlot allocation, StreamPool &stream_pool) {
+    live_ -= allocation.block->loan.size();
+    taken_ -= allocation.block->size;
+    allocation.block->loan.end();
+    return order_.free(allocation, stream_pool);
 }
 
 void PinnedMemory::keep_until_complete(Block &block, StreamPool &stream_pool) {

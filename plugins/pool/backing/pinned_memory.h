@@ -47,16 +47,16 @@ public:
     Block *take(Lock &lock, uint32_t flags, size_t size, CUresult &result);
     static emm_deviceptr device_address(const Block &block); // 0: not mapped
     // The allocation that begins at `host`, if any.
-    Place allocation_at(uint32_t flags, uint64_t host) const;
-    Place allocation_at(uint64_t host) const;
+    BlockOrSlot allocation_at(uint32_t flags, uint64_t host) const;
+    BlockOrSlot allocation_at(uint64_t host) const;
 
     // --- frees ---
     // The free pool for frees with no stream.
     StreamPool &unordered_pool(const Block &block);
     // Moves the calling thread's frees on the stream to the free pool whose work is asked about.
     void hand_over(emm_stream stream, StreamPool &pool);
-    // Frees the allocation at `place`. Returns a stream that should get an event now, or NULL.
-    StreamPool *free(Place place, StreamPool &stream_pool);
+    // Frees the allocation at `allocation`. Returns a stream that should get an event now, or NULL.
+    StreamPool *free(BlockOrSlot allocation, StreamPool &stream_pool);
     // Keeps the block until the work on its stream, or on all streams, has been seen complete.
     void keep_until_complete(Block &block, StreamPool &stream_pool);
     // Memory that `stream_pool` freed with tags up to `tag` is complete.

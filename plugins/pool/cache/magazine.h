@@ -169,11 +169,11 @@ private:
 };
 
 [[gnu::always_inline]] inline bool Magazine::give(const Heap &heap, uint64_t address, size_t size) {
-    const Place place = heap.found_at(address);
-    if (place.slot) {
-        return give_slot(address, size, *place.slot);
+    const BlockOrSlot allocation = heap.found_at(address);
+    if (allocation.slot) {
+        return give_slot(address, size, *allocation.slot);
     }
-    return place.block && give_block(size, *place.block);
+    return allocation.block && give_block(size, *allocation.block);
 }
 
 // Whether a free of `size` bytes (0: unknown) fits an allocation of `lent` bytes.

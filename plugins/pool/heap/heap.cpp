@@ -371,12 +371,12 @@ void Heap::set_slab(Block &block, Slab *slab) {
     }
 }
 
-Place Heap::starting_at(uint64_t address) const {
-    const Place place = found_at(address);
-    if (place.slot) {
-        return place.slot->state == State::live ? place : Place{};
+BlockOrSlot Heap::starting_at(uint64_t address) const {
+    const BlockOrSlot allocation = found_at(address);
+    if (allocation.slot) {
+        return allocation.slot->state == State::live ? allocation : BlockOrSlot{};
     }
-    return place.block && place.block->state == State::live ? place : Place{};
+    return allocation.block && allocation.block->state == State::live ? allocation : BlockOrSlot{};
 }
 
 bool Heap::is_mapped(uint64_t begin, uint64_t end) const {
@@ -390,25 +390,25 @@ bool Heap::is_mapped(uint64_t begin, uint64_t end) const {
     return mapped;
 }
 
-Place Heap::around(uint64_t address) const {
+BlockOrSlot Heap::around(uint64_t address) const {
     const Segment *segment = map_.find(address);
     if (!segment) {
         return {};
     }
-    const Place place = last_before(*segment, address);
-    const uint64_t first = place.slot    ? place.slot->slab->address(*place.slot)
-                           : place.block ? place.block->begin
-                                         : 0;
-    const uint64_t size = place.slot    ? place.slot->loan.size()
-                          : place.block ? place.block->loan.size()
-                                        : 0;
-    return address - first < size ? place : Place{};
+    const BlockOrSlot allocation = last_before(*segment, address);
+    const uint64_t first = allocation.slot    ? allocation.slot->slab->address(*allocation.slot)
+                           : allocation.block ? allocation.block->begin
+                                              : 0;
+    const uint64_t size = allocation.slot    ? allocation.slot->loan.size()
+                          : allocation.block ? allocation.block->loan.size()
+                                             : 0;
+    return address - first < size ? allocation : BlockOrSlot{};
 }
 
-// The nearest place that begins at or before the address, as far back as the next mark; if none
-// does, the place that covers the mark. Only large blocks reach further than from one page into the
-// next.
-Place Heap::last_before(const Segment &segment, uint64_t address) const {
+// The nearest block or slot that begins at or before the address, as far back as the next mark; if
+// none does, the one that covers the mark. Only large blocks reach further than from one page into
+// the next.
+BlockOrSlot Heap::last_before(const Segment &segment, uint64_t address) const {
     const uint64_t home = address / segment_granule * segment_granule;
     uint64_t from = address / granule * granule;
     for (uint64_t page = home;; page -= segment_granule, from = page + segment_granule - granule) {
@@ -428,7 +428,7 @@ Place Heap::last_before(const Segment &segment, uint64_t address) const {
 }
 
 // The slot or block that holds the address, if its block also was the last to hold the mark.
-Place Heap::covering(const Segment &segment, uint64_t mark, uint64_t address) const {
+BlockOrSlot Heap::covering(const Segment &segment, uint64_t mark, uint64_t address) const {
     const Block *block = mark % cover_granule == 0 ? segment.cover(mark) : nullptr;
     const bool holds =
         block && block->segment == &segment && block->begin <= address && address < block->end();

@@ -3,10 +3,10 @@
 // structure.
 #pragma once
 
+#include "block_or_slot.h"
 #include "free_pool.h"
 #include "page_map.h"
 #include "pieces.h"
-#include "place.h"
 #include "tag_clock.h"
 
 #include <string>
@@ -138,11 +138,11 @@ public:
     Block *split(Block &block, uint64_t front, Block &record); // `record` comes from take_record
 
     // --- addresses ---
-    // The place that begins there, live or not; needs no lock.
-    Place found_at(uint64_t address) const;
-    Place starting_at(uint64_t address) const; // the taken place that begins there
-    Place around(uint64_t address) const;      // the live allocation that holds the address
-    void set_slab(Block &block, Slab *slab);   // NULL: it becomes a block again
+    // The block or slot that begins there, live or not; needs no lock.
+    BlockOrSlot found_at(uint64_t address) const;
+    BlockOrSlot starting_at(uint64_t address) const; // the taken one that begins there
+    BlockOrSlot around(uint64_t address) const;      // the live allocation that holds the address
+    void set_slab(Block &block, Slab *slab);         // NULL: it becomes a block again
 
     uint64_t largest_free() const; // of complete memory
     // The largest piece of indexed memory: complete, or `pool`'s own. Reads no block.
@@ -179,8 +179,8 @@ private:
     void index_remainder(Block &block);
     void own(Block &block);
     void forget_start(Block &block);
-    Place last_before(const Segment &segment, uint64_t address) const;
-    Place covering(const Segment &segment, uint64_t mark, uint64_t address) const;
+    BlockOrSlot last_before(const Segment &segment, uint64_t address) const;
+    BlockOrSlot covering(const Segment &segment, uint64_t mark, uint64_t address) const;
     Room room_in(Block &range, const FreePool &pool, uint64_t bytes) const;
     const SizeNode *next_paged_part(const SizeNode &position, bool spilled) const;
     // The next place of the piece that begins at `address`; or the address itself.
@@ -221,7 +221,7 @@ private:
 };
 
 // Always inlined, so that a free that hits needs no frame.
-[[gnu::always_inline]] inline Place Heap::found_at(uint64_t address) const {
+[[gnu::always_inline]] inline BlockOrSlot Heap::found_at(uint64_t address) const {
     const Page *page = map_.page(address);
     if (!page || address % granule != 0) {
         return {};

@@ -111,7 +111,7 @@ std::string Heap::fault_of(const Segment &segment) const {
             return at(*block) + "blocks overlap, leave a gap or are not linked both ways";
         }
         expected = block->end();
-        const Place place = found_at(block->begin);
+        const BlockOrSlot place = found_at(block->begin);
         const bool idle = block->state == State::free || block->state == State::unmapped;
         const bool is_slab = block->state == State::slab;
         if (place.block != (idle || is_slab ? nullptr : block) ||

@@ -101,16 +101,16 @@ StreamPool &Captures::pool_of(const Caller &caller) {
     return *pool;
 }
 
-void Captures::hold(Place place, Capture &capture) {
-    memory_.hold(place);
-    keep(place, capture);
+void Captures::hold(BlockOrSlot allocation, Capture &capture) {
+    memory_.hold(allocation);
+    keep(allocation, capture);
 }
 
-void Captures::keep(Place place, Capture &capture) {
-    if (place.slot) {
-        capture.slots.push(*place.slot);
+void Captures::keep(BlockOrSlot allocation, Capture &capture) {
+    if (allocation.slot) {
+        capture.slots.push(*allocation.slot);
     } else {
-        capture.blocks.push_back(*place.block);
+        capture.blocks.push_back(*allocation.block);
     }
 }
 

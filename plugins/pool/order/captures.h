@@ -43,7 +43,7 @@ public:
 
     // --- with the pool's lock ---
     StreamPool &pool_of(const Caller &caller); // throws PluginError
-    void hold(Place place, Capture &capture);
+    void hold(BlockOrSlot allocation, Capture &capture);
     bool any_graph_gone() const { return !destroyed_->empty(); }
     void collect(); // handles the entries that graphs have put into the queue
     // A block or use record no longer points to the capture.
@@ -53,7 +53,7 @@ public:
 private:
     void finish_entry(uint64_t capture_id, uint64_t attempt, bool retained);
     emm_status retain_on_graph(const Caller &caller, uint64_t attempt);
-    static void keep(Place place, Capture &capture);
+    static void keep(BlockOrSlot allocation, Capture &capture);
     void finish(Capture &capture);
     void give_back(Block &block);
 

@@ -95,45 +95,46 @@ void StreamOrder::complete_all(uint64_t tag) {
 // --- allocations and frees -----------------------------------------------------------------------
 
 // Memory allocated in a capture belongs to its graph.
-void StreamOrder::adopt(Place place, StreamPool &pool) {
+void StreamOrder::adopt(BlockOrSlot allocation, StreamPool &pool) {
     pool.balance_++;
-    if (place.block && pool.capture_) {
-        place.block->capture = pool.capture_;
-        place.mark_special();
+    if (allocation.block && pool.capture_) {
+        allocation.block->capture = pool.capture_;
+        allocation.mark_special();
         pool.capture_->references++;
     }
 }
 
-StreamPool *StreamOrder::free(Place place, StreamPool &pool) {
-    Capture *capture = place.capture();
+StreamPool *StreamOrder::free(BlockOrSlot allocation, StreamPool &pool) {
+    Capture *capture = allocation.capture();
     if (capture && capture->gone) {
-        place.block->capture = nullptr;
+        allocation.block->capture = nullptr;
         captures_.drop_reference(*capture);
         capture = nullptr;
     }
-    if (place.uses()) {
-        return free_with_uses(place, pool, capture);
+    if (allocation.uses()) {
+        return free_with_uses(allocation, pool, capture);
     }
     if (capture && capture == pool.capture_) {
         capture->references--;
-        place.block->capture = nullptr;
-        memory_.give(place, pool); // reusable inside the capture
+        allocation.block->capture = nullptr;
+        memory_.give(allocation, pool); // reusable inside the capture
     } else if (pool.capture_ || capture) {
-        captures_.hold(place, pool.capture_ ? *pool.capture_ : *capture);
+        captures_.hold(allocation, pool.capture_ ? *pool.capture_ : *capture);
     } else {
-        memory_.give(place, pool);
+        memory_.give(allocation, pool);
     }
     return nullptr;
 }
 
 // The use record leads the memory through everything it must wait for. Returns a stream that should
 // get an event now, or NULL.
-StreamPool *StreamOrder::free_with_uses(Place place, StreamPool &pool, Capture *capture) {
-    UseRecord &record = *place.uses();
-    place.uses() = nullptr;
-    memory_.hold(place);
+StreamPool *StreamOrder::free_with_uses(BlockOrSlot allocation, StreamPool &pool,
+                                        Capture *capture) {
+    UseRecord &record = *allocation.uses();
+    allocation.uses() = nullptr;
+    memory_.hold(allocation);
     if (capture) { // its reference goes from the block to the record
-        place.block->capture = nullptr;
+        allocation.block->capture = nullptr;
         record.uses.push_back({nullptr, capture});
     }
     if (pool.capture_) {
@@ -147,29 +148,30 @@ StreamPool *StreamOrder::free_with_uses(Place place, StreamPool &pool, Capture *
 
 // --- further uses --------------------------------------------------------------------------------
 
-void StreamOrder::record_use(Lock &lock, Place place, const Caller &caller, StreamPool *pool) {
-    add_use(place, caller.capturing ? Use{nullptr, pool->capture_} : Use{pool, nullptr});
+void StreamOrder::record_use(Lock &lock, BlockOrSlot allocation, const Caller &caller,
+                             StreamPool *pool) {
+    add_use(allocation, caller.capturing ? Use{nullptr, pool->capture_} : Use{pool, nullptr});
     // An unregistered stream gets its event now, for its frees since the last one.
     if (caller.kind == StreamKind::unregistered && !caller.capturing) {
         record_event(lock, *pool, caller.stream);
     }
 }
 
-UseRecord &StreamOrder::record_of(Place place) {
-    UseRecord *&record = place.uses();
+UseRecord &StreamOrder::record_of(BlockOrSlot allocation) {
+    UseRecord *&record = allocation.uses();
     if (!record) {
         auto fresh = std::make_unique<UseRecord>();
         fresh->uses.reserve(4);
-        fresh->place = place;
+        fresh->allocation = allocation;
         record = fresh.release();
         uses_.push_back(*record);
     }
-    place.mark_special();
+    allocation.mark_special();
     return *record;
 }
 
-void StreamOrder::add_use(Place place, Use use) {
-    UseRecord &record = record_of(place);
+void StreamOrder::add_use(BlockOrSlot allocation, Use use) {
+    UseRecord &record = record_of(allocation);
     for (const Use &known : record.uses) {
         if (known.pool == use.pool && known.capture == use.capture) {
             return;
@@ -185,8 +187,8 @@ void StreamOrder::add_use(Place place, Use use) {
     }
 }
 
-UseRecord &StreamOrder::begin_export(Place place) {
-    UseRecord &record = record_of(place);
+UseRecord &StreamOrder::begin_export(BlockOrSlot allocation) {
+    UseRecord &record = record_of(allocation);
     record.exports++;
     return record;
 }
@@ -202,10 +204,10 @@ void StreamOrder::end_export(Lock &lock, UseRecord &record) {
             record_event_if_reachable(lock, *used);
         }
     } else if (record.uses.empty()) {
-        const Place place = record.place;
-        place.uses() = nullptr;
-        if (!place.capture()) {
-            place.end_special();
+        const BlockOrSlot allocation = record.allocation;
+        allocation.uses() = nullptr;
+        if (!allocation.capture()) {
+            allocation.end_special();
         }
         uses_.remove(record);
         delete &record;
@@ -250,7 +252,7 @@ void StreamOrder::finish(UseRecord &record) {
     StreamPool &home = *record.home;
     home.references_--;
     const bool anywhere = record.all_work && &home != &cross_context_;
-    memory_.give_held(record.place, anywhere ? unordered_ : home);
+    memory_.give_held(record.allocation, anywhere ? unordered_ : home);
     uses_.remove(record);
     delete &record;
 }

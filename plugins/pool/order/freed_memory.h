@@ -9,10 +9,10 @@ namespace emm::pool {
 class FreedMemory {
 public:
     // Frees the memory, for every user of the free pool.
-    virtual void give(Place place, StreamPool &pool) = 0;
+    virtual void give(BlockOrSlot allocation, StreamPool &pool) = 0;
     // Freed, but unusable for every request until give_held().
-    virtual void hold(Place place) = 0;
-    virtual void give_held(Place place, StreamPool &pool) = 0;
+    virtual void hold(BlockOrSlot allocation) = 0;
+    virtual void give_held(BlockOrSlot allocation, StreamPool &pool) = 0;
     // Memory that `pool` freed with tags up to `tag` is complete.
     virtual void complete(StreamPool &pool, uint64_t tag) = 0;
     // The free pool's memory in the hands of threads returns to the heap, permanently.

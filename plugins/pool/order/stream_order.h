@@ -105,13 +105,13 @@ public:
 
     // --- allocations and frees ---
     // An allocation has been taken for a free pool, which may be a capture's.
-    void adopt(Place place, StreamPool &pool);
-    void record_use(Lock &lock, Place place, const Caller &caller, StreamPool *pool);
-    UseRecord &begin_export(Place place);
+    void adopt(BlockOrSlot allocation, StreamPool &pool);
+    void record_use(Lock &lock, BlockOrSlot allocation, const Caller &caller, StreamPool *pool);
+    UseRecord &begin_export(BlockOrSlot allocation);
     void end_export(Lock &lock, UseRecord &record);
     // An allocation is no more; where its memory goes depends on who may still use it. Returns a
     // stream that should get an event now, or NULL.
-    StreamPool *free(Place place, StreamPool &pool);
+    StreamPool *free(BlockOrSlot allocation, StreamPool &pool);
     // `bytes` have just been freed into the free pool.
     void mark_dirty(StreamPool &pool, uint64_t bytes, uint32_t frees = 1);
     // Work that a call leaves behind for once in a while.
@@ -180,9 +180,9 @@ private:
     uint64_t now() const { return clock_.now(); } // the tag for a free
     void complete(StreamPool &pool, uint64_t tag);
     void complete_all(uint64_t tag);
-    StreamPool *free_with_uses(Place place, StreamPool &pool, Capture *capture);
-    UseRecord &record_of(Place place);
-    void add_use(Place place, Use use);
+    StreamPool *free_with_uses(BlockOrSlot allocation, StreamPool &pool, Capture *capture);
+    UseRecord &record_of(BlockOrSlot allocation);
+    void add_use(BlockOrSlot allocation, Use use);
     StreamPool *advance(UseRecord &record);
     void finish(UseRecord &record);
     void relink(StreamPool &pool);

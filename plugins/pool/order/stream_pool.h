@@ -2,8 +2,8 @@
 // or a capture.
 #pragma once
 
+#include "heap/block_or_slot.h"
 #include "heap/free_pool.h"
-#include "heap/place.h"
 
 #include <atomic>
 #include <cuda.h>
@@ -32,7 +32,7 @@ struct Use {
 
 // The further uses of one allocation, as record_use named them, and how often it is exported.
 struct UseRecord {
-    Place place;
+    BlockOrSlot allocation;
     StreamPool *home = nullptr; // where it was freed
     uint32_t exports = 0;       // while there are any, it goes nowhere
     bool all_work = false;      // nothing less than the context's event will do

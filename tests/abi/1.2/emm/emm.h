@@ -19,8 +19,9 @@
  *     After each of these, a free succeeds and does nothing, and emm counts the free
  *     (emm_get_counters).
  *   - No exception, longjmp or pthread_exit may leave a function that emm calls (hook, callback,
- *     finalizer, visitor). pthread_cancel takes effect while the plugin allocates or frees memory.
- *     In all other functions of emm the cancellation waits until the return.
+ *     finalizer, visitor). If a thread is cancelled (pthread_cancel) during a call of emm, the
+ *     cancellation takes effect while the plugin allocates or frees memory. Otherwise it waits
+ *     until the call returns.
  *   - In a forked child, a function answers EMM_E_FORKED, whatever its arguments, if at the fork
  *     the parent had loaded the driver or was in a call of emm. These functions still work in such
  *     a child: emm_version, emm_status_text, emm_status_name, emm_last_error, emm_array_validate,
@@ -90,8 +91,8 @@ EMM_API const emm_error *emm_last_error(void);
 /* --- contexts --------------------------------------------------------------------------------- */
 
 /*
- * Gets the emm_context of a CUDA context: the record that emm keeps of the context and its
- * manager, the plugin's object for the context.
+ * Gets the emm_context of a CUDA context: emm's record of this context and of its manager. The
+ * manager is the object that the plugin makes for the CUDA context.
  * The first call makes record and manager, and loads the plugin if need be. Racing threads get the
  * same record. A record lives as long as the process. emm tells contexts apart by cuCtxGetId: a new
  * context gets a new record, even if CUDA reuses an old CUcontext handle. A green context gets the
@@ -101,8 +102,8 @@ EMM_API const emm_error *emm_last_error(void);
  *   EMM_E_NO_CONTEXT   emm_context_current: the thread has no current context
  *   EMM_E_RETIRED      this context was retired
  *   EMM_E_REENTERED    the plugin calls from inside its create, reset or destroy for this context.
- *                      If this context has no manager yet, a call from inside create, reset or
- *                      destroy for any context gets this error too
+ *                      A call that asks for a context without a manager gets this error from
+ *                      inside create, reset or destroy for any other context too
  *   EMM_E_PLUGIN_*, EMM_E_NO_DRIVER, EMM_E_DRIVER
  */
 EMM_API emm_status emm_context_current(emm_context **ret_context);
@@ -125,9 +126,10 @@ EMM_API emm_status emm_context_for_device(int32_t device, emm_context **ret_cont
  *
  * The result of emm_context_current, _from and _for_device stands for the whole CUDA context. A
  * reset, retirement, pause or resume of this result applies to all pools. Streams and captures
- * belong to the CUDA context: an announcement with any pool holds for all pools. Every other call
- * applies to one pool. Free memory with the pool that it came from. When a pool runs out of memory,
- * emm trims its sibling pools too, as it trims other contexts.
+ * belong to the CUDA context: a stream that is registered, or a capture that is announced
+ * (emm_capture_begin), with one pool is so for all pools. Every other call applies to one pool.
+ * Free memory with the pool that it came from. When a pool runs out of memory, emm trims its
+ * sibling pools too, as it trims other contexts.
  *   EMM_E_INVALID_VALUE   the name is not valid; or `options` is not NULL, and an existing pool was
  *                         made with other options
  *   EMM_E_PLUGIN_SPEC     the plugin does not take the options
@@ -143,10 +145,10 @@ EMM_API emm_status emm_context_get_info(emm_context *context, emm_context_info *
  * Call this before a CUDA context is destroyed. Ends all pools of the CUDA context; for a named
  * pool, ends that pool alone. emm runs pending frees, and destroys the manager with all its memory.
  * Handles become inert (see "handles" below). The record stays and answers EMM_E_RETIRED. A second
- * call succeeds. Before the call, all work that uses memory of the context must end. Work of other
- * contexts that uses portable memory must end too, if that memory was freed with
- * EMM_STREAM_UNORDERED. During this call, other threads may use this context only through handles
- * (emm_memory).
+ * call succeeds. Before the call, all work that uses memory of the context must end. If portable
+ * pinned memory (EMM_HOST_PORTABLE) of this context was freed with EMM_STREAM_UNORDERED, the work
+ * of other contexts on that memory must end too. During this call, other threads may use this
+ * context only through handles (emm_memory).
  * If a CUDA context dies without this call, emm retires the context later. Two events lead to this:
  * any thread asks for a context that is new to emm, or a thread that last used the dead context
  * asks for another context. Until then the plugin may hand out addresses that already belong to
@@ -181,9 +183,9 @@ EMM_API emm_status emm_context_reset(emm_context *context);
  *   EMM_E_OUT_OF_MEMORY        (resume) the device has too little memory. Try again, or resume one
  *                              pool at a time: resumed pools stay resumed
  *   EMM_E_CAPTURING            (pause) a capture is announced
- *   EMM_E_BUSY                 (pause) a section is open (emm_defer_cleanup_begin); or memory is
- *                              still exported and must not be: `flags` has EMM_PAUSE_UNSHARED,
- *                              or the plugin lacks EMM_PLUGIN_PAUSE_SHARES
+ *   EMM_E_BUSY                 (pause) a section is open (emm_defer_cleanup_begin). Or memory is
+ *                              still exported, and this pause permits no exports: `flags` has
+ *                              EMM_PAUSE_UNSHARED, or the plugin lacks EMM_PLUGIN_PAUSE_SHARES
  *   EMM_E_NOT_SUPPORTED        (pause) the plugin cannot pause with its options; `pool` needs
  *                              growth=vmm
  *   EMM_E_REENTERED            called by the plugin, or from within a pressure callback
@@ -317,9 +319,9 @@ EMM_API emm_status emm_record_use(emm_context *context, emm_deviceptr ptr, size_
                                   emm_stream stream);
 
 /* Lets `peer_device` (an ordinal) use the context's device memory, present and future. This
- * includes memory that the context opens from other processes (emm_memory_open_ipc). For an opened
- * block of cuMemAlloc, the call changes nothing: cuCtxEnablePeerAccess gives access. `flags`:
- * EMM_ACCESS_*.
+ * includes memory that the context opens from other processes (emm_memory_open_ipc). The call has
+ * no effect on an opened block of cuMemAlloc: there, cuCtxEnablePeerAccess alone decides about
+ * access. `flags`: EMM_ACCESS_*.
  * If `peer_device` is not another device of the machine: EMM_E_INVALID_VALUE. If the peer cannot
  * reach this device's memory, or the plugin cannot give access: EMM_E_NOT_SUPPORTED. */
 EMM_API emm_status emm_set_peer_access(emm_context *context, int32_t peer_device, uint32_t flags);
@@ -344,15 +346,16 @@ EMM_API emm_status emm_set_peer_access(emm_context *context, int32_t peer_device
  *   - A handle of size 0 has address 0, and asks nothing of the plugin.
  *   - A function that makes a handle fails as its raw call does: emm_memory_alloc as emm_memalloc,
  *     _hostalloc as emm_memhostalloc, _pin as emm_mempin, _managed as emm_memallocmanaged. If there
- *     is no memory for the handle, the function answers EMM_E_OUT_OF_HOST_MEMORY. After a failure
- *     the object `owner` still belongs to the caller, and emm does not call the finalizer.
+ *     is no memory for the handle, the function answers EMM_E_OUT_OF_HOST_MEMORY. Some of
+ *     these functions take an object `owner` and its finalizer. If such a function fails, `owner`
+ *     still belongs to the caller, and emm does not call the finalizer.
  */
 typedef struct emm_memory emm_memory;
 
 /* emm_memory_info.state */
 #define EMM_MEMORY_LIVE 1u
 #define EMM_MEMORY_FREED 2u /* by emm_memory_free; a view: by the free of its parent */
-#define EMM_MEMORY_INERT 3u /* since then the context was reset or retired, or has died */
+#define EMM_MEMORY_INERT 3u /* the context was reset or retired, or has died */
 
 /* Gives up the object behind `owner`. emm calls the finalizer exactly once, after the handle's
  * memory has gone, even if the handle is inert or has no memory. The call comes from any thread,
@@ -413,9 +416,9 @@ EMM_API emm_status emm_memory_view(emm_memory *memory, size_t start, size_t stop
 /* emm_memory_retain takes one reference; emm_memory_release gives one back. Releasing NULL
  * succeeds. The last release returns the result of freeing the memory, and the handle always ends.
  * If the driver fails or host memory is short, emm tries the free once more with the next pending
- * frees. If a pinned range has a finalizer, emm tries to unpin the range at each flush. After the
- * unpinning, emm calls the finalizer. If the plugin refuses the stream (EMM_E_CAPTURING,
- * EMM_E_INVALID_VALUE), the memory stays allocated until a reset. */
+ * frees. If the range is pinned and has a finalizer, emm tries again each time it runs pending
+ * frees, and calls the finalizer once the range is unpinned. If the plugin refuses the stream
+ * (EMM_E_CAPTURING, EMM_E_INVALID_VALUE), the memory stays allocated until a reset. */
 EMM_API emm_status emm_memory_retain(emm_memory *memory);
 EMM_API emm_status emm_memory_release(emm_memory *memory);
 
@@ -468,17 +471,19 @@ EMM_API emm_status emm_memory_get_info(emm_memory *memory, emm_memory_info *ret_
 EMM_API emm_status emm_memory_export(emm_memory *memory, emm_ipc_handle *ret_handle);
 
 /*
- * Opens the export of another process: EMM_KIND_IPC, closed with the last release of the handle.
- * If the export is open already, the call gives the same address and makes no driver call. If emm
- * makes a copy (above), the handle is of EMM_KIND_DEVICE, like any allocation. Each opening makes a
- * new copy, which the caller owns. Neither process sees the other's later writes.
+ * Opens the export of another process, and makes an emm_memory of kind EMM_KIND_IPC. The last
+ * release of this emm_memory closes the export. If the export is open already, the call gives the
+ * same address and makes no driver call. If emm makes a copy (above), the emm_memory is of
+ * EMM_KIND_DEVICE, like any allocation. Each opening makes a new copy, which the caller owns.
+ * Neither process sees the other's later writes.
  *   EMM_E_INVALID_VALUE   the handle is damaged, or names more memory than exists; this process
  *                         does not see the handle's device; the exporter belongs to another user,
  *                         or is this process
  *   EMM_E_NOT_OWNED       the export was released, or its exporter has ended
  *   EMM_E_BUSY            another context of this device has the export open. Or this process still
- *                         has freed memory of the exporter open, with the same name or address:
- *                         close the freed memory first. Or the exporter serves too many other
+ *                         has older memory of the same exporter open, which the exporter has freed
+ *                         since, and the new export has the same name or address: close the older
+ *                         memory first. Or the exporter serves too many other
  *                         processes now: try again
  *   EMM_E_NOT_SUPPORTED   handles of this kind cannot be opened here
  */
@@ -545,9 +550,9 @@ EMM_API emm_status emm_stream_retire(emm_context *context, emm_stream stream);
  * free, a free of memory that emm_record_use named, a trim, a change of an option, a pause, a
  * resume, a retirement. Nor may an allocation of any thread run out of the device's memory, or of
  * pinned memory. Each of these calls may record an event on the context, and CUDA then invalidates
- * the capture. If any context has freed portable pinned memory with EMM_STREAM_UNORDERED, calls in
- * all contexts count: allocations of pinned memory, unordered frees of pinned memory, and trims.
- * Each of them may record events in every context.
+ * the capture. If any context has freed portable pinned memory with EMM_STREAM_UNORDERED, no thread
+ * may make these calls in any context: allocations of pinned memory, unordered frees of pinned
+ * memory, and trims. Each of these calls may record events in every context.
  */
 EMM_API emm_status emm_capture_begin(emm_context *context, emm_stream stream);
 EMM_API emm_status emm_capture_end(emm_context *context, emm_stream stream);
@@ -762,9 +767,9 @@ EMM_API emm_status emm_event_log_recover(const char *path);
  * allocations, in reports and profiles. Tags nest, 16 deep at most. Each thread has tags of its
  * own, which need neither driver nor context. emm copies `name`, and leaves out the middle of a
  * name of more than 64 bytes. While emm records nothing, a tag costs almost nothing. A process has
- * room for 65,536 different names; the same name inside other tags counts again. If a name exceeds
- * these limits, emm leaves the name out, and the call succeeds. So do not put request numbers in
- * names.
+ * room for 65,536 different names; the same name inside other tags counts again. If tags
+ * nest deeper, or there is no room for a new name, emm leaves the name out, and the call succeeds.
+ * So do not put request numbers in names.
  *   EMM_E_INVALID_VALUE   (begin) the name is empty; (end) no tag has begun on this thread
  */
 EMM_API emm_status emm_tag_begin(const char *name);
@@ -803,7 +808,8 @@ typedef struct emm_allocation {
     const char *module;      /* the file of the caller; NULL: code of no file. emm, the CUDA runtime
                                 and libffi only pass calls on, and are no callers */
     uint64_t offset;         /* of the return address in `module` */
-    uint32_t frame_count;    /* with EMM_TRACK=module: 1, the line of Python that asked, or 0 */
+    uint32_t frame_count;    /* with EMM_TRACK=module: 1 if a line of Python asked (the frame is
+                                that line), else 0 */
     uint32_t frame_size;     /* sizeof(emm_frame) of the library: bytes from frame to frame */
     const emm_frame *frames; /* from `module` outwards, 64 at most; then frames of Python (CPython
                                 3.9 to 3.13), 32 at most */
@@ -876,7 +882,7 @@ EMM_API emm_status emm_get_driver_usage(emm_driver_usage *ret_usage);
 #define EMM_MEMORY_BLOCK 0           /* cuMemAlloc */
 #define EMM_MEMORY_PHYSICAL 1        /* cuMemCreate, until the last handle and mapping have gone */
 #define EMM_MEMORY_POOL 2            /* cuMemPoolCreate: the bytes that a pool has reserved */
-#define EMM_MEMORY_ARRAY 3           /* cuArrayCreate: bytes by the elements of the descriptor */
+#define EMM_MEMORY_ARRAY 3           /* cuArrayCreate: all elements that the descriptor states */
 #define EMM_MEMORY_MIPMAPPED_ARRAY 4 /* the same */
 #define EMM_MEMORY_GRAPH_NODE 5      /* cuGraphAddMemAllocNode, as long as the node exists */
 #define EMM_MEMORY_EXTERNAL 6        /* cuImportExternalMemory: memory of another API */
@@ -928,7 +934,7 @@ typedef struct emm_driver_memory {
 } emm_driver_memory;
 
 /*
- * Counts memory that the caller takes from the driver in the device's account. Call
+ * Adds to the device's account the memory that the caller takes directly from the driver. Call
  * emm_take_driver_memory before the driver's function. If the bound leaves no room, emm first makes
  * room as for an allocation of a plugin. emm runs pending frees, trims all contexts of the device,
  * and asks the pressure callback. `emm run` counts the calls that it passes on. With EMM_TRACK,
@@ -954,7 +960,7 @@ EMM_API emm_status emm_foreach_driver_count(emm_driver_count_visitor visit, void
 
 /* --- counters --------------------------------------------------------------------------------- */
 
-/* The host's own counts since the process began. */
+/* emm's own counts since the process began. */
 typedef struct emm_counters {
     uint32_t struct_size; /* in: sizeof(emm_counters) of the caller */
     uint32_t reserved;

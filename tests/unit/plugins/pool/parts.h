@@ -11,9 +11,11 @@ namespace pool_test {
 using namespace emm::pool;
 
 struct NotedMemory : FreedMemory {
-    void give(Place place, StreamPool &pool) override { given.push_back({place.block, &pool}); }
-    void hold(Place place) override { held.push_back(place.block); }
-    void give_held(Place place, StreamPool &pool) override { give(place, pool); }
+    void give(BlockOrSlot allocation, StreamPool &pool) override {
+        given.push_back({allocation.block, &pool});
+    }
+    void hold(BlockOrSlot allocation) override { held.push_back(allocation.block); }
+    void give_held(BlockOrSlot allocation, StreamPool &pool) override { give(allocation, pool); }
     void complete(StreamPool &pool, uint64_t tag) override { completed.push_back({&pool, tag}); }
     void close_magazines(StreamPool &pool) override { closed.push_back(&pool); }
     void drop_spares(StreamPool &) override {}

@@ -1,11 +1,11 @@
-// Where an allocation is: a block of its own, or a slot of a slab.
+// The memory of an allocation: a block of its own, or a slot of a slab.
 #pragma once
 
 #include "slab.h"
 
 namespace emm::pool {
 
-struct Place {
+struct BlockOrSlot {
     Block *block = nullptr; // or
     Slot *slot = nullptr;
 
