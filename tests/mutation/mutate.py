@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""mutate.py pick|write|record|run|figures ...: mutants of lib and of the pool, in one build; tools/mutate says more.
+"""mutate.py pick|carry|write|record|run|figures ...: mutants of lib and of the pool, in one build; tools/mutate says more.
 
 A mutation is a piece of a source file and another text for it. The build contains both, and the environment variable
 MUTANT chooses. Operands are found by brackets and by the blanks that clang-format puts around operators; what does not
 compile is left out.
 """
+import difflib
 import json
 import os
 import pathlib
@@ -132,7 +133,7 @@ class Mutants:
                 self.rows.append([int(number), place, kind, outcome])
 
     def save(self):
-        head = "# number | place | mutation | outcome. Places are those of the commit in which this file was last picked.\n"
+        head = "# number | place | mutation | outcome. Places are those of the commit in which this file was last changed.\n"
         rows = [f"{number:03} | {place} | {kind} | {outcome}\n" for number, place, kind, outcome in self.rows]
         LIST.write_text(head + "".join(rows), encoding="utf-8")
 
@@ -151,6 +152,31 @@ def pick(count, seed):
             others.append((begin, end))
             mutants.rows.append([len(mutants.rows) + 1, place_of(texts[name], name, begin), kind, "open"])
     mutants.save()
+
+
+def lines_after(old, new):
+    """The line numbers of the old text that the new one still has, with those that they have there."""
+    blocks = difflib.SequenceMatcher(None, old.splitlines(), new.splitlines(), autojunk=False).get_matching_blocks()
+    return {begin + at + 1: then + at + 1 for begin, then, size in blocks for at in range(size)}
+
+
+def carry(commit):
+    """Brings the places of the list from a commit to the sources of today. A mutant whose line has changed leaves the
+    list; one that survived is open again, because there may be new tests."""
+    mutants, lines = Mutants(), {}
+    for row in mutants.rows:
+        name, line, column = row[1].split(":")
+        if name not in lines:
+            old = subprocess.run(["git", "show", f"{commit}:{name}"], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
+            path = ROOT / name
+            lines[name] = lines_after(old.stdout, path.read_text(encoding="utf-8")) if path.exists() else {}
+        now = lines[name].get(int(line))
+        row[1] = f"{name}:{now}:{column}" if now else ""
+        row[3] = "open" if row[3].startswith("survived") else row[3]
+    before = len(mutants.rows)
+    mutants.rows = [row for row in mutants.rows if row[1]]
+    mutants.save()
+    print(f"{before - len(mutants.rows)} of {before} mutants have gone with their lines")
 
 
 def write(folder):
@@ -278,6 +304,8 @@ if __name__ == "__main__":
     what, *words = sys.argv[1:]
     if what == "pick":
         pick(int(words[0]), int(words[1]))
+    elif what == "carry":
+        carry(words[0])
     elif what == "write":
         write(words[0])
     elif what == "drop":
