@@ -22,6 +22,7 @@ LIST = HERE / "list"
 MUTATED = "lib", "plugins/pool"
 SUITES = {"emm:unit", "emm:loader", "emm:process", "emm:model", "emm:threads", "emm:interpose"}
 CHECKED = "pool", "pool:growth=segment", "passthrough"
+SPLIT = "core-tests", "test-pool"  # programs that take too long as a whole: each of their cases is a test
 LONGEST = 60  # seconds, for all tests of a mutant
 OTHER = {"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "==", "+": "-", "-": "+", "&&": "||", "||": "&&"}
 # The operators that end an operand, by how tightly the operator binds.
@@ -221,6 +222,21 @@ def drop(log):
     print(dropped)
 
 
+def cases_of(test):
+    """The names of the cases of a Catch2 program, version 2 or 3."""
+    for words in (["--list-tests", "--verbosity", "quiet"], ["--list-test-names-only"]):
+        done = subprocess.run([test["cmd"][0], *words], env={**os.environ, **test["env"]}, stdout=subprocess.PIPE, text=True, check=False)
+        lines = done.stdout.splitlines()
+        if lines and not lines[0].startswith("All available"):
+            return [line for line in lines if line and not line.startswith(" ")]
+    return []
+
+
+def only(case):
+    """The argument with which Catch2 runs that case alone."""
+    return re.sub(r"([\\,\[\]*])", r"\\\1", case)
+
+
 class Tests:
     """The tests of a build that passed without a mutant: seconds, and the mutants that they reach."""
 
@@ -230,6 +246,9 @@ class Tests:
         self.all = {test["name"]: test for test in json.loads(listed.stdout)
                     if SUITES & set(test["suite"]) and not {"emm:soak", "emm:ten-million"} & set(test["suite"])}
         self.all = {name: test for name, test in self.all.items() if pathlib.Path(test["cmd"][0]).exists()}
+        for name in [name for name, test in self.all.items() if pathlib.Path(test["cmd"][0]).name in SPLIT and not test["cmd"][1:]]:
+            test = self.all.pop(name)
+            self.all |= {f"{name}: {case}": {**test, "cmd": [*test["cmd"], only(case)]} for case in cases_of(test)}
         tool = str(self.build / "tools/emm/emm")
         told = subprocess.run([tool, "check", "--list", "--json"], stdout=subprocess.PIPE, check=True)
         for case in dict.fromkeys(each["name"].split("@")[0] for each in json.loads(told.stdout)["cases"]):

@@ -44,6 +44,9 @@ class Mutations(unittest.TestCase):
     def test_a_line_is_found_again_after_others_have_changed(self):
         self.assertEqual(mutate.lines_after("a\nb\nc\nd\n", "new\na\nB\nc\nd\n"), {1: 2, 3: 4, 4: 5})
 
+    def test_the_name_of_a_case_chooses_this_case_alone(self):
+        self.assertEqual(mutate.only("a, b [c] *"), "a\\, b \\[c\\] \\*")
+
     def test_one_mutant_at_a_time_is_in_force_and_those_that_were_passed_are_noted(self):
         everything, numbers = mutate.candidates(SOURCE), {}
         for begin, end, kind, _ in everything:
