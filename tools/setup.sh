@@ -184,6 +184,14 @@ fetch_cuda_headers() {
     fetch_nvtx_headers
 }
 
+# Google's protobuf, with which tests read profiles.
+protobuf_wheel=protobuf==7.36.2
+fetch_protobuf() {
+    local folder=$root/.cache/protobuf
+    [ -d "$folder/google" ] || fetch_wheel "$protobuf_wheel" "$folder" || return
+    export EMM_TEST_PROTOBUF=$folder
+}
+
 fetch_nvtx_headers() {
     local scratch=$root/.cache/cuda/wheel
     [ ! -f "$(cuda_headers)/nvtx3/nvToolsExtMem.h" ] && [ ! -d "$fetched_headers/nvtx3" ] || return 0

@@ -3,12 +3,14 @@ Perfetto."""
 import os
 import pathlib
 import subprocess
+import sys
 import tempfile
 import unittest
 
 from emm_program import EMM, HEADER
 
 SANITIZERS = os.environ["EMM_TEST_SANITIZERS"]
+sys.path += filter(None, [os.environ.get("EMM_TEST_PROTOBUF")])  # a folder with Google's protobuf
 LOG_HEADER = ("Event Type,Device ID,Address,Stream,Size (bytes),Free Memory,Total Memory,"
               "Current Allocs,Start,End,Elapsed,Location\n")
 RMM_HEADER = "Thread,Time,Action,Pointer,Size,Stream\n"
