@@ -13,10 +13,9 @@ import sys
 def exported(library):
     listing = subprocess.run(["nm", "-D", "--defined-only", library], capture_output=True,
                              text=True, check=True).stdout
-    names = [line.split()[-1] for line in listing.splitlines()]
-    # A version node of a linker script is listed as a symbol of its own, and after @.
-    nodes = {name.rsplit("@", 1)[-1] for name in names if "@" in name}
-    return {re.split("@", name)[0] for name in names} - nodes
+    # GNU ld lists each version node of a linker script as an absolute symbol (A), also a node without symbols.
+    symbols = [line.split()[1:] for line in listing.splitlines()]
+    return {name.split("@")[0] for kind, name in symbols if kind != "A"}
 
 
 def declared(header):
