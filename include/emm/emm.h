@@ -20,8 +20,8 @@
  *     (emm_get_counters).
  *   - No exception, longjmp or pthread_exit may leave a function that emm calls (hook, callback,
  *     finalizer, visitor). If a thread is cancelled (pthread_cancel) during a call of emm, the
- *     cancellation takes effect while the plugin allocates or frees memory. Otherwise it waits
- *     until the call returns.
+ *     cancellation takes effect only while the plugin allocates or frees memory. At any other point
+ *     of the call, the cancellation waits until the call returns.
  *   - In a forked child, a function answers EMM_E_FORKED, whatever its arguments, if at the fork
  *     the parent had loaded the driver or was in a call of emm. These functions still work in such
  *     a child: emm_version, emm_status_text, emm_status_name, emm_last_error, emm_array_validate,
@@ -57,9 +57,9 @@ EMM_API const char *emm_version(void);
  * that is too long loses its middle. The members from `stage` to `json` describe a plugin that did
  * not load; for other errors they are NULL.
  *
- * The struct and `text` keep their addresses as long as the thread lives. They always describe the
- * thread's last failed call. So one expression may contain a call and the `text` of its error; the
- * order of evaluation does not matter:
+ * The struct, and the buffer of `text`, keep their addresses as long as the thread lives. Each
+ * failed call of the thread overwrites their content. So one expression may contain a call and the
+ * `text` of its error; the order of evaluation does not matter:
  *     printf("%d %s\n", emm_memalloc(context, size, stream, &ptr), emm_last_error()->text);
  * Do not read `code` in the same expression: the compiler may read `code` before the call.
  */
@@ -102,8 +102,8 @@ EMM_API const emm_error *emm_last_error(void);
  *   EMM_E_NO_CONTEXT   emm_context_current: the thread has no current context
  *   EMM_E_RETIRED      this context was retired
  *   EMM_E_REENTERED    the plugin calls from inside its create, reset or destroy for this context.
- *                      A call that asks for a context without a manager gets this error from
- *                      inside create, reset or destroy for any other context too
+ *                      If the requested context has no manager yet, the plugin gets this error
+ *                      from inside its create, reset or destroy for any other context too
  *   EMM_E_PLUGIN_*, EMM_E_NO_DRIVER, EMM_E_DRIVER
  */
 EMM_API emm_status emm_context_current(emm_context **ret_context);
@@ -126,9 +126,9 @@ EMM_API emm_status emm_context_for_device(int32_t device, emm_context **ret_cont
  *
  * The result of emm_context_current, _from and _for_device stands for the whole CUDA context. A
  * reset, retirement, pause or resume of this result applies to all pools. Streams and captures
- * belong to the CUDA context: a stream that is registered, or a capture that is announced
- * (emm_capture_begin), with one pool is so for all pools. Every other call applies to one pool.
- * Free memory with the pool that it came from. When a pool runs out of memory, emm trims its
+ * belong to the CUDA context: if a stream is registered with one pool, or a capture is announced
+ * with one pool (emm_capture_begin), this holds for all pools. Every other call applies to one
+ * pool. Free memory with the pool that it came from. When a pool runs out of memory, emm trims its
  * sibling pools too, as it trims other contexts.
  *   EMM_E_INVALID_VALUE   the name is not valid; or `options` is not NULL, and an existing pool was
  *                         made with other options
@@ -150,9 +150,9 @@ EMM_API emm_status emm_context_get_info(emm_context *context, emm_context_info *
  * of other contexts on that memory must end too. During this call, other threads may use this
  * context only through handles (emm_memory).
  * If a CUDA context dies without this call, emm retires the context later. Two events lead to this:
- * any thread asks for a context that is new to emm, or a thread that last used the dead context
- * asks for another context. Until then the plugin may hand out addresses that already belong to
- * other memory.
+ * any thread asks for a context that is new to emm, or a thread whose latest context was the
+ * dead one asks for another context. Until then the plugin may hand out addresses that already
+ * belong to other memory.
  *   EMM_E_REENTERED   the caller is the plugin, a pressure callback, or an event hook during a
  *                     call with a handle
  */
@@ -282,8 +282,8 @@ EMM_API emm_status emm_mempin(emm_context *context, void *host, size_t size, uin
 EMM_API emm_status emm_memunpin(emm_context *context, void *host, size_t size);
 
 /* Managed memory. `flags`: EMM_ATTACH_GLOBAL or EMM_ATTACH_HOST. If the plugin has no slots for
- * managed memory, a free waits for the device, as cuMemFree does. In a deferred section or during a
- * capture, emm delays such a free. */
+ * managed memory, a free waits for the device, as cuMemFree does. In a deferred section
+ * (emm_defer_cleanup_begin) or during a capture, emm delays such a free. */
 EMM_API emm_status emm_memallocmanaged(emm_context *context, size_t size, uint32_t flags,
                                        emm_deviceptr *ret_ptr);
 EMM_API emm_status emm_memfreemanaged(emm_context *context, emm_deviceptr ptr, size_t size,
@@ -320,8 +320,8 @@ EMM_API emm_status emm_record_use(emm_context *context, emm_deviceptr ptr, size_
 
 /* Lets `peer_device` (an ordinal) use the context's device memory, present and future. This
  * includes memory that the context opens from other processes (emm_memory_open_ipc). The call has
- * no effect on an opened block of cuMemAlloc: there, cuCtxEnablePeerAccess alone decides about
- * access. `flags`: EMM_ACCESS_*.
+ * no effect on opened memory that the exporter took from cuMemAlloc: for this memory,
+ * cuCtxEnablePeerAccess alone decides about access. `flags`: EMM_ACCESS_*.
  * If `peer_device` is not another device of the machine: EMM_E_INVALID_VALUE. If the peer cannot
  * reach this device's memory, or the plugin cannot give access: EMM_E_NOT_SUPPORTED. */
 EMM_API emm_status emm_set_peer_access(emm_context *context, int32_t peer_device, uint32_t flags);
@@ -416,9 +416,9 @@ EMM_API emm_status emm_memory_view(emm_memory *memory, size_t start, size_t stop
 /* emm_memory_retain takes one reference; emm_memory_release gives one back. Releasing NULL
  * succeeds. The last release returns the result of freeing the memory, and the handle always ends.
  * If the driver fails or host memory is short, emm tries the free once more with the next pending
- * frees. If the range is pinned and has a finalizer, emm tries again each time it runs pending
- * frees, and calls the finalizer once the range is unpinned. If the plugin refuses the stream
- * (EMM_E_CAPTURING, EMM_E_INVALID_VALUE), the memory stays allocated until a reset. */
+ * frees. A handle of emm_memory_pin with a finalizer is an exception: emm tries again each time
+ * it runs pending frees, and calls the finalizer once the range is unpinned. If the plugin refuses
+ * the stream (EMM_E_CAPTURING, EMM_E_INVALID_VALUE), the memory stays allocated until a reset. */
 EMM_API emm_status emm_memory_retain(emm_memory *memory);
 EMM_API emm_status emm_memory_release(emm_memory *memory);
 
@@ -481,9 +481,9 @@ EMM_API emm_status emm_memory_export(emm_memory *memory, emm_ipc_handle *ret_han
  *                         or is this process
  *   EMM_E_NOT_OWNED       the export was released, or its exporter has ended
  *   EMM_E_BUSY            another context of this device has the export open. Or this process still
- *                         has older memory of the same exporter open, which the exporter has freed
- *                         since, and the new export has the same name or address: close the older
- *                         memory first. Or the exporter serves too many other
+ *                         has older memory of the same exporter open. The exporter has freed that
+ *                         memory since, and the new export has its name or address: close the
+ *                         older memory first. Or the exporter serves too many other
  *                         processes now: try again
  *   EMM_E_NOT_SUPPORTED   handles of this kind cannot be opened here
  */
@@ -768,8 +768,8 @@ EMM_API emm_status emm_event_log_recover(const char *path);
  * own, which need neither driver nor context. emm copies `name`, and leaves out the middle of a
  * name of more than 64 bytes. While emm records nothing, a tag costs almost nothing. A process has
  * room for 65,536 different names; the same name inside other tags counts again. If tags
- * nest deeper, or there is no room for a new name, emm leaves the name out, and the call succeeds.
- * So do not put request numbers in names.
+ * nest deeper than 16, or all 65,536 names are in use, emm leaves the name out, and the call
+ * succeeds. Request numbers in names would use up the room, so do not put them there.
  *   EMM_E_INVALID_VALUE   (begin) the name is empty; (end) no tag has begun on this thread
  */
 EMM_API emm_status emm_tag_begin(const char *name);
@@ -906,8 +906,8 @@ typedef struct emm_device_account {
     uint64_t limit_bytes; /* the device's bound (EMM_LIMIT); 0: no bound */
     uint64_t used_bytes;  /* all bytes that count against the bound. Bytes of other processes
                              (EMM_LIMIT_SHARED), and of other copies of libemm in this process,
-                             count too, but are in no row here. If is_counted is 0: `managers_bytes`
-                             plus the program's rows */
+                             count too, but are in no row here. If is_counted is 0, this is
+                             `managers_bytes` plus the bytes of the program's rows */
     uint64_t managers_bytes; /* bytes that the plugins report as reserved, in all contexts */
     emm_memory_row managers[EMM_MEMORY_KINDS]; /* taken by plugins through host->driver */
     emm_memory_row program[EMM_MEMORY_KINDS];  /* taken without a plugin: emm_take_driver_memory */
@@ -939,13 +939,14 @@ typedef struct emm_driver_memory {
  * room as for an allocation of a plugin. emm runs pending frees, trims all contexts of the device,
  * and asks the pressure callback. `emm run` counts the calls that it passes on. With EMM_TRACK,
  * reports name the caller.
- *   keep   Call this after the driver's call has succeeded. If that call made a pool, pass the pool
- *          as `pool`, else NULL. Each further keep adds a reference.
- *   give   Call this if the driver's call has failed, or to drop one reference. With the last
- *          reference the memory no longer counts. For an allocation from a pool, always call give
- *          after the driver's call. From then on the pool's own figure counts this memory. If
- *          is_counted (emm_device_account) is 0, an allocation from a pool has id 0. With id 0,
- *          keep and give succeed and do nothing.
+ *   - emm_keep_driver_memory: call this after the driver's call has succeeded. If that call made a
+ *     pool, pass the pool as `pool`, else NULL. Each further call adds a reference.
+ *   - emm_give_driver_memory: call this if the driver's call has failed, or to drop one reference.
+ *     With the last reference the memory no longer counts. An allocation from a pool is an
+ *     exception: call this after the driver's call even if it succeeded, because from then on the
+ *     pool's own figure counts this memory.
+ * If is_counted (emm_device_account) is 0, an allocation from a pool has id 0. With id 0, both
+ * functions succeed and do nothing.
  * EMM_E_OUT_OF_MEMORY   (take) the bound leaves no room; *ret_id stays as it was
  * EMM_E_NOT_OWNED       (keep, give) no such id
  */
