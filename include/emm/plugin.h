@@ -12,10 +12,11 @@
  *
  * The function returns a static, read-only table and does nothing more. The plugin links neither a
  * CUDA library nor libemm: the driver comes from host->driver. emm loads a plugin once and never
- * unloads it. For each CUDA context emm calls `create` once. The returned manager serves this
- * context until `destroy`. The slots create, destroy, memalloc and memfree are required. If another
- * slot is NULL, emm itself serves its calls. A layer is a library that exports emm_layer_entry_v1
- * instead. It stands over a plugin, and changes some of the plugin's slots.
+ * unloads it. For each CUDA context, and for each named pool of it, emm calls `create`. The
+ * returned manager serves this context until `destroy`. The slots create, destroy, memalloc and
+ * memfree are required. If another slot is NULL, emm itself serves its calls. A layer is a library
+ * that exports emm_layer_entry_v1 instead. It stands over a plugin, and changes some of the
+ * plugin's slots.
  *
  * Versions: the symbol's name contains the major version. Minor versions add members at the end of
  * structs only. emm and plugin read members beyond `struct_size` as zero, and slots as NULL.
@@ -29,8 +30,8 @@
  * describes the error with host->fail. Sizes are in bytes. Only a free may pass size 0, if its
  * caller does not know the size. No address is 0. emm holds no lock while it calls a plugin. A
  * plugin holds no lock of its own while it calls host->defer or host->pressure, or waits for the
- * device. No C++ exception, longjmp or pthread_exit leaves a function. emm calls no slot in a
- * forked child that gets EMM_E_FORKED.
+ * device. No C++ exception, longjmp or pthread_exit leaves a function. In a forked child in which
+ * emm's functions answer EMM_E_FORKED, emm calls no slot.
  *
  * Streams: NULL and 1 are the legacy default stream; 2 is the calling thread's own stream.
  *   - Memory allocated on stream S is for work put on S after the call. Memory freed on S may serve
@@ -162,8 +163,8 @@ typedef void (*emm_function)(void); /* cast to the entry's own type before calli
 #define EMM_DEFERRED_RUN 1u
 
 /* A pending free. emm calls it once, on any thread, with any or no current context. If another
- * thread is running the queue, the call may come after `destroy` of the manager. So `argument` must
- * own everything that the call uses. */
+ * thread is running the pending frees, the call may come after `destroy` of the manager. So
+ * `argument` must own everything that the call uses. */
 typedef emm_status (*emm_deferred)(void *argument, uint32_t what);
 
 /*
@@ -195,9 +196,10 @@ typedef struct emm_host {
     /*
      * Puts a free on the context's queue of pending deallocations. emm runs the free when the queue
      * passes its limits, possibly before the return. emm also runs the free on out of memory, trim,
-     * pause, reset and emm_context_retire. In a deferred section or during an announced capture,
-     * only reset and emm_context_retire run the free. `bytes` counts towards the limits. If the
-     * call fails, emm has not queued the free, and the plugin must free the memory itself.
+     * pause, reset and emm_context_retire. In a section of defer_cleanup, or while a capture is
+     * announced (stream_notice), only reset and emm_context_retire run the free. `bytes` counts
+     * towards the limits. If the call fails, emm has not queued the free, and the plugin must free
+     * the memory itself.
      *   EMM_E_OUT_OF_HOST_MEMORY   no memory for the entry
      */
     emm_status (*defer)(emm_context *context, emm_deferred function, void *argument, size_t bytes);
@@ -281,16 +283,17 @@ typedef struct emm_context_info {
 /* One option of a plugin. The layout is fixed for this major version. */
 typedef struct emm_option {
     const char *name;          /* lower case, digits and '_'; NULL ends the array */
-    const char *default_value; /* NULL: no value unless the spec gives one */
+    const char *default_value; /* NULL: no value unless the user gives one */
     const char *help;          /* one sentence */
     uint32_t kind;
     uint32_t reserved; /* 0, or EMM_OPTION_CHANGES */
 } emm_option;
 
 /*
- * The figures of get_stats, up to the struct_size that the caller has set. live_bytes,
- * cached_bytes and pending_bytes count bytes of reserved_bytes and paused_bytes, each byte in at
- * most one of the three. Bytes that rounding adds to live allocations may count in none of them.
+ * The figures of get_stats, up to the struct_size that the caller has set. The memory in
+ * reserved_bytes and paused_bytes is live, cached or pending: each byte counts in at most one of
+ * live_bytes, cached_bytes and pending_bytes. Bytes that rounding adds to live allocations may
+ * count in none of them.
  */
 typedef struct emm_stats {
     uint32_t struct_size; /* in: sizeof(emm_stats) of the caller */
@@ -369,11 +372,11 @@ typedef struct emm_plugin {
     emm_status (*initialize)(emm_manager *self);
 
     /*
-     * Allocates `size` > 0 bytes of the device's own memory, aligned to at least 256 bytes and
-     * apart from all live memory. `stream` says which work may use the memory ("Streams" above).
-     * The caller owns the memory until memfree. A failed request keeps no memory from the driver,
-     * and counts in no peak of get_stats. In every allocating slot, success with a null address
-     * counts as EMM_E_PLUGIN_FAILED. Required.
+     * Allocates `size` > 0 bytes of the device's own memory, aligned to at least 256 bytes, that
+     * overlap no live memory. `stream` says which work may use the memory ("Streams" above). The
+     * caller owns the memory until memfree. After a failed request the plugin holds no more of the
+     * driver's memory than before, and no peak of get_stats has grown. In every allocating slot,
+     * success with a null address counts as EMM_E_PLUGIN_FAILED. Required.
      *   EMM_E_OUT_OF_MEMORY        no memory left; emm then flushes its queue, trims, asks the
      *                              application to give back memory, and calls again
      *   EMM_E_INVALID_VALUE        the manager cannot meet this size in any state
@@ -386,8 +389,8 @@ typedef struct emm_plugin {
 
     /*
      * Takes back memory of memalloc. `size` is the size of the request, or 0 if the caller does not
-     * know the size. `stream` orders the remaining uses ("Streams" above). If the driver answers
-     * CUDA_ERROR_DEINITIALIZED, the free succeeds. Required.
+     * know the size. `stream` says which work may still use the memory ("Streams" above). If the
+     * driver answers CUDA_ERROR_DEINITIALIZED, the free succeeds. Required.
      *   EMM_E_NOT_OWNED            not a live allocation of this manager; nothing happened
      *   EMM_E_INVALID_VALUE        the request had another `size`, as far as the plugin knows
      *                              sizes; or the stream belongs to another context; nothing
@@ -408,8 +411,9 @@ typedef struct emm_plugin {
 
     /*
      * Takes back memory of memhostalloc. `size` and `flags` are those of the request; `size` is 0
-     * if the caller does not know the size. Every context may still use portable memory that is
-     * freed with EMM_STREAM_UNORDERED, even a context whose manager was reset or destroyed.
+     * if the caller does not know the size. When portable memory is freed with
+     * EMM_STREAM_UNORDERED, work of any context may still use the memory, even of a context whose
+     * manager was reset or destroyed.
      *   EMM_E_NOT_OWNED, EMM_E_INVALID_VALUE: as memfree
      */
     emm_status (*memhostfree)(emm_manager *self, void *host, size_t size, uint32_t flags,
@@ -434,7 +438,7 @@ typedef struct emm_plugin {
 
     /*
      * Allocates managed memory, aligned to at least 256 bytes and attached as `flags`
-     * (EMM_ATTACH_*) says. NULL, with memfreemanaged: cuMemAllocManaged.
+     * (EMM_ATTACH_*) says. If this slot and memfreemanaged are NULL, emm calls cuMemAllocManaged.
      *   EMM_E_OUT_OF_MEMORY, EMM_E_NOT_SUPPORTED, EMM_E_DRIVER
      */
     emm_status (*memallocmanaged)(emm_manager *self, size_t size, uint32_t flags,
@@ -453,9 +457,9 @@ typedef struct emm_plugin {
 
     /*
      * Exports the live allocation that holds [ptr, ptr + size). The exported memory stays allocated
-     * until the caller has freed the memory and emm has called release_ipc_handle. NULL, with
-     * release_ipc_handle: the host's default for memory that came from cuMemAlloc. If the plugin
-     * has `query`, the default calls `query` to find the live allocation.
+     * until the caller has freed the memory and emm has called release_ipc_handle. If this slot and
+     * release_ipc_handle are NULL, emm exports the memory itself, if it came from cuMemAlloc. If
+     * the plugin has `query`, emm calls `query` to find the live allocation.
      *   EMM_E_NOT_OWNED, EMM_E_NOT_SUPPORTED
      *   EMM_E_INVALID_VALUE        the allocation ends before ptr + size
      *   EMM_E_PAUSED               see pause
