@@ -40,8 +40,8 @@
  *     freed with this value may serve a request once all work is done that was in the context's
  *     streams at the free.
  * A plugin touches a stream only in a call that names the stream, or while the stream is
- * registered. A plugin leaves captures valid, and keeps memory of a graph until all copies of the
- * graph are gone.
+ * registered (stream_notice). A plugin leaves captures valid, and keeps memory of a graph until all
+ * copies of the graph are gone.
  */
 #ifndef EMM_PLUGIN_H
 #define EMM_PLUGIN_H
@@ -87,9 +87,8 @@ typedef void (*emm_function)(void); /* cast to the entry's own type before calli
  * ~EMM_PLUGIN_NEEDS_CURRENT. Two bits differ: NEEDS_CURRENT holds if the plugin or any layer sets
  * the bit, OPAQUE if the plugin does.
  *   NEEDS_CURRENT   emm makes the manager's context current around each call that has a manager. If
- *                   the driver refuses, emm calls only slots that end something: destroy, the end
- *                   of a deferred section (defer_cleanup) or of a capture, the retirement of a
- *                   stream
+ *                   the driver refuses, emm only makes calls that end something: destroy, the end
+ *                   of a section of defer_cleanup, notices of the end of a capture or stream
  *   STREAM_ORDERED  memfree on a stream does not wait for the stream
  *   CACHES          the plugin keeps freed memory for later requests
  *   CAPTURE         memalloc and memfree work on a capturing stream. Without this bit both may
@@ -249,8 +248,8 @@ typedef struct emm_context_info {
 
     /* --- since 1.2 --- */
 
-    const char *pool;   /* the pool's name; "": the CUDA context's own manager. Lives as long as the
-                           process */
+    const char *pool; /* the name of a named pool; "": the CUDA context's own manager. Lives as long
+                         as the process */
     emm_context *group; /* the CUDA context's own emm_context; the same for all its pools */
 
     /* For a layer; else NULL. `below` is the table of slots that the layer may call: slots of the
@@ -315,7 +314,7 @@ typedef struct emm_stats {
      * no such piece, or the plugin does not know. Since minor 1.
      */
     uint64_t largest_free_block;
-    uint64_t paused_bytes;  /* the most bytes that resume takes from the driver. Since minor 2 */
+    uint64_t paused_bytes;  /* resume takes at most so many from the driver. Since minor 2 */
     uint64_t spilled_bytes; /* the part of reserved_bytes that is host memory. Since minor 2 */
 } emm_stats;
 
