@@ -73,6 +73,8 @@ public:
     // those that have gone.
     void take_away(std::span<const Piece> pieces, const Heap &heap, std::vector<Piece> &ret_gone,
                    Refused &refused) const;
+    // Tries whether the driver has that much memory, if it does not say so itself.
+    CUresult try_room(uint64_t bytes, Refused &refused) const;
     // Makes new memory for pieces. After a failure of this or of the mapping, the caller must call
     // withdraw() for the pieces that have a handle.
     CUresult make_again(std::span<Piece> pieces) const;

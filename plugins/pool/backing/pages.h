@@ -93,7 +93,7 @@ private:
     void drop_idle_paused();
     void join_paused();
     CUresult put_behind(std::vector<Piece> &pieces, std::vector<Range> &content, HostCopy &copy,
-                        size_t &mapped);
+                        size_t &mapped, Refused &refused);
 
     const PageDriver driver_{context_, options_.rdma, options_.spill > 0};
     PageAccess access_{context_, heap_};

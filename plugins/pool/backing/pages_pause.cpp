@@ -191,7 +191,8 @@ CUresult Pages::resume(Lock &lock, HostCopy &copy, bool keeps_copy) {
         const Unlocked unlocked(lock);
         size_t mapped = 0;
         result = copy.wait_until_unused() ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
-        result = result == CUDA_SUCCESS ? put_behind(returning, content, copy, mapped) : result;
+        result =
+            result == CUDA_SUCCESS ? put_behind(returning, content, copy, mapped, refused) : result;
         if (result == CUDA_SUCCESS) {
             keeps_copy ? copy.forget() : copy.release();
         } else {
@@ -210,11 +211,14 @@ CUresult Pages::resume(Lock &lock, HostCopy &copy, bool keeps_copy) {
 }
 
 // Works part by part: while the content of one part is copied, the driver maps the next. All memory
-// is made during the first copy, so if the driver has too little, the resume fails early. It is not
-// tried first whether the driver has all of it: the driver clears what such a trial gives back, and
-// that slows the copies. No lock is held.
+// is made during the first copy. If there is too little, the resume fails before it takes any:
+// other processes may need the rest. No lock is held.
 CUresult Pages::put_behind(std::vector<Piece> &pieces, std::vector<Range> &content, HostCopy &copy,
-                           size_t &mapped) {
+                           size_t &mapped, Refused &refused) {
+    if (const CUresult result = driver_.try_room(bytes_of(pieces), refused);
+        result != CUDA_SUCCESS) {
+        return result;
+    }
     const uint64_t part = content.empty() ? UINT64_MAX : part_bytes(bytes_of(pieces));
     auto range = content.begin();
     size_t made = 0;
