@@ -220,7 +220,7 @@ private:
     bool remnants_apart_ = false;
 };
 
-// Always inlined, so that a free that hits needs no frame.
+// Always inlined, so that a free that finds its block here needs no stack frame.
 [[gnu::always_inline]] inline BlockOrSlot Heap::found_at(uint64_t address) const {
     const Page *page = map_.page(address);
     if (!page || address % granule != 0) {

@@ -8,7 +8,7 @@
 
 namespace emm::tool {
 
-// The folder of the emm.pc that belongs to the library there; "": it has no emm.pc.
+// The folder of the emm.pc that belongs to the library in `home`; "": there is no such emm.pc.
 std::string pkg_config_folder(const dl::Home &home);
 
 // Whether `folders`, separated by ':', has `folder`.

@@ -63,8 +63,8 @@ public:
     std::vector<emm_context *> managers_of(CUmemoryPool pool);
     CUmemoryPool pool_of(emm_context *manager); // NULL: the pool has ended
 
-    // The statistics, with the peaks since the manager got its pool, or since the program reset the
-    // pool's.
+    // The statistics. The peaks count from the time when the manager got its pool, or when the
+    // program last reset the pool's peaks.
     emm_stats stats_of(emm_context *manager);
 
     // Managers whose pool has ended, or is served no longer, give back memory whose work is
