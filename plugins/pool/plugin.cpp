@@ -32,7 +32,7 @@ const Manager &manager_of(emm_manager *self) {
 }
 
 // Nearly every call ends here: it cannot throw, and needs no frame for code that might. All other
-// calls jump to the guarded slots. The path of a hit, in cache/ but for the last:
+// calls jump to the guarded slots. The path of a hit, in cache/ but for the first:
 //
 //     Manager::take_from_magazine
 //     > Thread::magazine_for             the thread's magazine for this manager and stream, if any

@@ -141,7 +141,7 @@ class Quickstart(unittest.TestCase):
 
 class Bare(unittest.TestCase):
     def test_packages_come_from_the_mirror_of_apt_or_else_from_that_of_debootstrap(self):
-        for mirror, expected in (("http://mirror/debian", "http://mirror/debian"), ("", "")):
+        for mirror, expected in (("http://mirror.example/debian",) * 2, ("", "")):
             with tempfile.TemporaryDirectory() as folder:
                 for name, text in (("apt-get", f"[[ $* != *'Label: Debian'* ]] || echo {mirror}"),
                                    ("debootstrap", f'printf "%s\\n" "$@" >{folder}/asked; exit 1')):
