@@ -46,13 +46,14 @@ class Way:
     name: str
     package: str
     of_emm: bool
-    prefix: tuple = ()  # of its command
+    resume: tuple = ()  # emm's command that wakes it from outside
 
 
 WAYS = {way.name: way for way in (
     Way("vllm-backend", "emm", True),
     Way("saver-interface", "emm", True),
-    Way("outside", "emm", True, (str(EMM), "run", "--pausable", "--plugin", "pool", "--")),
+    Way("outside", "emm", True, ("resume",)),
+    Way("outside-keep", "emm", True, ("resume", "--keep-copy")),
     Way("torch_memory_saver", "torch_memory_saver", False),
     Way("reload", "torch", False))}
 
@@ -204,10 +205,11 @@ class Asked(AskedProcess):
     """An engine, from outside."""
 
     def __init__(self, way, number, folder, rehearses):
-        super().__init__([*(() if rehearses else way.prefix), sys.executable, "-B", str(pathlib.Path(__file__).resolve()),
+        self.way, self.outside = way, bool(way.resume) and not rehearses
+        prefix = (str(EMM), "run", "--pausable", "--plugin", "pool", "--") if self.outside else ()
+        super().__init__([*prefix, sys.executable, "-B", str(pathlib.Path(__file__).resolve()),
                           str(folder), "--engine", way.name, str(folder / f"weights-{number}"),
                           *(["--rehearse"] if rehearses else [])], folder / f"server-{way.name}-{number}.log")
-        self.way, self.outside = way, way.name == "outside" and not rehearses
         self.good, self.sleeps, self.times = True, 0, {"sleep": [], "wake": [], "first": []}
 
     def begin(self):
@@ -221,10 +223,11 @@ class Asked(AskedProcess):
         """Sleeps or wakes, by itself or by `emm pause` and `emm resume`."""
         begin = time.perf_counter()
         if self.outside:
-            done = subprocess.run([EMM, {"sleep": "pause", "wake": "resume"}[word], str(self.process.pid)], text=True,
-                                  capture_output=True, timeout=LONGEST, check=False)
+            command = ("pause",) if word == "sleep" else self.way.resume
+            done = subprocess.run([EMM, *command, str(self.process.pid)], text=True, capture_output=True, timeout=LONGEST,
+                                  check=False)
             if done.returncode != 0:
-                raise Ended(f"emm {word}: {done.stderr.strip()}")
+                raise Ended(f"emm {' '.join(command)}: {done.stderr.strip()}")
         else:
             self.ask(word)
         self.times[word].append(time.perf_counter() - begin)
