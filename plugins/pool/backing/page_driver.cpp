@@ -143,9 +143,14 @@ void PageDriver::release(const Piece &piece, Refused &refused) const noexcept {
 }
 
 // If the pieces were made one by one, a failing request would keep the memory from other programs
-// meanwhile.
-CUresult PageDriver::try_as_one(uint64_t bytes, Refused &refused) const {
+// meanwhile. No trial without need: the driver clears what the trial gives back, which takes time
+// and slows the copies of a resume.
+CUresult PageDriver::try_room(uint64_t bytes, Refused &refused) const {
     const Relaxed relaxed(driver_);
+    size_t free = 0, total = 0;
+    if (driver_.cuMemGetInfo(&free, &total) == CUDA_SUCCESS && free >= bytes) {
+        return CUDA_SUCCESS;
+    }
     const CUmemAllocationProp wanted = properties(false);
     CUmemGenericAllocationHandle handle = 0;
     const CUresult result = driver_.cuMemCreate(&handle, bytes, &wanted, 0);
@@ -163,7 +168,7 @@ CUresult PageDriver::create(const std::vector<uint64_t> &sizes, std::vector<Piec
     const bool tries =
         !spilled && is_worth_a_trial(sizes.size()); // host memory is paid by the byte
     const CUresult possible =
-        tries ? try_as_one(std::accumulate(sizes.begin(), sizes.end(), uint64_t(0)), refused)
+        tries ? try_room(std::accumulate(sizes.begin(), sizes.end(), uint64_t(0)), refused)
               : CUDA_SUCCESS;
     if (possible != CUDA_SUCCESS) {
         return possible;

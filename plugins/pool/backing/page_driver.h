@@ -44,6 +44,8 @@ public:
     CUdeviceptr reserve_addresses(uint64_t bytes, CUresult &result) const;
     void free_addresses(CUdeviceptr base, uint64_t bytes) const;
 
+    // Tries whether the driver has that much memory, if it does not say so itself.
+    CUresult try_room(uint64_t bytes, Refused &refused) const;
     // Makes pieces of these sizes, all or none; their addresses are not known yet. The vector has
     // room for them.
     CUresult create(const std::vector<uint64_t> &sizes, std::vector<Piece> &ret_pieces,
@@ -73,8 +75,6 @@ public:
     // those that have gone.
     void take_away(std::span<const Piece> pieces, const Heap &heap, std::vector<Piece> &ret_gone,
                    Refused &refused) const;
-    // Tries whether the driver has that much memory, if it does not say so itself.
-    CUresult try_room(uint64_t bytes, Refused &refused) const;
     // Makes new memory for pieces. After a failure of this or of the mapping, the caller must call
     // withdraw() for the pieces that have a handle.
     CUresult make_again(std::span<Piece> pieces) const;
@@ -90,8 +90,6 @@ public:
 
 private:
     CUmemAllocationProp properties(bool spilled) const;
-    // Tries whether the driver has that much memory: takes it, and gives it back at once.
-    CUresult try_as_one(uint64_t bytes, Refused &refused) const;
     uint64_t give_back(Segment &segment, uint64_t begin, uint64_t end, const Segments &all,
                        Refused &refused) const;
     CUresult map_piece(uint64_t at, const Piece &piece) const;

@@ -22,19 +22,6 @@ void PageDriver::take_away(std::span<const Piece> pieces, const Heap &heap,
     }
 }
 
-// No trial without need: the driver clears what the trial gives back, and that slows the copies of
-// a resume.
-CUresult PageDriver::try_room(uint64_t bytes, Refused &refused) const {
-    size_t free = 0, total = 0;
-    {
-        const Relaxed relaxed(driver_);
-        if (driver_.cuMemGetInfo(&free, &total) == CUDA_SUCCESS && free >= bytes) {
-            return CUDA_SUCCESS;
-        }
-    }
-    return try_as_one(bytes, refused);
-}
-
 CUresult PageDriver::make_again(std::span<Piece> pieces) const {
     const Relaxed relaxed(driver_);
     const CUmemAllocationProp wanted = properties(false);

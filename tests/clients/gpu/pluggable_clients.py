@@ -167,6 +167,7 @@ def check(library, folder):
 def main():
     parser = run_clients.options(__doc__.splitlines()[0])
     parser.add_argument("--no-check", action="store_true", help="leave out `emm check`")
+    parser.add_argument("--only-check", action="store_true", help="leave out the programs")
     wish = parser.parse_args()
     if wish.list:
         return compare_all(programs([]), parser, wish, None, "")
@@ -176,7 +177,7 @@ def main():
     if not found:
         print("skipped: no library is there")
         return 77
-    status = compare_all(programs(found), parser, wish, run_clients.Monitor, "pluggable.json")
+    status = 0 if wish.only_check else compare_all(programs(found), parser, wish, run_clients.Monitor, "pluggable.json")
     if not wish.no_check:
         print("\n| library | status | emm check | failed |\n|---|---|---|---|")
         for library in found:

@@ -112,8 +112,8 @@ class Nothing:
     wake = sleep
 
 
-MEMORY = {"vllm-backend": Backend, "saver-interface": lambda: Saver("emm.torch_memory_saver"), "outside": Nothing,
-          "torch_memory_saver": lambda: Saver("torch_memory_saver"), "reload": Nothing}
+MEMORY = {"vllm-backend": Backend, "saver-interface": lambda: Saver("emm.torch_memory_saver"),
+          "torch_memory_saver": lambda: Saver("torch_memory_saver")}
 
 
 class Engine:
@@ -124,7 +124,7 @@ class Engine:
         self.way, self.weights, self.device = way, weights, "cpu" if rehearses else "cuda"
         if not rehearses:
             torch.zeros(1, device="cuda")  # makes the device's context before the pools in it
-        self.memory = (Nothing if rehearses else MEMORY[way])()
+        self.memory = (Nothing if rehearses else MEMORY.get(way, Nothing))()
         self.load()
 
     def load(self):

@@ -4,11 +4,13 @@
 EMM_TEST_VLLM=FOLDER, which holds vLLM's sources, compares the stand-in's signatures with those.
 """
 import ast
+import gc
 import inspect
 import os
 import pathlib
 import sys
 import unittest
+from unittest import mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).with_name("stand_ins")))
 import torch_stand_in  # noqa: E402
@@ -214,6 +216,23 @@ class Sleep(unittest.TestCase):
         self.assertEqual((self.allocator.asleep, self.backend.state()), ({"weights"}, "RESUMING"))
         del full
         self.backend.resume()
+        self.expect("weights", 1)
+
+    def test_unused_memory_is_looked_for_by_the_wake_up_that_lacks_room(self):
+        self.make("weights")
+        self.backend.suspend()
+        with mock.patch.object(emm.vllm.gc, "collect", wraps=gc.collect) as collect:
+            self.backend.resume()
+            self.assertEqual(collect.call_count, 0)
+            self.backend.suspend()
+            collect.reset_mock()
+            with torch.cuda.use_mem_pool(emm.torch.mem_pool("other")):
+                free, _ = emm.memory_info(CONTEXT)
+                unused = [torch_stand_in.Tensor(free - SIZE // 2)]
+            unused.append(unused)
+            del unused
+            self.backend.resume()
+            self.assertEqual(collect.call_count, 1)
         self.expect("weights", 1)
 
     def test_the_copys_memory_stays_for_the_next_sleep_unless_vllm_is_told_otherwise(self):

@@ -14,6 +14,7 @@ import os
 import sys
 from contextlib import contextmanager, nullcontext
 
+from ._error import OutOfMemoryError
 from ._process import context_for_device, context_named, resume, stats
 from ._sleeping import Regions, pause_all, use_pool
 
@@ -55,10 +56,9 @@ class Allocator:
     def wake_up(self, tags=None):
         """Wakes the pools of the tags. emm.OutOfMemoryError: the other pools stay asleep, and you can call
         this again."""
-        self._return_caches()
         for tag in sorted(self.asleep):
             if tags is None or tag in tags or tag not in DEFERRABLE:
-                resume(tag, keep_copy=_keeps_host_memory())
+                self._resume(tag)
                 self.asleep.remove(tag)
                 self.awake.add(tag)
 
@@ -74,8 +74,16 @@ class Allocator:
         self.awake.difference_update(wanted)
         self.asleep.update(wanted)
 
+    def _resume(self, tag):
+        try:
+            resume(tag, keep_copy=_keeps_host_memory())
+        except OutOfMemoryError:
+            self._return_caches()
+            resume(tag, keep_copy=_keeps_host_memory())
+
     def _return_caches(self):
-        """Returns unused memory, so that no pause copies it."""
+        """Returns unused memory, so that no pause copies it and a resume finds room. To look for it may take
+        longer than the copy."""
         import torch
         gc.collect()
         self._regions.end_pools()
