@@ -4,7 +4,6 @@
 EMM_TEST_VLLM=FOLDER, which holds vLLM's sources, compares the stand-in's signatures with those.
 """
 import ast
-import gc
 import inspect
 import os
 import pathlib
@@ -221,18 +220,16 @@ class Sleep(unittest.TestCase):
     def test_unused_memory_is_looked_for_by_the_wake_up_that_lacks_room(self):
         self.make("weights")
         self.backend.suspend()
-        with mock.patch.object(emm.vllm.gc, "collect", wraps=gc.collect) as collect:
-            self.backend.resume()
-            self.assertEqual(collect.call_count, 0)
-            self.backend.suspend()
-            collect.reset_mock()
-            with torch.cuda.use_mem_pool(emm.torch.mem_pool("other")):
-                free, _ = emm.memory_info(CONTEXT)
-                unused = [torch_stand_in.Tensor(free - SIZE // 2)]
-            unused.append(unused)
-            del unused
+        with torch.cuda.use_mem_pool(emm.torch.mem_pool("other")):
+            free, _ = emm.memory_info(CONTEXT)
+            garbage = [torch_stand_in.Tensor(free - SIZE // 2)]
+        with mock.patch.object(emm.vllm.gc, "collect", side_effect=garbage.clear) as collect:
             self.backend.resume()
             self.assertEqual(collect.call_count, 1)
+            self.backend.suspend()
+            collect.reset_mock()
+            self.backend.resume()
+            self.assertEqual(collect.call_count, 0)
         self.expect("weights", 1)
 
     def test_the_copys_memory_stays_for_the_next_sleep_unless_vllm_is_told_otherwise(self):
