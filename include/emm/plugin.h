@@ -136,7 +136,7 @@ typedef void (*emm_function)(void); /* cast to the entry's own type before calli
 #define EMM_STREAM_REGISTERED 1u     /* the stream exists until its RETIRING notice */
 #define EMM_STREAM_RETIRING 2u       /* the stream ends soon, but is usable during this call */
 #define EMM_STREAM_CAPTURE_BEGINS 3u /* the stream is about to begin or join a capture */
-#define EMM_STREAM_CAPTURE_ENDS 4u   /* it ended or never began; follows each accepted BEGINS */
+#define EMM_STREAM_CAPTURE_ENDS 4u   /* ended, or never began; after each accepted BEGINS */
 
 /* Flags of pause: exactly one of the first two. */
 #define EMM_PAUSE_KEEP 1u     /* resume brings the content back, from host memory */

@@ -46,8 +46,8 @@ enum class RequestKind : uint32_t {
     limit = 4,   // the request ends with a text like EMM_LIMIT's: the new bound
     // The request ends with key=value, a zero byte and a pool's name: the pool's new option.
     set = 5,
-    // The request ends with "keep" or "discard", a space, the milliseconds that work on the device
-    // may take to end, a zero byte and a pool's name ("": all pools): its memory goes back.
+    // The request ends with "keep" or "discard", a space, the milliseconds to wait for work on the
+    // device, a zero byte and the name of the pool to pause ("": all pools).
     pause = 6,
     // The request ends with "keep" or nothing (whether the copy's host memory stays for the next
     // pause), a zero byte and a pool's name: its memory comes back.

@@ -89,7 +89,7 @@ bool Manager::Request::is_impossible() const {
 
 // --- free memory ---------------------------------------------------------------------------------
 
-// While the thread's magazine is open, its free pool is that of the stream.
+// While the thread's magazine is open, it has the free pool of the stream.
 inline emm_deviceptr Manager::Request::take_for_known_stream() {
     const auto is_open = [this] { return magazine_ && !magazine_->lock.closed_for_good(); };
     if (is_open() && manager_.caches_.hand_over_blocks(*magazine_)) {

@@ -75,8 +75,8 @@ public:
     // bytes given back. Unless `complete_only`, memory with incomplete work may go too, where the
     // driver waits for that work.
     virtual uint64_t release_idle(Lock &lock, uint64_t keep, bool complete_only) = 0;
-    // Gives back all segments that the heap had and has forgotten. No lock is held, and the program
-    // uses none of them.
+    // Gives back segments that the heap has let go of and the program does not use. The caller
+    // holds no lock.
     virtual void give_back(List<Segment, &Segment::all> segments) = 0;
     void begin_end() { ends_ = true; } // the next give_back is the last, and keeps nothing
 
