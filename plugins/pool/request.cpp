@@ -286,7 +286,8 @@ Slot *Manager::Request::take_any_slot() {
 Block *Manager::Request::find_block() {
     static constexpr Block *(Request::*stages[])() = {
         &Request::empty_own_magazines, // the only stage without a driver call
-        &Request::grow_unasked,        // if growth is cheaper than a question
+        &Request::query_unordered,     // asks about memory freed with no stream, if it is much
+        &Request::grow_unasked,        // if growth is cheaper than further questions
         &Request::query_best_fit,      // asks whether the best fitting block is complete
         &Request::query_all_streams,   // asks for all complete memory
         &Request::wait_for_stream,     // waits on the device, for the stream that freed a block
@@ -324,6 +325,16 @@ bool Manager::Request::grows_unasked() const {
     const bool unordered = caller_.kind == StreamKind::none;
     return (unordered && may_grow_unasked(bytes_, manager_.holdings_.allowance(bytes_))) ||
            manager_.backing_->grows_first(bytes_);
+}
+
+Block *Manager::Request::query_unordered() {
+    const bool asks = caller_.kind == StreamKind::none && manager_.order_.can_query_unordered() &&
+                      is_worth_a_question(manager_.holdings_.allowance(bytes_));
+    if (!asks) {
+        return nullptr;
+    }
+    manager_.order_.record_and_query_unordered(lock_);
+    return take();
 }
 
 Block *Manager::Request::query_best_fit() {

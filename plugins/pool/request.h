@@ -40,6 +40,7 @@ private:
 
     // The stages of find_block.
     Block *empty_own_magazines();
+    Block *query_unordered();
     Block *grow_unasked() { return grows_unasked() ? grow() : nullptr; }
     Block *query_best_fit();
     Block *query_all_streams();

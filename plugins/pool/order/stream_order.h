@@ -126,6 +126,10 @@ public:
     void await_recorded(Lock &lock); // for a millisecond
     void record_and_query(Lock &lock, StreamPool &pool);
     void record_and_query_unordered(Lock &lock);
+    // Whether unordered memory is pending, and the driver can be asked about it without a wait.
+    bool can_query_unordered() const {
+        return events_.has_context_events() && unordered_.newest > unordered_.completed;
+    }
     // Queries streams until `has_enough` returns true.
     void query_for_pinned(Lock &lock, const std::function<bool()> &has_enough);
     // The next event that is recorded needs no host memory then. Throws std::bad_alloc.

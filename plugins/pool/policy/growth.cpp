@@ -20,6 +20,7 @@ constexpr uint64_t least_an_event = 2 << 20;
 constexpr uint64_t most_bytes_a_batch = 8 << 20;
 constexpr uint64_t batches_in_turn = 2;
 constexpr uint64_t part_held_unasked = 32;
+constexpr uint64_t pending_unasked = 192 << 20;
 constexpr uint64_t blocks_a_batch = 4;
 constexpr uint64_t part_used_pending = 8, part_held_pending = 96, part_held_small = 512;
 
@@ -133,6 +134,10 @@ bool may_grow_unasked(uint64_t bytes, const Allowance &allowance) {
     return allowance.slack > 0 && allowance.pending > 0 &&
            allowance.pending / (batches_in_turn * frees_a_batch(bytes)) < bytes &&
            allowance.claimed <= most && bytes <= most - allowance.claimed;
+}
+
+bool is_worth_a_question(const Allowance &allowance) {
+    return allowance.pending >= pending_unasked;
 }
 
 bool is_worth_a_wait(uint64_t used, const Allowance &allowance) {

@@ -123,9 +123,14 @@ uint64_t kept_bytes_limit(uint64_t limit);
 // empty allowance stands for 2 MiB.
 bool is_worth_an_event(uint32_t frees, uint64_t bytes, const Allowance &allowance);
 
-// Whether a request with no stream grows the pool rather than ask the driver which pending memory
-// is complete: until two batches of such requests fit, on at most 1/32 of the device's memory.
+// Whether a request with no stream grows the pool rather than ask further, which pending memory
+// would serve it: until two batches of such requests fit, on at most 1/32 of the device's memory.
 bool may_grow_unasked(uint64_t bytes, const Allowance &allowance);
+
+// Whether a request with no stream that finds nothing asks first which pending memory is complete:
+// once 192 MiB are pending. The answer takes a microsecond, growth a hundred and more; but a pair
+// of up to 2 MiB must not take a microsecond either, so two batches of such may grow unasked.
+bool is_worth_a_question(const Allowance &allowance);
 
 // Whether a request with no stream waits a while before the pool grows, with `used` bytes in use:
 // once an eighth of that is pending, and a 96th of the device's memory. Otherwise a program that

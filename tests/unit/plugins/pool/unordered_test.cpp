@@ -37,6 +37,24 @@ TEST_CASE("unordered: a pair costs a fifth of a driver call, beside work or not"
     }
 }
 
+// A program that empties its cache, as PyTorch does, returns all of its blocks at once.
+TEST_CASE(
+    "unordered: much freed memory that is complete serves other sizes before the pool grows") {
+    Simulation sim("growth=vmm");
+    std::vector<CUdeviceptr> blocks;
+    for (int i = 0; i < 10; i++) {
+        blocks.push_back(sim.alloc(20 * MiB, unordered));
+    }
+    const size_t held = sim.held();
+    for (const CUdeviceptr block : blocks) {
+        sim.free(block, unordered);
+    }
+    for (int i = 0; i < 10; i++) {
+        sim.alloc(14 * MiB, unordered);
+    }
+    CHECK(sim.held() == held);
+}
+
 // CuPy copies through such memory, and its freed blocks wait as long as the program frees no more.
 TEST_CASE("unordered: portable pinned memory that waits makes pairs ask no more often") {
     Simulation sim;

@@ -191,6 +191,14 @@ TEST_CASE(
     CHECK_FALSE(waits(192 * mib - 1, 60 * gib)); // it uses little
 }
 
+TEST_CASE("the pool asks before it grows once two batches of 2 MiB are pending") {
+    Allowance allowance = held(gib, gib, 64 * gib, 0.125);
+    allowance.pending = 192 * mib - 1;
+    CHECK_FALSE(is_worth_a_question(allowance));
+    allowance.pending = 192 * mib;
+    CHECK(is_worth_a_question(allowance));
+}
+
 TEST_CASE("the pool grows unasked to two batches of pending requests, on a 32nd of what there is") {
     const auto may = [](uint64_t bytes, uint64_t pending, uint64_t claimed, double slack = 0.125) {
         Allowance allowance = held(claimed, claimed, 64 * gib, slack);
