@@ -1,6 +1,6 @@
 // The memory that graphs use in each context, in the figures of cuDeviceGetGraphMemAttribute. A
-// launch adds memory that it leaves to the program; a trim subtracts what the program has freed. Any
-// thread may call.
+// launch adds memory that it leaves to the program; a trim subtracts what the program has freed.
+// Any thread may call.
 #pragma once
 
 #include <emm/emm.h>
