@@ -101,9 +101,8 @@ EMM_API const emm_error *emm_last_error(void);
  * EMM_STREAM_UNORDERED.
  *   EMM_E_NO_CONTEXT   emm_context_current: the thread has no current context
  *   EMM_E_RETIRED      this context was retired
- *   EMM_E_REENTERED    the plugin calls from inside its create, reset or destroy for this context.
- *                      If the requested context has no manager yet, the plugin gets this error
- *                      from inside its create, reset or destroy for any other context too
+ *   EMM_E_REENTERED    the plugin calls from inside its create, reset or destroy for this context;
+ *                      or for any other context, while this context has no manager yet
  *   EMM_E_PLUGIN_*, EMM_E_NO_DRIVER, EMM_E_DRIVER
  */
 EMM_API emm_status emm_context_current(emm_context **ret_context);
@@ -357,10 +356,10 @@ typedef struct emm_memory emm_memory;
 #define EMM_MEMORY_FREED 2u /* by emm_memory_free; a view: by the free of its parent */
 #define EMM_MEMORY_INERT 3u /* the context was reset or retired, or has died */
 
-/* Gives up the object behind `owner`. emm calls the finalizer exactly once, after the handle's
- * memory has gone, even if the handle is inert or has no memory. The call comes from any thread,
- * with any or no current context. The finalizer may call emm. If a handle is released during a
- * reset, emm calls the finalizer after the reset has dropped the memory. */
+/* The program's function that releases the object behind `owner`. emm calls the finalizer exactly
+ * once, after the handle's memory has gone, even if the handle is inert or has no memory. The call
+ * comes from any thread, with any or no current context. The finalizer may call emm. If a handle is
+ * released during a reset, emm calls the finalizer after the reset has dropped the memory. */
 typedef void (*emm_finalizer)(void *owner);
 
 typedef struct emm_memory_info {
@@ -373,14 +372,14 @@ typedef struct emm_memory_info {
     void *host;        /* NULL: no host address; managed memory has both addresses */
     uint64_t size;
     uint64_t generation; /* of the context, when the handle was made; a reset begins a new one */
-    emm_stream stream;   /* the stream that orders the last free */
+    emm_stream stream;   /* the stream on which emm frees the memory */
     void *owner;         /* as given; NULL: none */
     emm_memory *parent;  /* of a view, else NULL; the caller gets no reference to the parent */
 } emm_memory_info;
 
 /* Device memory. Unless emm_memory_set_stream names another stream, emm frees the memory on
- * `stream`, which must then exist. EMM_STREAM_PER_THREAD is the stream of the calling thread: if
- * another thread releases the memory, it is freed with EMM_STREAM_UNORDERED. */
+ * `stream`, which must exist at that time. EMM_STREAM_PER_THREAD is the stream of the calling
+ * thread: if another thread releases the memory, it is freed with EMM_STREAM_UNORDERED. */
 EMM_API emm_status emm_memory_alloc(emm_context *context, size_t size, emm_stream stream,
                                     emm_memory **ret_memory);
 
@@ -481,10 +480,9 @@ EMM_API emm_status emm_memory_export(emm_memory *memory, emm_ipc_handle *ret_han
  *                         or is this process
  *   EMM_E_NOT_OWNED       the export was released, or its exporter has ended
  *   EMM_E_BUSY            another context of this device has the export open. Or this process still
- *                         has older memory of the same exporter open. The exporter has freed that
- *                         memory since, and the new export has its name or address: close the
- *                         older memory first. Or the exporter serves too many other
- *                         processes now: try again
+ *                         has memory open that the exporter has freed, and the new export has the
+ *                         same name or address: close the older memory first. Or the exporter
+ *                         serves too many other processes now: try again
  *   EMM_E_NOT_SUPPORTED   handles of this kind cannot be opened here
  */
 EMM_API emm_status emm_memory_open_ipc(emm_context *context, const emm_ipc_handle *handle,
@@ -548,7 +546,7 @@ EMM_API emm_status emm_stream_retire(emm_context *context, emm_stream stream);
  * Only an unregistered stream may capture without an announcement. During such a capture no thread
  * may make these calls in this context: an allocation of pinned memory, an unordered allocation or
  * free, a free of memory that emm_record_use named, a trim, a change of an option, a pause, a
- * resume, a retirement. Nor may an allocation of any thread run out of the device's memory, or of
+ * resume, a retirement. Also, no thread's allocation must run out of the device's memory, or of
  * pinned memory. Each of these calls may record an event on the context, and CUDA then invalidates
  * the capture. If any context has freed portable pinned memory with EMM_STREAM_UNORDERED, no thread
  * may make these calls in any context: allocations of pinned memory, unordered frees of pinned
@@ -755,8 +753,8 @@ EMM_API emm_status emm_set_event_hook(emm_event_hook hook, void *user_data,
  * turns the content of the file `path`.spool into rows, and removes that file. Without such a file,
  * the log is complete: EMM_OK.
  *   EMM_E_BUSY            a living process, perhaps this one, is writing the log
- *   EMM_E_INVALID_VALUE   spool or log is damaged, or no regular file of this user; both
- *                         files stay as they are
+ *   EMM_E_INVALID_VALUE   the spool or the log is damaged, or is not a regular file of this user;
+ *                         both files stay as they are
  */
 EMM_API emm_status emm_event_log_recover(const char *path);
 
@@ -811,8 +809,8 @@ typedef struct emm_allocation {
     uint32_t frame_count;    /* with EMM_TRACK=module: 1 if a line of Python asked (the frame is
                                 that line), else 0 */
     uint32_t frame_size;     /* sizeof(emm_frame) of the library: bytes from frame to frame */
-    const emm_frame *frames; /* from `module` outwards, 64 at most; then frames of Python (CPython
-                                3.9 to 3.13), 32 at most */
+    const emm_frame *frames; /* first the caller in `module`, then its callers, 64 in all; then
+                                frames of Python (CPython 3.9 to 3.13), at most 32 */
 
     /* --- since 1.2 --- */
 
@@ -929,7 +927,7 @@ typedef struct emm_driver_memory {
     uint32_t kind;        /* EMM_MEMORY_* */
     uint32_t reserved;
     uint64_t bytes;                  /* 0: the caller is about to make a pool */
-    struct CUmemPoolHandle_st *pool; /* of EMM_MEMORY_POOL: the pool that `bytes` will come from;
+    struct CUmemPoolHandle_st *pool; /* if EMM_MEMORY_POOL: the pool that `bytes` will come from;
                                         NULL: the caller is about to make the pool */
 } emm_driver_memory;
 
@@ -940,11 +938,12 @@ typedef struct emm_driver_memory {
  * and asks the pressure callback. `emm run` counts the calls that it passes on. With EMM_TRACK,
  * reports name the caller.
  *   - emm_keep_driver_memory: call this after the driver's call has succeeded. If that call made a
- *     pool, pass the pool as `pool`, else NULL. Each further call adds a reference.
+ *     pool, pass the pool as `pool`, else NULL. The first call makes one reference, each later call
+ *     with the same id adds one.
  *   - emm_give_driver_memory: call this if the driver's call has failed, or to drop one reference.
- *     With the last reference the memory no longer counts. An allocation from a pool is an
- *     exception: call this after the driver's call even if it succeeded, because from then on the
- *     pool's own figure counts this memory.
+ *     With the last reference the memory no longer counts. For an allocation from a pool,
+ *     call this after the driver's call also if it succeeded: the pool's own figure then counts
+ *     the memory.
  * If is_counted (emm_device_account) is 0, an allocation from a pool has id 0. With id 0, both
  * functions succeed and do nothing.
  * EMM_E_OUT_OF_MEMORY   (take) the bound leaves no room; *ret_id stays as it was

@@ -12,11 +12,11 @@
  *
  * The function returns a static, read-only table and does nothing more. The plugin links neither a
  * CUDA library nor libemm: the driver comes from host->driver. emm loads a plugin once and never
- * unloads it. For each CUDA context, and for each named pool of it, emm calls `create`. The
- * returned manager serves this context until `destroy`. The slots create, destroy, memalloc and
- * memfree are required. If another slot is NULL, emm itself serves its calls. A layer is a library
- * that exports emm_layer_entry_v1 instead. It stands over a plugin, and changes some of the
- * plugin's slots.
+ * unloads it. emm calls `create` for each CUDA context, and for each named pool of a program
+ * (emm_context_named). The returned manager serves that context or pool until `destroy`. The slots
+ * create, destroy, memalloc and memfree are required. If another slot is NULL, emm itself serves
+ * its calls. A layer is a library that exports emm_layer_entry_v1 instead. It stands over a plugin,
+ * and changes some of the plugin's slots.
  *
  * Versions: the symbol's name contains the major version. Minor versions add members at the end of
  * structs only. emm and plugin read members beyond `struct_size` as zero, and slots as NULL.
@@ -37,7 +37,7 @@
  *   - Memory allocated on stream S is for work put on S after the call. Memory freed on S may serve
  *     a request on S at once. The memory may serve another stream once that stream waits for S.
  *   - Memory allocated with EMM_STREAM_UNORDERED is for every stream of the context at once. Memory
- *     freed with this value may serve a request once all work is done that was in the context's
+ *     freed with this value may serve a request after the work that was in the context's
  *     streams at the free.
  * A plugin touches a stream only in a call that names the stream, or while the stream is
  * registered (stream_notice). A plugin leaves captures valid, and keeps memory of a graph until all
@@ -83,12 +83,12 @@ typedef void (*emm_function)(void); /* cast to the entry's own type before calli
 #define EMM_STREAM_UNORDERED EMM_STREAM_OF(UINTPTR_MAX)
 
 /* emm_plugin.capabilities. emm ignores unknown bits. With layers, a capability holds only if the
- * plugin and each layer set its bit. To keep all capabilities, a layer sets
- * ~EMM_PLUGIN_NEEDS_CURRENT. Two bits differ: NEEDS_CURRENT holds if the plugin or any layer sets
- * the bit, OPAQUE if the plugin does.
+ * plugin and each layer set its bit. A layer that restricts nothing sets all
+ * bits but one: ~EMM_PLUGIN_NEEDS_CURRENT. Two bits differ: NEEDS_CURRENT holds if the plugin or
+ * any layer sets the bit, OPAQUE if the plugin does.
  *   NEEDS_CURRENT   emm makes the manager's context current around each call that has a manager. If
- *                   the driver refuses, emm only makes calls that end something: destroy, the end
- *                   of a section of defer_cleanup, notices of the end of a capture or stream
+ *                   the driver refuses, emm makes only these calls: destroy, defer_cleanup(0),
+ *                   and stream_notice for the end of a capture or stream
  *   STREAM_ORDERED  memfree on a stream does not wait for the stream
  *   CACHES          the plugin keeps freed memory for later requests
  *   CAPTURE         memalloc and memfree work on a capturing stream. Without this bit both may
@@ -136,12 +136,12 @@ typedef void (*emm_function)(void); /* cast to the entry's own type before calli
 #define EMM_STREAM_REGISTERED 1u     /* the stream exists until its RETIRING notice */
 #define EMM_STREAM_RETIRING 2u       /* the stream ends soon, but is usable during this call */
 #define EMM_STREAM_CAPTURE_BEGINS 3u /* the stream is about to begin or join a capture */
-#define EMM_STREAM_CAPTURE_ENDS 4u   /* ended, or never began; after each accepted BEGINS */
+#define EMM_STREAM_CAPTURE_ENDS 4u   /* it ended or never began; follows each accepted BEGINS */
 
 /* Flags of pause: exactly one of the first two. */
 #define EMM_PAUSE_KEEP 1u     /* resume brings the content back, from host memory */
 #define EMM_PAUSE_DISCARD 2u  /* the content is undefined after resume */
-#define EMM_PAUSE_UNSHARED 4u /* EMM_E_BUSY while an export has not ended */
+#define EMM_PAUSE_UNSHARED 4u /* pause refuses with EMM_E_BUSY while an export lasts */
 
 /* Flags of resume. */
 #define EMM_RESUME_KEEP_COPY 1u /* keep the copy's host memory for the next pause */
@@ -161,9 +161,9 @@ typedef void (*emm_function)(void); /* cast to the entry's own type before calli
 #define EMM_DEFERRED_DROP 0u
 #define EMM_DEFERRED_RUN 1u
 
-/* A pending free. emm calls it once, on any thread, with any or no current context. If another
- * thread is running the pending frees, the call may come after `destroy` of the manager. So
- * `argument` must own everything that the call uses. */
+/* The function of a pending free. emm calls it once, on any thread, with any or no current context.
+ * If another thread is running the pending frees, the call may come after `destroy` of the manager.
+ * So `argument` must own everything that the call uses. */
 typedef emm_status (*emm_deferred)(void *argument, uint32_t what);
 
 /*
@@ -306,7 +306,7 @@ typedef struct emm_stats {
     uint64_t allocations;         /* successful memalloc calls so far */
     uint64_t frees;               /* successful memfree calls so far */
     uint64_t failures;            /* memalloc calls that failed */
-    uint64_t pending_bytes;       /* freed, but the device or a deferred section still holds it */
+    uint64_t pending_bytes;       /* freed, but held by the device or by defer_cleanup */
     uint64_t host_live_bytes;     /* pinned host memory handed out */
     uint64_t host_reserved_bytes; /* pinned host memory taken from the driver */
     /*
@@ -314,7 +314,7 @@ typedef struct emm_stats {
      * no such piece, or the plugin does not know. Since minor 1.
      */
     uint64_t largest_free_block;
-    uint64_t paused_bytes;  /* resume takes at most so many from the driver. Since minor 2 */
+    uint64_t paused_bytes;  /* the most that resume takes from the driver. Since minor 2 */
     uint64_t spilled_bytes; /* the part of reserved_bytes that is host memory. Since minor 2 */
 } emm_stats;
 
@@ -358,9 +358,9 @@ typedef struct emm_plugin {
      * Destroys the manager and returns all its memory, live or cached. The manager's events,
      * streams and pools go too. Shutdown and retire call destroy; process exit does not. The
      * context may have died already, and its handle and addresses may belong to another context by
-     * now. So call cuCtxGetId, from host->driver, before you return anything to the driver. The
-     * driver may crash on the handle of a dead context; so during destroy emm itself answers
-     * cuCtxGetId for a dead context. Ignore driver errors that report a dead context. Open
+     * now. So before you return anything to the driver, call cuCtxGetId of host->driver. The
+     * driver's own cuCtxGetId may crash on the handle of a dead context; emm's does not during
+     * destroy. Ignore driver errors that report a dead context. Open
      * sections, registered streams and running captures end with the manager; emm does not announce
      * their end. Required. [exclusive]
      */
@@ -391,9 +391,9 @@ typedef struct emm_plugin {
      * know the size. `stream` says which work may still use the memory ("Streams" above). If the
      * driver answers CUDA_ERROR_DEINITIALIZED, the free succeeds. Required.
      *   EMM_E_NOT_OWNED            not a live allocation of this manager; nothing happened
-     *   EMM_E_INVALID_VALUE        the request had another `size`, as far as the plugin knows
-     *                              sizes; or the stream belongs to another context; nothing
-     *                              happened
+     *   EMM_E_INVALID_VALUE        `size` differs from the request's (a plugin that records no
+     *                              sizes need not check); or the stream belongs to another context;
+     *                              nothing happened
      *   EMM_E_CAPTURING            the stream captures, and this plugin cannot keep the memory for
      *                              the graph; nothing happened
      */
@@ -642,8 +642,8 @@ struct emm_ipc_handle {
 
 /* A piece of physical memory. The layout is fixed for this major version. */
 struct emm_ipc_part {
-    uint64_t handle; /* CUmemGenericAllocationHandle; of EMM_IPC_POOL, the CUmemoryPool */
-    uint64_t size;   /* bytes, from the piece's beginning; of EMM_IPC_POOL, 0 */
+    uint64_t handle; /* CUmemGenericAllocationHandle; for EMM_IPC_POOL, the CUmemoryPool */
+    uint64_t size;   /* bytes, from the piece's beginning; for EMM_IPC_POOL, 0 */
 };
 
 /* The memory of an export, for serve_ipc. The plugin sets struct_size. The host copies the struct
@@ -652,11 +652,11 @@ struct emm_ipc_source {
     uint32_t struct_size;
     uint32_t kind;             /* EMM_IPC_FILE_DESCRIPTOR or EMM_IPC_POOL */
     const emm_ipc_part *parts; /* in the order of their addresses, without a gap */
-    uint64_t part_count;       /* of EMM_IPC_POOL: 1 */
+    uint64_t part_count;       /* for EMM_IPC_POOL: 1 */
     uint64_t offset;           /* of the shared bytes: from the first part's beginning; for
                                   EMM_IPC_POOL, from the allocation's beginning */
     uint64_t size;             /* of the shared bytes */
-    const void *pointer;       /* of EMM_IPC_POOL: the CUmemPoolPtrExportData; else NULL */
+    const void *pointer;       /* for EMM_IPC_POOL: the CUmemPoolPtrExportData; else NULL */
 };
 
 #ifdef __cplusplus

@@ -15,8 +15,8 @@
 namespace emm::loader {
 namespace {
 
-// The identity of a loaded plugin. A file has 0 as a plugin and 1 as a layer; a linked-in plugin
-// has the address of its entry function.
+// The identity of a loaded plugin. The second member is 0 for a plugin's file,
+// 1 for a layer's, and for a linked-in plugin the address of its entry function.
 using Key = std::pair<FileIdentity, uintptr_t>;
 
 // Finds a plugin of this process, or loads it with `load`; each is loaded once. After a failure the

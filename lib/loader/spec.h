@@ -24,7 +24,8 @@ struct Spec {
 };
 
 // Reads "spec;spec;...". In names, paths and values `: ; , = % +` are written %3A %3B %2C %3D %25
-// %2B; a '+' only before the plugin. An error names the column.
+// %2B; a '+' needs this only before the plugin, where it separates layers. An error names the
+// column.
 emm_status parse_specs(std::string_view text, std::vector<Spec> &ret_specs);
 
 // Reads the text behind the colon of a spec; an empty text means no settings.

@@ -15,9 +15,9 @@ namespace emm::observe {
 void log(int32_t level, std::string_view text) noexcept;
 void log_formatted(int32_t level, fmt::string_view text, fmt::format_args values) noexcept;
 
-// Writes several lines as one entry with one time, to log()'s destination, whatever its level. Each
-// line must be fit to be shown (observe/text.h). If a callback replaces standard error, it gets the
-// lines one by one.
+// Writes several lines as one entry with one time, to log()'s destination, even if the log is off.
+// Each line must be fit to be shown (observe/text.h). If a callback replaces standard error, it
+// gets the lines one by one.
 void report(std::string_view text) noexcept;
 
 // A line with values, as in fmt::format.

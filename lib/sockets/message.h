@@ -7,7 +7,8 @@
 
 namespace emm::sockets {
 
-// SCM_RIGHTS carries 253; this bounds the descriptors that both processes need for a moment.
+// The most descriptors in a message. SCM_RIGHTS carries 253, but both processes need a number for
+// each at the same time.
 inline constexpr uint32_t most_descriptors = 64;
 
 // Sends one message without waiting. The descriptors stay the caller's.

@@ -12,7 +12,8 @@ const emm_option Manager::options[] = {
      "The most device memory to take, rounded up to the driver's 32 MiB; needs CUDA 12.2.",
      EMM_OPTION_SIZE, 0},
     {"release_threshold", nullptr,
-     "If the pool holds more than this, a wait for a stream gives free memory back to the driver. "
+     "If the pool holds more than this, each synchronization of a stream gives free memory back to "
+     "the driver. "
      "Unless given, only a trim or exhaustion returns it.",
      EMM_OPTION_SIZE, 0},
     {"ipc", "0",

@@ -93,7 +93,7 @@ struct Span {
 // also accepts host memory that the driver does not know.
 std::vector<Span> resolve(const char *what, CUdeviceptr address, uint64_t size, bool pageable);
 
-// Frees a region of any kind but mapped, without waiting.
+// Frees a region of any kind except a mapped one, without waiting.
 void free_region(CUdeviceptr start);
 
 // Gives back a region that has ended, and whose uses are over.

@@ -63,7 +63,7 @@ void free_of_graph(Stream &stream, CUdeviceptr start) {
         fail_capture(*stream.capture, CUDA_ERROR_INVALID_VALUE);
     }
     if (!stream.capture && !region.live) {
-        refuse(misuse("%s, which a graph has and no launch has left to the program",
+        refuse(misuse("%s, which belongs to a graph: no launch has given it to the program",
                       sim().regions.describe(start).c_str()));
     }
     enqueue(stream, bind_write(region));

@@ -28,10 +28,10 @@ void add_use(std::vector<Access> &uses, const Access &use, const Host &host);
 // is mapped at two addresses, or mapped again, stays the same memory.
 class Shadow {
 public:
-    // Records the access. Returns an earlier conflicting access that it is not ordered behind, if
-    // any. `clock` has the accesses that come before this one, `begun` those that had ended when
-    // its work began. Work sees a write through another mapping only if it began after the write's
-    // end.
+    // Records the access. Returns an earlier access that conflicts with it and is in no order with
+    // it, if any. `clock` has the accesses that come before this one, `begun` those that had ended
+    // when its work began. Work sees a write through another mapping only if it began after the
+    // write's end.
     std::optional<Access> use(uint64_t start, uint64_t size, const Access &access,
                               const Clock &clock, const Clock &begun, const Host &host);
 

@@ -37,7 +37,7 @@ struct Ticket {
     uint64_t handle_types;
 };
 
-// The place of a new ticket: each shared object has its own.
+// Returns the offset of a new ticket. Each shared object has a ticket of its own.
 uint64_t new_ticket_place(const Store &store);
 bool write_ticket(const Store &store, uint64_t place, Ticket ticket);
 

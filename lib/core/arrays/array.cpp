@@ -164,7 +164,8 @@ emm_status refuse_kind(char kind, const std::string &said) {
     if (kind == 'O') {
         return refuse("{}a device cannot use objects of a host program", said);
     }
-    return refuse("{}expected a kind of t b i u f c m M S U V, found '{}'", said, kind);
+    return refuse("{}expected one of the type letters t b i u f c m M S U V, found '{}'", said,
+                  kind);
 }
 
 } // namespace

@@ -40,9 +40,9 @@ bool has_stream(const emm_array &array) {
 emm_status check_extent(const emm_memory_info &info, uint64_t offset, const Layout &layout) {
     const uint64_t begin = offset - layout.offset;
     if (offset < layout.offset || begin > info.size || layout.size > info.size - begin) {
-        return observe::refuse("array: it leads outside the memory of {} bytes: it takes {} bytes, "
-                               "{} of them before offset {}",
-                               info.size, layout.size, layout.offset, offset);
+        return observe::refuse("array: its elements need {} bytes, {} of them before offset {}, "
+                               "and the memory has {} bytes",
+                               layout.size, layout.offset, offset, info.size);
     }
     return EMM_OK;
 }

@@ -382,7 +382,7 @@ emm_status ask(const loader::Plugin &plugin, const std::vector<const char *> &op
     }
 }
 
-// Each layer is asked about the bytes that the plugin leaves.
+// The total that the plugin reports, as the layers change it, the innermost first.
 emm_status ask_all(const loader::Selection &selection, int32_t device, size_t device_bytes,
                    size_t &ret_total) noexcept {
     EMM_TRY(

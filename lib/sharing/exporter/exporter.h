@@ -39,7 +39,7 @@ emm_status serve_export(emm_context &context, const emm_ipc_source &source,
                         emm_ipc_handle *ret_handle);
 emm_status withdraw_export(const emm_context &context, const emm_ipc_handle &handle) noexcept;
 
-// Marks the handle as an export's: from now on importers may ask for it, by its generation.
+// Announces an export: from now on importers may ask for it by the handle's generation.
 emm_status publish_export(const emm_context &context, const emm_ipc_handle &handle);
 
 // Withdraws the context's parts, which are about to go.

@@ -33,7 +33,7 @@ emm_ipc_name write_name(const emm_ipc_handle &handle) noexcept;
 emm_status check_name(const emm_ipc_name &name);
 
 // A handle with only the fields that a name has: the exporter and the export; the others are 0. The
-// bytes may be anything.
+// name may have any bytes.
 emm_ipc_handle handle_of(const emm_ipc_name &name) noexcept;
 
 } // namespace emm::sharing

@@ -153,8 +153,8 @@ private:
     const std::unique_ptr<UnorderedBlocks> unordered_blocks_;
 
     // If the magazine's stream is unregistered: the stream's identity, the number of registrations
-    // when the stream was last found to be unregistered, and the last call for events that the
-    // stream has answered.
+    // when the stream was last found to be unregistered, and the number of the last
+    // call_for_events() after which the stream got an event.
     const uint64_t key_;
     uint64_t registrations_ = 0;
     uint64_t answered_ = 0;

@@ -1,5 +1,5 @@
 // Copies between the device and host memory, on a stream of their own: no stream of the program
-// waits for them, and no capture notices. No lock is held, and the context is current.
+// waits for them, and they leave captures valid. No lock is held, and the context is current.
 #pragma once
 
 #include "cuda/served_context.h"

@@ -100,7 +100,7 @@ static void typestrs(void) {
                {"f4", "expected a byte order"},
                {"=f4", "expected a byte order"},
                {"|f4", "expected a byte order, < or >"},
-               {"<q4", "expected a kind of t b i u f c m M S U V, found 'q'"},
+               {"<q4", "expected one of the type letters t b i u f c m M S U V, found 'q'"},
                {"|O", "objects of a host program"},
                {"<f3", "there is no kind 'f' of 3 bytes"},
                {"<f", "expected a number of bytes"},

@@ -180,7 +180,7 @@ static void inexpressible(void) {
                   "the array's mask");
     array.mask = NULL;
     CHECK_REFUSED(emm_dlpack_export(memory, 132, &array, NULL, &made), EMM_E_INVALID_VALUE,
-                  "it leads outside");
+                  "and the memory has");
     CHECK(made == NULL);
     array.shape = empty;
     made = shared(memory, 0, &array, NULL);

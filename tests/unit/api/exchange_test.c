@@ -230,9 +230,9 @@ static void exports_that_leave_the_memory(void) {
     emm_memory *memory = device_memory(128);
     emm_array array = floats(7);
     CHECK_REFUSED(emm_array_export(memory, 4, EMM_STREAM_UNORDERED, &array), EMM_E_INVALID_VALUE,
-                  "it leads outside the memory of 128 bytes");
+                  "and the memory has 128 bytes");
     CHECK_REFUSED(emm_array_export(memory, UINT64_MAX, EMM_STREAM_UNORDERED, &array),
-                  EMM_E_INVALID_VALUE, "it leads outside");
+                  EMM_E_INVALID_VALUE, "and the memory has");
     array.strides = backwards;
     CHECK_REFUSED(emm_array_export(memory, 32, EMM_STREAM_UNORDERED, &array), EMM_E_INVALID_VALUE,
                   "96 of them before offset 32");

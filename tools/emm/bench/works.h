@@ -241,7 +241,7 @@ private:
 };
 
 // No memory at all: sixteen increments of counters that no other thread uses. The counters take
-// turns, in steps that the processor learns at run time. A single counter might stay in a register
+// turns, and the compiler does not know the step. A single counter might stay in a register
 // or not, and two runs would then differ by a factor of two.
 class CounterWork : public Work {
 public:

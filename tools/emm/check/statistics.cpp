@@ -83,7 +83,8 @@ public:
                stats.reserved_bytes, stats.cached_bytes, stats.pending_bytes);
     }
 
-    // The driver rounds sizes up. Deferred memory of the host counts in neither figure.
+    // The driver rounds sizes up. Memory in emm's queue of pending frees is in neither of the two
+    // figures.
     void agrees_with_driver() const {
         const simcuda_counters now = counters();
         const uint64_t taken = bytes_of(now) - bytes_of(before_);

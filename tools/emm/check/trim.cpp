@@ -32,7 +32,8 @@ void expect_cached(const BareManager &manager, uint64_t before) {
     }
 }
 
-// The bytes that trim reports. The driver rounds sizes up.
+// Trims, and returns the bytes that trim reports: at most those that the driver got, whose sizes
+// are rounded up.
 uint64_t trim_to(const BareManager &manager, size_t keep) {
     const simcuda_counters before = counters();
     const uint64_t held = held_bytes();

@@ -50,7 +50,7 @@ TEST_CASE("freeing a graph's memory that no launch has left is named") {
         cu().cuMemFreeAsync(address, stream);
     });
     CHECK_THAT(text, ContainsSubstring("misuse: cuMemFreeAsync"));
-    CHECK_THAT(text, ContainsSubstring("no launch has left to the program"));
+    CHECK_THAT(text, ContainsSubstring("no launch has given it to the program"));
 }
 
 TEST_CASE("freeing an address inside a block is named") {
