@@ -79,7 +79,7 @@ typedef struct emm_error {
     const char *const *tried; /* every path tried; ends with NULL */
     const char *json;         /* the whole error as one JSON object; NULL if `stage` is NULL */
 
-    /* --- since 1.1 --- */
+    /* --- since ABI 1.1 --- */
 
     const char *report; /* who held memory when it ran out (EMM_OOM_REPORT), as one JSON object of
                            any length; NULL: emm wrote no report */
@@ -93,16 +93,16 @@ EMM_API const emm_error *emm_last_error(void);
 /*
  * Gets the emm_context of a CUDA context: emm's record of this context and of its manager. The
  * manager is the object that the plugin makes for the CUDA context.
- * The first call makes record and manager, and loads the plugin if need be. Racing threads get the
- * same record. A record lives as long as the process. emm tells contexts apart by cuCtxGetId: a new
- * context gets a new record, even if CUDA reuses an old CUcontext handle. A green context gets the
- * record of its device's primary context. In calls with that record, the NULL stream and the
+ * The first call makes record and manager, and loads the plugin if necessary. Racing threads get
+ * the same record. A record lives as long as the process. emm tells contexts apart by cuCtxGetId: a
+ * new context gets a new record, even if CUDA reuses an old CUcontext handle. A green context gets
+ * the record of its device's primary context. In calls with that record, the NULL stream and the
  * per-thread streams are the primary context's. For work on a green context's NULL stream, pass
  * EMM_STREAM_UNORDERED.
  *   EMM_E_NO_CONTEXT   emm_context_current: the thread has no current context
  *   EMM_E_RETIRED      this context was retired
- *   EMM_E_REENTERED    the plugin calls from inside its create, reset or destroy for this context;
- *                      or for any other context, while this context has no manager yet
+ *   EMM_E_REENTERED    the plugin calls from inside its create, reset or destroy, for the same
+ *                      context or for another one that has no manager yet
  *   EMM_E_PLUGIN_*, EMM_E_NO_DRIVER, EMM_E_DRIVER
  */
 EMM_API emm_status emm_context_current(emm_context **ret_context);
@@ -247,7 +247,7 @@ EMM_API emm_status emm_shutdown(void);
  * plugin once all of these are gone: the graph, its clones, and the executable graphs made or
  * updated from them (cuGraphExecUpdate). After an update, an executable graph keeps the memory of
  * the new graph, and no longer the memory of earlier graphs. If a program sets parameters of one
- * node in an executable graph, the graph does not keep the memory of these parameters.
+ * node in an executable graph, the graph does not keep memory that these parameters name.
  *
  * If memory runs out, emm runs pending frees and asks the plugin to trim. If the driver is short of
  * memory too, emm repeats both steps in the device's other contexts; for pinned memory, in all
@@ -343,11 +343,12 @@ EMM_API emm_status emm_set_peer_access(emm_context *context, int32_t peer_device
  *     the context. The reset waits for calls that began earlier. During the reset, a release finds
  *     the handle inert, and an allocation waits for the end of the reset.
  *   - A handle of size 0 has address 0, and asks nothing of the plugin.
- *   - A function that makes a handle fails as its raw call does: emm_memory_alloc as emm_memalloc,
- *     _hostalloc as emm_memhostalloc, _pin as emm_mempin, _managed as emm_memallocmanaged. If there
- *     is no memory for the handle, the function answers EMM_E_OUT_OF_HOST_MEMORY. Some of
- *     these functions take an object `owner` and its finalizer. If such a function fails, `owner`
- *     still belongs to the caller, and emm does not call the finalizer.
+ *   - Each function that makes a handle has the errors of its raw call: emm_memory_alloc of
+ *     emm_memalloc, _hostalloc of emm_memhostalloc, _pin of emm_mempin, _managed of
+ *     emm_memallocmanaged. If there is no memory for the handle, the function answers
+ *     EMM_E_OUT_OF_HOST_MEMORY. Some of these functions take an object `owner` and its finalizer.
+ *     If such a function fails, `owner` still belongs to the caller, and emm does not call the
+ *     finalizer.
  */
 typedef struct emm_memory emm_memory;
 
@@ -499,8 +500,8 @@ EMM_API emm_status emm_release_ipc_handle(emm_context *context, const emm_ipc_ha
 /*
  * The short form of a handle, for interfaces that carry the 64 bytes of a CUipcMemHandle. The name
  * stands for an export, and the importer gets the handle from the exporter. So the exporter must be
- * alive and in the importer's network namespace, whatever the handle's kind. The bytes are plain
- * data of the caller. Keep them as secret as the handle.
+ * alive and in the importer's network namespace, whatever the handle's kind. A name needs no
+ * release. Keep it as secret as the handle.
  */
 typedef struct emm_ipc_name {
     uint8_t bytes[64];
@@ -546,7 +547,7 @@ EMM_API emm_status emm_stream_retire(emm_context *context, emm_stream stream);
  * Only an unregistered stream may capture without an announcement. During such a capture no thread
  * may make these calls in this context: an allocation of pinned memory, an unordered allocation or
  * free, a free of memory that emm_record_use named, a trim, a change of an option, a pause, a
- * resume, a retirement. Also, no thread's allocation must run out of the device's memory, or of
+ * resume, a retirement. Nor may any thread's allocation run out of the device's memory or of
  * pinned memory. Each of these calls may record an event on the context, and CUDA then invalidates
  * the capture. If any context has freed portable pinned memory with EMM_STREAM_UNORDERED, no thread
  * may make these calls in any context: allocations of pinned memory, unordered frees of pinned
@@ -589,7 +590,7 @@ typedef struct emm_plugin_info {
     const emm_option *options;       /* never NULL; ends with a NULL name */
     const char *const *option_texts; /* the value of each option; NULL: no value */
 
-    /* --- since 1.2 --- */
+    /* --- since ABI 1.2 --- */
 
     /* The layers over the plugin, the outermost first, with NULL at the end. The members above
      * describe the plugin, but `spec` and `capabilities` are those of plugin and layers together.
@@ -611,9 +612,9 @@ EMM_API emm_status emm_probe_plugin(const char *spec, emm_plugin_info *ret_info)
 
 /*
  * Gets the total that emm_get_memory_info will report in a context of device `device` (an ordinal).
- * The call creates no context. It loads the driver and the plugin if need be, and calls cuInit. If
- * the plugin has no get_device_total, the answer is the device's own total. With a list of specs,
- * the plugin in force answers.
+ * The call creates no context. It loads the driver and the plugin if necessary, and calls cuInit.
+ * If the plugin has no get_device_total, the answer is the device's own total. With a list of
+ * specs, the plugin in force answers.
  *   EMM_E_INVALID_VALUE   no such device
  *   EMM_E_PLUGIN_*, EMM_E_NO_DRIVER, EMM_E_DRIVER
  */
@@ -724,7 +725,7 @@ typedef struct emm_event {
     emm_status status;     /* the result that the caller gets */
     uint32_t reserved;
 
-    /* --- since 1.2 --- */
+    /* --- since ABI 1.2 --- */
 
     const char *tag; /* the tags of the thread (emm_tag_begin), the outermost first, with '/'
                         between them; NULL: no tag. Lives as long as the process */
@@ -767,7 +768,7 @@ EMM_API emm_status emm_event_log_recover(const char *path);
  * name of more than 64 bytes. While emm records nothing, a tag costs almost nothing. A process has
  * room for 65,536 different names; the same name inside other tags counts again. If tags
  * nest deeper than 16, or all 65,536 names are in use, emm leaves the name out, and the call
- * succeeds. Request numbers in names would use up the room, so do not put them there.
+ * succeeds. Do not put request numbers into names: they would use up the room.
  *   EMM_E_INVALID_VALUE   (begin) the name is empty; (end) no tag has begun on this thread
  */
 EMM_API emm_status emm_tag_begin(const char *name);
@@ -785,7 +786,7 @@ EMM_API emm_status emm_tag_end(void);
 
 /* One call of a stack. In a Python frame `function` is set, and `module` is the source file. */
 typedef struct emm_frame {
-    const char *module;   /* path of the program or library; NULL: code of no file */
+    const char *module;   /* path of the program or library; NULL: code outside of files */
     uint64_t offset;      /* of the return address in `module`, for addr2line; if `module` is NULL,
                              the return address itself; in Python, 0 */
     const char *function; /* qualified name of a Python function; NULL: not a Python frame */
@@ -803,8 +804,8 @@ typedef struct emm_allocation {
     uint64_t age_ns;
     uint32_t thread;         /* the thread that asked: its number in the kernel */
     uint32_t sample;         /* allocations that the record stands for: N of EMM_TRACK, or 1 */
-    const char *module;      /* the file of the caller; NULL: code of no file. emm, the CUDA runtime
-                                and libffi only pass calls on, and are no callers */
+    const char *module;      /* the file of the caller; NULL: code outside of files. emm, the CUDA
+                                runtime and libffi only pass calls on, and are no callers */
     uint64_t offset;         /* of the return address in `module` */
     uint32_t frame_count;    /* with EMM_TRACK=module: 1 if a line of Python asked (the frame is
                                 that line), else 0 */
@@ -812,7 +813,7 @@ typedef struct emm_allocation {
     const emm_frame *frames; /* first the caller in `module`, then its callers, 64 in all; then
                                 frames of Python (CPython 3.9 to 3.13), at most 32 */
 
-    /* --- since 1.2 --- */
+    /* --- since ABI 1.2 --- */
 
     const char *tag; /* as in emm_event, at the time of the allocation */
 } emm_allocation;
@@ -852,7 +853,7 @@ typedef struct emm_driver_info {
     const char *path;      /* the file that emm loaded */
 } emm_driver_info;
 
-/* Loads the driver if need be, calls cuInit and describes the driver.
+/* Loads the driver if necessary, calls cuInit and describes the driver.
  *   EMM_E_NO_DRIVER, EMM_E_DRIVER */
 EMM_API emm_status emm_get_driver(emm_driver_info *ret_info);
 
@@ -912,8 +913,8 @@ typedef struct emm_device_account {
 } emm_device_account;
 
 /*
- * The account of device `device` (an ordinal). Loads the driver if need be, and calls cuInit. While
- * another thread makes, resets or destroys a context's manager, `managers_bytes` leaves this
+ * The account of device `device` (an ordinal). Loads the driver if necessary, and calls cuInit.
+ * While another thread makes, resets or destroys a context's manager, `managers_bytes` leaves this
  * context out.
  *   EMM_E_INVALID_VALUE   no such device; or the value of EMM_LIMIT makes no sense
  *   EMM_E_NO_DRIVER, EMM_E_DRIVER
@@ -942,8 +943,8 @@ typedef struct emm_driver_memory {
  *     with the same id adds one.
  *   - emm_give_driver_memory: call this if the driver's call has failed, or to drop one reference.
  *     With the last reference the memory no longer counts. For an allocation from a pool,
- *     call this after the driver's call also if it succeeded: the pool's own figure then counts
- *     the memory.
+ *     always call this after the driver's call. After a success the pool's own figure counts the
+ *     memory.
  * If is_counted (emm_device_account) is 0, an allocation from a pool has id 0. With id 0, both
  * functions succeed and do nothing.
  * EMM_E_OUT_OF_MEMORY   (take) the bound leaves no room; *ret_id stays as it was

@@ -136,7 +136,7 @@ typedef void (*emm_function)(void); /* cast to the entry's own type before calli
 #define EMM_STREAM_REGISTERED 1u     /* the stream exists until its RETIRING notice */
 #define EMM_STREAM_RETIRING 2u       /* the stream ends soon, but is usable during this call */
 #define EMM_STREAM_CAPTURE_BEGINS 3u /* the stream is about to begin or join a capture */
-#define EMM_STREAM_CAPTURE_ENDS 4u   /* it ended or never began; follows each accepted BEGINS */
+#define EMM_STREAM_CAPTURE_ENDS 4u   /* the capture ended or never began; once for each */
 
 /* Flags of pause: exactly one of the first two. */
 #define EMM_PAUSE_KEEP 1u     /* resume brings the content back, from host memory */
@@ -358,11 +358,10 @@ typedef struct emm_plugin {
      * Destroys the manager and returns all its memory, live or cached. The manager's events,
      * streams and pools go too. Shutdown and retire call destroy; process exit does not. The
      * context may have died already, and its handle and addresses may belong to another context by
-     * now. So before you return anything to the driver, call cuCtxGetId of host->driver. The
-     * driver's own cuCtxGetId may crash on the handle of a dead context; emm's does not during
-     * destroy. Ignore driver errors that report a dead context. Open
-     * sections, registered streams and running captures end with the manager; emm does not announce
-     * their end. Required. [exclusive]
+     * now. So before you return anything to the driver, call cuCtxGetId. During destroy, the
+     * entry of host->driver is safe for the handle of a dead context; that of libcuda may crash.
+     * Ignore driver errors that report a dead context. Open sections, registered streams and
+     * running captures end with the manager; emm does not announce their end. Required. [exclusive]
      */
     emm_status (*destroy)(emm_manager *self);
 

@@ -85,7 +85,7 @@ private:
     ino_t file_ = 0;
 };
 
-// A device that the process bounds.
+// A device on which the process has a bound.
 struct GroupDevice {
     Uuid uuid;
     uint64_t bytes = 0, bound = 0;

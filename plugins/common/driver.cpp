@@ -34,8 +34,8 @@ void Driver::expect_own(CUcontext context, emm_stream stream) const {
         check(result, "cuStreamGetCtx");
     }
     if (foreign) {
-        refuse(EMM_E_INVALID_VALUE, "the stream belongs to another context, whose work this one "
-                                    "cannot wait for; nothing was freed");
+        refuse(EMM_E_INVALID_VALUE, "the stream belongs to another context, and the plugin cannot "
+                                    "wait for its work; nothing was freed");
     }
 }
 

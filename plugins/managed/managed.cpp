@@ -2,11 +2,11 @@
 // between the device and the host as they are used.
 //
 //   - Pages go to the device as they are allocated (cuMemPrefetchAsync), on the request's stream;
-//     for any stream, and if the stream captures, on a stream of the plugin's own. The memory may
-//     be used meanwhile.
+//     for an unordered request, or if the stream captures, on a stream of the plugin's own. The
+//     memory may be used meanwhile.
 //   - Freed memory waits in emm's queue (common/queued_frees.h). Meanwhile the driver need not save
-//     its contents (cuMemDiscardBatchAsync, CUDA 13), if the prefetch and all uses are over in the
-//     order of the free's stream.
+//     its contents (cuMemDiscardBatchAsync, CUDA 13), if the free's stream orders the prefetch and
+//     all uses before the free.
 //
 // Both only save time, so neither fails a request.
 #include "common/queued_frees.h"

@@ -158,9 +158,10 @@ emm_status Manager::release_ipc_handle(const emm_ipc_handle *handle) {
 emm_status Manager::set_access(int32_t peer_device, uint32_t flags) {
     const Driver &driver = served_.driver;
     if (!driver.serves_peers() || !backing_->serves_access(flags)) {
-        return host_.fail(EMM_E_NOT_SUPPORTED, 0,
-                          "pool: cuMemAlloc memory can be opened to a peer for reading and writing "
-                          "only, by a driver that has peer access");
+        return host_.fail(
+            EMM_E_NOT_SUPPORTED, 0,
+            "pool: with growth=segment, a peer can read and write, not read alone, and "
+            "only with a driver that has peer access");
     }
     int possible = 0;
     CUresult result = driver.cuDeviceCanAccessPeer(&possible, peer_device, served_.device);

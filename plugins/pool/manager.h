@@ -40,8 +40,8 @@ public:
     Manager(const Manager &) = delete;
     Manager &operator=(const Manager &) = delete;
 
-    // Nearly every call is one of these: takes memory from the thread's magazine, or returns 0;
-    // gives memory back to it, or returns false.
+    // Nearly every call ends in one of these two. The first takes memory from the thread's
+    // magazine, or returns 0; the second gives memory back to it, or returns false.
     uint64_t take_from_magazine(size_t size, emm_stream stream) const;
     bool give_to_magazine(emm_deviceptr ptr, size_t size, emm_stream stream) const;
 

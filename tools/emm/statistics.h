@@ -15,7 +15,7 @@ Summary summarize(std::vector<uint64_t> &values);
 // The middle value, or the mean of the two in the middle; 0 for no values.
 double median(std::vector<double> values);
 
-// Rounded to one decimal, the precision of a few hundred nanoseconds.
+// Rounded to one decimal, which is precise enough for nanoseconds.
 double rounded(double value);
 
 } // namespace emm::tool

@@ -37,7 +37,7 @@ emm_status retry_if_exhausted(Kind &request, emm_status status, const void *call
     const auto once = [&] { return ask_once(request); };
     status = ask_awake(status, once);
     if (is_exhaustion(status) && request.can_be_met()) {
-        // emm pause may come meanwhile
+        // `emm pause` may come meanwhile
         status =
             recover(request.context, request.size, status, [&] { return ask_awake(once(), once); });
     }

@@ -73,7 +73,7 @@ public:
         return range ? CodePlace{range->module, address - range->base} : CodePlace{0, address};
     }
 
-    // True if a library was unloaded since the last call: known addresses are old.
+    // True if a library was unloaded since the last call: stored addresses may be stale.
     bool notice_unloads() noexcept;
 
     // The number of noticed unloads.

@@ -27,8 +27,8 @@ struct UnwindRule {
 };
 
 // The rule for a place in a function. `entry` is the function's entry (FDE), and `function` its
-// address. `entry` and everything it refers to are as the dynamic linker has mapped them: trusted,
-// as they are by every exception.
+// address. The function trusts `entry` and everything it refers to, as C++ exceptions do: the
+// dynamic linker has mapped them.
 UnwindRule rule_from_entry(const uint8_t *entry, uintptr_t function, uintptr_t place) noexcept;
 
 // The rule for a place in code of this process; `none` if no entry covers the place.

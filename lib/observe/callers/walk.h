@@ -145,7 +145,7 @@ constexpr size_t deepest_stack = 64; // further frames are left out
 [[gnu::noinline]] const void *outer_caller_slowly(const void *direct) noexcept;
 
 // The return address of the call that asked for memory. `direct` is that of the call into libemm,
-// somewhere on this thread's stack, or NULL. It is the answer unless it lies in a library that
+// whose frame is on this thread's stack, or NULL. It is the answer unless it lies in a library that
 // passes calls on.
 inline const void *outer_caller(const void *direct) noexcept {
     if (!direct) {

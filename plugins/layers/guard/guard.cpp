@@ -199,10 +199,11 @@ Block Manager::block_at(emm_deviceptr ptr) {
 void Manager::refuse_free(emm_deviceptr ptr, size_t size) {
     const Block block = block_at(ptr);
     if (block.ptr) {
-        char begin[96];
-        snprintf(begin, sizeof begin, "guard: a wrong free of 0x%llx with size %zu, by ", ptr,
-                 size);
-        say(begin + Caller::here().text() + "; it was allocated by " + block.allocated.text() +
+        const bool has_size = size != 0 && size != SIZE_MAX; // SIZE_MAX: that of `emm run`
+        char begin[64];
+        snprintf(begin, sizeof begin, "guard: a wrong free of 0x%llx", ptr);
+        say(begin + (has_size ? " with size " + std::to_string(size) : "") + ", by " +
+            Caller::here().text() + "; it was allocated by " + block.allocated.text() +
             (block.is_freed ? " and freed by " + block.freed.text() : ""));
     }
     allocations_.refuse_free("layer guard", ptr, size);

@@ -1,7 +1,7 @@
-// Pinned host memory of one set of flags. The CPU may write to an allocation the moment it has it,
-// so memory comes back only when the CPU has seen the work on it complete. Whole complete memory
-// lies in a heap; complete blocks of sizes that were asked for lie in lists, ready. Incomplete
-// memory waits in its free pool.
+// Pinned host memory of one set of flags. The CPU may write to an allocation at once,
+// so memory comes back only when the CPU has seen the work on it complete. Complete
+// blocks of sizes in demand lie in lists, other complete memory in a heap. The rest waits in the
+// free pools of its streams.
 #pragma once
 
 #include "heap/heap.h"

@@ -59,7 +59,7 @@ int PageDriver::nearest_node(const ServedContext &context) {
     return std::max(0, attribute_of(context, host_numa_id, 0));
 }
 
-// Properties that libraries which exchange memory need: descriptors (NCCL), and access by network
+// Libraries that exchange memory need two properties: descriptors (NCCL), and access by network
 // cards (NCCL, UCX). Host memory has neither.
 CUmemAllocationProp PageDriver::properties(bool spilled) const {
     CUmemAllocationProp wanted = {};

@@ -35,8 +35,8 @@ public:
     // --- the other side: close any number, then fence_owners if one of them was plain, then await
     // each
     bool close() { return state_.exchange(meanwhile, std::memory_order_seq_cst) == open; }
-    // Returns 0, or the error with which the kernel has just begun to refuse. From then on, each
-    // owner uses a fence of its own.
+    // Returns 0, or the kernel's error when it refuses the fence for the first time. From then on,
+    // each owner uses a fence of its own.
     static int fence_owners();
     void await_owner() const;
     void reopen() { state_.store(usual(), std::memory_order_release); }

@@ -50,8 +50,8 @@ public:
     // at once. Waits for a thread that has closed the magazine, and opens it again if it was
     // parked.
     bool enter(Magazine &magazine);
-    // No lock is held. The magazine of an unregistered stream is found by its handle and proved by
-    // its id.
+    // No lock is held. Finds the magazine of an unregistered stream by the stream's handle, and
+    // checks the stream's id.
     Magazine *find_unregistered(emm_stream stream) const;
     // The calling thread's magazine for the free pool; NULL if the thread can have none. From now
     // on, calls on `stream` use this magazine.

@@ -405,9 +405,9 @@ BlockOrSlot Heap::around(uint64_t address) const {
     return address - first < size ? allocation : BlockOrSlot{};
 }
 
-// The nearest block or slot that begins at or before the address, as far back as the next mark; if
-// none does, the one that covers the mark. Only large blocks reach further than from one page into
-// the next.
+// The last block or slot that begins between the mark before the address (segment.h) and the
+// address; if there is none, the one that covers that mark. Only large blocks lie in more than two
+// pages of the map.
 BlockOrSlot Heap::last_before(const Segment &segment, uint64_t address) const {
     const uint64_t home = address / segment_granule * segment_granule;
     uint64_t from = address / granule * granule;

@@ -29,7 +29,8 @@ void leave_unfinished(CUcontext context, uint64_t context_id);
 bool is_unfinished(CUcontext context, uint64_t context_id);
 bool all_finished(const Driver &driver);
 
-// While such an object lives, the manager does not end. False: the manager has gone already.
+// While such an object lives, the manager does not end. It converts to false if the manager has
+// gone already.
 class Visit {
 public:
     explicit Visit(uint64_t number);

@@ -6,8 +6,8 @@
 
 namespace emm::pool {
 
-// Whether to pin another block of this size rather than ask the driver which one is complete: when
-// questions have cost about as much as pinning. At most 8 times for a size, because a program whose
+// Whether to pin another block of this size: once it has cost about as much to ask the driver which
+// block of the size is complete. At most 8 times for a size, because a program whose
 // work never ends would pin for ever.
 bool is_worth_pinning(uint64_t bytes, uint32_t questions, uint32_t growths);
 

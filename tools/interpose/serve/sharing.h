@@ -40,7 +40,7 @@ public:
     // Whether any export of another process is open.
     bool has_imports() const { return has_imports_.load(std::memory_order_acquire); }
 
-    // The open import that has `address` within it. `address` 0 in the answer: none has.
+    // The open import that has `address` within it. If none has, `address` in the answer is 0.
     Allocation around(uint64_t address);
 
     // The context has ended, and emm has closed all its imports.

@@ -230,6 +230,7 @@ TEST_CASE("a guarded block that is freed twice is told with who allocated and wh
     CHECK(log_text.empty());
     CHECK(free(context, ptr, 1000) == EMM_E_NOT_OWNED);
     CHECK_THAT(log_text, ContainsSubstring("guard: a wrong free of 0x") &&
+                             ContainsSubstring(" with size 1000, by ") &&
                              ContainsSubstring("; it was allocated by ") &&
                              ContainsSubstring(" and freed by ") &&
                              ContainsSubstring("test-layers"));

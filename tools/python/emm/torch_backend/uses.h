@@ -72,7 +72,7 @@ private:
     };
     using Event = std::unique_ptr<std::remove_pointer_t<cudaEvent_t>, Destroy>;
 
-    // The runtime's error is not PyTorch's business.
+    // PyTorch must not see the runtime's error.
     static bool failed() {
         (void)cudaGetLastError();
         return false;
