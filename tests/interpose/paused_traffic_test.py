@@ -7,7 +7,8 @@ import sys
 import time
 
 EMM, TRAFFIC, PLUGIN = sys.argv[1:4]
-REFUSALS = ("a capture is in progress", "its work on the device did not end within", "is not a process of this user that uses emm")
+REFUSALS = ("a capture is in progress", "its work on the device did not end within", "is not a process of this user that uses emm",
+            "there is no process")
 LEAST_PAUSES = 3
 
 

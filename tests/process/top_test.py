@@ -168,6 +168,9 @@ class OptionsThatChange(unittest.TestCase):
         other = Holder(self, "alloc=1", plugin="passthrough")
         self.assertIn("change options while it serves", self.refused(other.pid, "max=16MiB"))
         self.assertIn("is not a process of this user", self.refused(os.getpid(), "max=16MiB"))
+        with subprocess.Popen(["true"]) as ended:
+            ended.wait()
+        self.assertIn(f"there is no process {ended.pid}", self.refused(ended.pid, "max=16MiB"))
 
     def test_a_plugin_that_hangs_keeps_the_tool_no_longer_than_it_waits(self):
         holder = Holder(self, "slow", "alloc=1", "hang", plugin="")

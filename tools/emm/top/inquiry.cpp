@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstddef>
 #include <cstring>
 #include <ctime>
@@ -85,6 +86,10 @@ std::vector<Name> present_names(const std::string &command) {
 }
 
 Problem no_process(const std::string &subject, int64_t pid) {
+    if (kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH) {
+        return {.stage = command_of(subject),
+                .message = fmt::format("{}: there is no process {}", subject, pid)};
+    }
     return {.stage = command_of(subject),
             .message = fmt::format(
                 "{}: {} is not a process of this user that uses emm, or cannot be asked from here",
