@@ -17,7 +17,8 @@ emm_context_info Parts::made_context(CUcontext &context) {
     return info;
 }
 
-Parts::Parts() : served(host(), made_context(context), serving_), lock(served.mutex) {
+Parts::Parts(const emm_host &its_host)
+    : served(its_host, made_context(context), serving), lock(served.mutex) {
     memory.heap.prepare(segment_);
     memory.heap.add(segment_);
 }

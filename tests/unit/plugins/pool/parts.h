@@ -33,7 +33,7 @@ struct NoPinned : PinnedOwner {
 
 class Parts {
 public:
-    Parts();
+    explicit Parts(const emm_host &its_host = host());
     ~Parts();
     Parts(const Parts &) = delete;
 
@@ -52,16 +52,16 @@ public:
 private:
     static std::atomic<uint64_t> next_identity;
     const uint64_t identity_ = next_identity++;
-    std::atomic<uint64_t> serving_{identity_};
     std::vector<CUstream> streams_;
 
 public:
+    std::atomic<uint64_t> serving{identity_};
     ServedContext served;
     NotedMemory noted;
     StreamOrder order{served, noted};
     DeviceMemory memory{order.common(), order.clock()};
     NoPinned pinned;
-    ThreadCaches caches{order, memory, pinned, identity_, serving_, bytes};
+    ThreadCaches caches{order, memory, pinned, identity_, serving, bytes};
     Lock lock; // held, except by calls that must not have it
 
 private:

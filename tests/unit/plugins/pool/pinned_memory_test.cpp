@@ -82,6 +82,29 @@ TEST_CASE("pinned memory comes from the driver once, whatever its size") {
     CHECK(host_bytes() == 0);
 }
 
+TEST_CASE("pinned memory grows after many questions, and again after as many") {
+    Simulation sim;
+    Pinned pinned(sim);
+    const CUstream stream = sim.stream();
+    const auto growths = [] { return cuda().call_count("cuMemHostAlloc"); };
+    const auto questions = [] { return cuda().call_count("cuStreamQuery"); };
+    char *host = pinned.alloc(4 * KiB);
+    uint64_t asked[3] = {questions()};
+    for (int round = 1; round <= 2; round++) {
+        for (size_t i = 1; i < 2 * MiB / (4 * KiB); i++) { // all pinned memory is in use then
+            pinned.alloc(4 * KiB);
+        }
+        for (const uint64_t before = growths(); growths() == before;) {
+            REQUIRE(pinned.free(host, stream) == EMM_OK);
+            cuda().cuStreamSynchronize(stream);
+            host = pinned.alloc(4 * KiB);
+        }
+        asked[round] = questions();
+    }
+    CHECK(asked[1] - asked[0] > 1000);
+    CHECK(asked[2] - asked[1] == asked[1] - asked[0]);
+}
+
 TEST_CASE("pinned memory is not handed to the CPU before the device is done with it") {
     for (const uint32_t flags :
          {0u, EMM_HOST_MAPPED, EMM_HOST_PORTABLE | EMM_HOST_WRITE_COMBINED}) {

@@ -297,6 +297,19 @@ TEST_CASE("places: with places=1, or a peer's access, no memory is mapped at a s
     }
 }
 
+TEST_CASE("places: a request that may have no second place lets no stream wait for another") {
+    for (const bool has_stream : {true, false}) {
+        Simulation sim(has_stream ? "growth=vmm,slack=0,places=1" : "growth=vmm,slack=0");
+        const CUstream stream = sim.stream(), other = sim.stream();
+        const Comb comb(sim, teeth, other);
+        const uint64_t waits = cuda().call_count("cuStreamWaitEvent");
+        const CUdeviceptr block = sim.alloc(large, has_stream ? stream : unordered);
+        sim.touch(block, large, stream);
+        CHECK(cuda().call_count("cuStreamWaitEvent") == waits);
+        CHECK(sim.races() == 0);
+    }
+}
+
 namespace {
 
 std::atomic<bool> gives_access{false};

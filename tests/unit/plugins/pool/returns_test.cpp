@@ -219,6 +219,16 @@ TEST_CASE("what the driver refuses to take back stays counted, and goes back wit
     }
 }
 
+TEST_CASE("pages: what the driver does not unmap in one call it is asked for piece by piece") {
+    Simulation sim("growth=vmm,slack=0");
+    sim.free(sim.alloc(64 * MiB, legacy), legacy); // in pieces of 2 MiB, side by side
+    complete_all(sim);
+    cuda().fail("cuMemUnmap@1");
+    trim_all(sim);
+    cuda().fail("");
+    CHECK(sim.held() == 0);
+}
+
 TEST_CASE("what the driver refuses at a pool's end it is asked for once more") {
     for (const auto &[options, fault] :
          {std::pair("growth=segment", "cuMemFree@1"), std::pair("growth=vmm", "cuMemUnmap@1"),

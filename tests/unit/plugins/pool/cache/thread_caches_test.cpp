@@ -175,3 +175,42 @@ TEST_CASE("what comes to lie between threads while their magazines are parked is
     parts.caches.drain_own();
     CHECK(parts.caches.idle_bytes() == 0);
 }
+
+TEST_CASE("an unregistered stream gets a magazine in one of its first calls, and not before") {
+    Parts parts;
+    Caller caller;
+    caller.kind = StreamKind::unregistered;
+    caller.stream = handle;
+    caller.key = 7;
+    StreamPool &pool = parts.order.pool_of(caller);
+    uint32_t calls = 1;
+    while (calls <= calls_before_a_magazine && !parts.caches.own_for(caller, pool)) {
+        calls++;
+    }
+    CHECK(calls == calls_before_a_magazine);
+}
+
+TEST_CASE("blocks between threads lie in the heap again once no thread can take them") {
+    Parts parts;
+    StreamPool &common = parts.order.common();
+    parts.caches.set_limit(uint64_t(8) << 30); // of which a thread may keep a part
+    Magazine *magazine = parts.caches.own(unordered, common);
+    REQUIRE(magazine);
+    for (int i = 0; i < 2; i++) { // the second time shows that the size comes again
+        magazine->note_miss(MiB);
+    }
+    Heap &heap = parts.memory.heap;
+    heap.reserve_record();
+    Block *block = heap.take(common, MiB);
+    REQUIRE(block);
+    parts.memory.counts.count_taken(MiB);
+    block->loan.begin(MiB);
+    REQUIRE(magazine->give_any(heap, block->begin, MiB));
+    REQUIRE(parts.caches.hand_over_blocks(*magazine));
+    parts.caches.complete_batches(parts.order.clock().now());
+    CHECK(parts.caches.largest_kept_block() == MiB);
+    CHECK(heap.largest_free() == Parts::bytes - MiB);
+    parts.caches.close(&common);
+    CHECK(parts.caches.largest_kept_block() == 0);
+    CHECK(heap.largest_free() == Parts::bytes);
+}

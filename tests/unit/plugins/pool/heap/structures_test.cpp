@@ -223,6 +223,30 @@ TEST_CASE("what is complete stays one part while pieces of it are freed with no 
     heap.forget_all();
 }
 
+TEST_CASE("neighbours freed with no stream are one block if they wait for the same event") {
+    FreePool common{Order::anyone}, unordered{Order::unordered};
+    TagClock clock;
+    Heap heap(common, clock);
+    const uint64_t base = 0x7000'0000'0000, size = 2 * segment_granule;
+    Segment segment(base, size, base, size);
+    heap.prepare(segment);
+    heap.add(segment);
+    Block *blocks[4];
+    for (Block *&block : blocks) {
+        heap.reserve_record();
+        block = heap.take(common, size / 4);
+    }
+    Block *const first = segment.first;
+    heap.give(*first, unordered);
+    heap.give(*first->right, unordered);
+    CHECK(segment.first->size == size / 2);
+    clock.end_tag(); // the others wait for a later event
+    heap.give(*segment.first->right, unordered);
+    CHECK(segment.first->size == size / 2);
+    CHECK(heap.fault() == "");
+    heap.forget_all();
+}
+
 TEST_CASE("memory on its way behind unmapped addresses is no part of what is unmapped beside it") {
     FreePool common{Order::anyone};
     TagClock clock;

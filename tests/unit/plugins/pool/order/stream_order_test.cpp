@@ -1,6 +1,9 @@
 // The work that freed memory waits for, as the manager is told of it.
 #include "../parts.h"
 
+#include <chrono>
+#include <cstring>
+
 using namespace pool_test;
 
 TEST_CASE("order: an event completes what was freed before it, and nothing later") {
@@ -155,4 +158,58 @@ TEST_CASE("order: all work of a context is complete after a wait for it") {
     CHECK(parts.order.wait_for_context(parts.lock));
     CHECK(parts.order.first_incomplete() == nullptr);
     CHECK(parts.noted.completed.front().first == &pool);
+}
+
+TEST_CASE(
+    "order: a stream that retires while its capture is announced is remembered until its end") {
+    Parts parts;
+    const CUstream stream = parts.stream();
+    const StreamPool &pool = parts.registered(stream);
+    parts.lock.unlock();
+    parts.order.begin_capture(stream);
+    parts.retire(stream);
+    parts.lock.lock();
+    CHECK(&parts.pool_of(first_thread_key) != &pool); // nothing else gets its record
+    parts.lock.unlock();
+    parts.order.end_capture(stream);
+    parts.lock.lock();
+    CHECK(&parts.pool_of(first_thread_key + 1) == &pool);
+}
+
+TEST_CASE("order: waits in vain become short, and long again once there was enough") {
+    using namespace std::chrono;
+    Parts parts;
+    StreamPool &pool = parts.registered(parts.stream());
+    parts.order.mark_dirty(pool, 512);
+    REQUIRE(cuda().fail("cuEventQuery@1+:600") == CUDA_SUCCESS); // CUDA_ERROR_NOT_READY
+    const auto duration = [&](int waits, bool enough) {
+        const auto begin = steady_clock::now();
+        for (int i = 0; i < waits; i++) {
+            parts.order.wait_bounded(parts.lock, pool, [=] { return enough; });
+        }
+        return nanoseconds(steady_clock::now() - begin);
+    };
+    const nanoseconds longest(longest_wait_ns);
+    CHECK(duration(1, false) >= longest);
+    CHECK(duration(20, false) < 10 * longest);
+    duration(1, true);
+    CHECK(duration(1, false) >= longest);
+    cuda().fail("");
+}
+
+TEST_CASE("order: where the driver has no events on a context, a wait for it takes their place") {
+    emm_host old = host();
+    old.driver = [](const char *name, int32_t version) -> emm_function {
+        return std::strcmp(name, "cuCtxRecordEvent") == 0 ? nullptr : host().driver(name, version);
+    };
+    Parts parts(old);
+    StreamPool &pool = parts.pool_of(7);
+    parts.order.mark_dirty(pool, 512);
+    parts.order.mark_dirty(parts.order.unordered(), 512);
+    const uint64_t newest = parts.order.unordered().newest;
+    const uint64_t before = parts.calls("cuCtxSynchronize");
+    parts.order.record_and_query_unordered(parts.lock);
+    CHECK(parts.calls("cuCtxSynchronize") == before + 1);
+    CHECK(parts.order.unordered().completed >= newest);
+    CHECK(parts.order.first_incomplete() == nullptr);
 }
