@@ -422,3 +422,47 @@ TEST_CASE("a driver call that fails once costs nothing but that call") {
         CHECK(sim.races() == 0);
     }
 }
+
+namespace {
+
+decltype(&::cuMemAlloc) aligned_alloc_entry = nullptr;
+decltype(&::cuMemFree) aligned_free_entry = nullptr;
+
+// A driver whose memory begins in the middle of 2 MiB.
+CUresult CUDAAPI ragged_alloc(CUdeviceptr *ret_ptr, size_t size) {
+    const CUresult result = aligned_alloc_entry(ret_ptr, size + 2 * MiB);
+    *ret_ptr += result == CUDA_SUCCESS ? MiB : 0;
+    return result;
+}
+
+CUresult CUDAAPI ragged_free(CUdeviceptr ptr) {
+    return aligned_free_entry(ptr - MiB);
+}
+
+emm_function ragged_entry(const char *name, int32_t version) {
+    const emm_function found = host().driver(name, version);
+    if (std::string(name) == "cuMemAlloc") {
+        aligned_alloc_entry = reinterpret_cast<decltype(aligned_alloc_entry)>(found);
+        return reinterpret_cast<emm_function>(&ragged_alloc);
+    }
+    if (std::string(name) == "cuMemFree") {
+        aligned_free_entry = reinterpret_cast<decltype(aligned_free_entry)>(found);
+        return reinterpret_cast<emm_function>(&ragged_free);
+    }
+    return found;
+}
+
+} // namespace
+
+TEST_CASE("a driver that does not align its memory serves requests all the same") {
+    for (const char *options : {"growth=segment", "growth=segment,max=10MiB"}) {
+        CAPTURE(options);
+        emm_host ragged = host();
+        ragged.driver = ragged_entry;
+        Simulation sim(options, ragged);
+        const CUstream stream = sim.stream();
+        const CUdeviceptr ptr = sim.alloc(4 * MiB, stream);
+        CHECK(ptr % (2 * MiB) == 0);
+        sim.touch(ptr, 4 * MiB, stream);
+    }
+}
