@@ -32,6 +32,7 @@ Block *PinnedMemory::grow(Lock &lock, HostPool &pool, uint64_t size, CUresult &r
             return block; // NULL if the segment's ends were ragged: try once more
         }
     }
+    result = no_memory_of_pool;
     return nullptr;
 }
 

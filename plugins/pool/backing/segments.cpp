@@ -61,8 +61,10 @@ Block *Segments::grow(Lock &lock, StreamPool &pool, const Caller &, uint64_t byt
         if (result != CUDA_SUCCESS) {
             return nullptr;
         }
-        // NULL if the segment's ends were ragged: try once more.
+        // NULL if the segment's ends were ragged: try once more, and then let idle memory make
+        // room.
         block = take_new(pool, bytes, zone);
+        result = block ? CUDA_SUCCESS : no_memory_of_pool;
     }
     return block;
 }

@@ -455,7 +455,8 @@ emm_function ragged_entry(const char *name, int32_t version) {
 } // namespace
 
 TEST_CASE("a driver that does not align its memory serves requests all the same") {
-    for (const char *options : {"growth=segment", "growth=segment,max=10MiB"}) {
+    for (const char *options :
+         {"growth=segment", "growth=segment,max=10MiB", "growth=segment,max=8MiB"}) {
         CAPTURE(options);
         emm_host ragged = host();
         ragged.driver = ragged_entry;
