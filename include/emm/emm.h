@@ -343,7 +343,7 @@ EMM_API emm_status emm_set_peer_access(emm_context *context, int32_t peer_device
  *     the context. The reset waits for calls that began earlier. During the reset, a release finds
  *     the handle inert, and an allocation waits for the end of the reset.
  *   - A handle of size 0 has address 0, and asks nothing of the plugin.
- *   - Each function that makes a handle has the errors of its raw call: emm_memory_alloc of
+ *   - Each function that makes a handle has the errors of its raw call: emm_memory_alloc those of
  *     emm_memalloc, _hostalloc of emm_memhostalloc, _pin of emm_mempin, _managed of
  *     emm_memallocmanaged. If there is no memory for the handle, the function answers
  *     EMM_E_OUT_OF_HOST_MEMORY. Some of these functions take an object `owner` and its finalizer.
@@ -482,8 +482,8 @@ EMM_API emm_status emm_memory_export(emm_memory *memory, emm_ipc_handle *ret_han
  *   EMM_E_NOT_OWNED       the export was released, or its exporter has ended
  *   EMM_E_BUSY            another context of this device has the export open. Or this process still
  *                         has memory open that the exporter has freed, and the new export has the
- *                         same name or address: close the older memory first. Or the exporter
- *                         serves too many other processes now: try again
+ *                         same CUDA handle or address: close the older memory first. Or the
+ *                         exporter serves too many other processes now: try again
  *   EMM_E_NOT_SUPPORTED   handles of this kind cannot be opened here
  */
 EMM_API emm_status emm_memory_open_ipc(emm_context *context, const emm_ipc_handle *handle,

@@ -136,7 +136,7 @@ typedef void (*emm_function)(void); /* cast to the entry's own type before calli
 #define EMM_STREAM_REGISTERED 1u     /* the stream exists until its RETIRING notice */
 #define EMM_STREAM_RETIRING 2u       /* the stream ends soon, but is usable during this call */
 #define EMM_STREAM_CAPTURE_BEGINS 3u /* the stream is about to begin or join a capture */
-#define EMM_STREAM_CAPTURE_ENDS 4u   /* the capture ended or never began; once for each */
+#define EMM_STREAM_CAPTURE_ENDS 4u   /* it ended or never began; one for each CAPTURE_BEGINS */
 
 /* Flags of pause: exactly one of the first two. */
 #define EMM_PAUSE_KEEP 1u     /* resume brings the content back, from host memory */
@@ -306,7 +306,7 @@ typedef struct emm_stats {
     uint64_t allocations;         /* successful memalloc calls so far */
     uint64_t frees;               /* successful memfree calls so far */
     uint64_t failures;            /* memalloc calls that failed */
-    uint64_t pending_bytes;       /* freed, but held by the device or by defer_cleanup */
+    uint64_t pending_bytes;       /* freed, but still in use on the device, or deferred */
     uint64_t host_live_bytes;     /* pinned host memory handed out */
     uint64_t host_reserved_bytes; /* pinned host memory taken from the driver */
     /*
@@ -315,7 +315,7 @@ typedef struct emm_stats {
      */
     uint64_t largest_free_block;
     uint64_t paused_bytes;  /* the most that resume takes from the driver. Since minor 2 */
-    uint64_t spilled_bytes; /* the part of reserved_bytes that is host memory. Since minor 2 */
+    uint64_t spilled_bytes; /* host memory instead, in reserved_bytes. Since minor 2 */
 } emm_stats;
 
 /* The answer of query, up to the struct_size that the caller has set. */
@@ -359,7 +359,7 @@ typedef struct emm_plugin {
      * streams and pools go too. Shutdown and retire call destroy; process exit does not. The
      * context may have died already, and its handle and addresses may belong to another context by
      * now. So before you return anything to the driver, call cuCtxGetId. During destroy, the
-     * entry of host->driver is safe for the handle of a dead context; that of libcuda may crash.
+     * cuCtxGetId of host->driver is safe for a dead context's handle; libcuda's own may crash.
      * Ignore driver errors that report a dead context. Open sections, registered streams and
      * running captures end with the manager; emm does not announce their end. Required. [exclusive]
      */

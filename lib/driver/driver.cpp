@@ -151,7 +151,7 @@ void count_at_first_copy(int devices) {
     }
 }
 
-// Devices without a bound keep their old one.
+// A device for which `devices` has no bound keeps its old bound.
 void set_bounds(const Devices &devices) {
     for (size_t i = 0; i < devices.limited.size(); i++) {
         if (const uint64_t bound = devices.limited[i].bound; bound != 0) {

@@ -71,8 +71,8 @@ Asked what_is_asked(const void *message, long size) noexcept;
 // Whether a peer's secret is the expected one. Takes the same time wherever they differ.
 bool is_same(const uint8_t (&a)[64], const uint8_t (&b)[64]) noexcept;
 
-// The origin of an export, as its handle tells: the process, by a random number that is also part
-// of its socket's name, and the process's network namespace.
+// A handle tells the origin of its export: a random number of the process, which is also part of
+// its socket's name, and the process's network namespace.
 
 // Bytes that no other process can guess.
 emm_status get_random(void *bytes, size_t size);

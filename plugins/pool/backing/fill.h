@@ -24,8 +24,8 @@ public:
     const Refused &refused() const { return refused_; }
 
 private:
-    // Pieces that the driver takes away, each as a block of its own. Those that have gone come
-    // first.
+    // Pieces that the driver unmaps, each as a block of its own. Those that are unmapped already
+    // come first.
     struct Parting {
         std::vector<Piece> pieces;
         size_t done = 0;

@@ -136,7 +136,8 @@ void PinnedMemory::uncount(uint64_t bytes) {
 
 // --- back to the driver --------------------------------------------------------------------------
 
-// Gives back whole segments. All memory in a pool's heap is complete, so the driver need not wait.
+// Gives back whole segments. The device has finished all work on memory in a
+// pool's heap, so the driver need not wait.
 uint64_t PinnedMemory::release_idle(Lock &lock, uint64_t keep) {
     const uint64_t before = reserved_;
     return_refused(lock);

@@ -94,8 +94,8 @@ private:
     HostPages<Page> pages_;
 };
 
-// Takes a place out of its piece's ring. `pieces_of` finds the pieces around an address. If one
-// place is left, its `other` is 0.
+// Takes a place out of its piece's ring. `pieces_of` returns the Pieces of the segment that
+// contains an address. If one place is left, its `other` is 0.
 template <class PiecesOf> void leave_ring(uint64_t place, PiecesOf pieces_of) {
     const auto other = [&](uint64_t at) { return pieces_of(at).at(at).other; };
     const uint64_t next = other(place);

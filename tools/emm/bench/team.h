@@ -25,7 +25,7 @@ class Work {
 public:
     virtual ~Work() = default;
     virtual void run(uint64_t pairs) = 0;
-    // Pairs that run only all at once; 0: any number.
+    // The number of pairs that each run() gets; 0: any.
     virtual uint64_t batch() const { return 0; }
     // Called before and after each `run`, outside of the measured time.
     virtual void begin() {}

@@ -188,7 +188,7 @@ void failed_request(const CheckedPlugin &plugin) {
     const BareManager manager(bare);
     const uint64_t of_host = counters().host_bytes;
     const emm_deviceptr kept = manager.alloc(64 * mib);
-    // Where the host's memory serves, more can be had than the device has.
+    // A plugin that also serves from host memory may give more than the device has.
     const bool exceeds = counters().host_bytes >= of_host + 64 * mib;
     for (const size_t size :
          {(exceeds ? 4096 : 300) * mib, (exceeds ? 8192 : 512) * mib, 16384 * mib}) {

@@ -205,7 +205,7 @@ public:
         }
     }
 
-    // Makes parts available whose streams are done with them.
+    // Makes a part available if all streams have finished their work on it.
     void collect() {
         Lock guard(lock_);
         const auto over = std::remove_if(waiting_.begin(), waiting_.end(), [this](Waiting &each) {
