@@ -128,7 +128,7 @@ static void types(void) {
         uint8_t code, bits;
     } known[] = {{"|b1", 6, 8},  {"<i8", 0, 64}, {"|i1", 0, 8},  {"<u2", 1, 16},
                  {"<f2", 2, 16}, {"<f8", 2, 64}, {"<c8", 5, 64}, {"<c16", 5, 128}};
-    static const char *const unknown[] = {">f4", "<U1", "<M8", "|V4", "<f16", "|S4"};
+    static const char *const unknown[] = {">f4", ">i2", "<U1", "<M8", "|V4", "<f16", "|S4"};
     const emm_dlpack_type bfloat16 = {4, 16, 1}, too_wide = {4, 16, 2};
     emm_memory *memory = device_memory(1024);
     struct DLManagedTensorVersioned *made = NULL;
