@@ -236,5 +236,22 @@ TEST_CASE("a file without names in its dynamic section has none that could be an
     CHECK(damaged.check() == EMM_OK);
 }
 
+TEST_CASE("a name directly behind what is loaded is none of the library's") {
+    Damaged damaged;
+    const Elf64_Phdr &first = damaged.segment(PT_LOAD);
+    Elf64_Phdr &dynamic = damaged.segment(PT_DYNAMIC);
+    const std::string taken("libcuda.so.1", 13); // with its NUL
+    auto *entry = reinterpret_cast<Elf64_Dyn *>(damaged.bytes.data() + dynamic.p_offset);
+    for (; entry->d_tag != DT_NULL; ++entry) {
+        if (entry->d_tag == DT_STRTAB) {
+            entry->d_un.d_ptr = first.p_vaddr + first.p_filesz;
+        } else if (entry->d_tag == DT_SONAME || entry->d_tag == DT_GNU_HASH) {
+            *entry = {DT_SONAME, {0}};
+        }
+    }
+    damaged.bytes.replace(first.p_offset + first.p_filesz, taken.size(), taken);
+    CHECK(damaged.check() == EMM_OK);
+}
+
 } // namespace
 } // namespace emm::loader
