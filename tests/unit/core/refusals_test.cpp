@@ -63,6 +63,14 @@ const Call calls[] = {
      }},
     {"emm_context_reset_peaks", false, [](emm_context *c) { return emm_context_reset_peaks(c); }},
     {"emm_trim", false, [](emm_context *c) { return emm_trim(c, 0, nullptr); }},
+    {"emm_context_pause", false,
+     [](emm_context *c) { return emm_context_pause(c, EMM_PAUSE_KEEP, nullptr); }},
+    {"emm_context_resume", false, [](emm_context *c) { return emm_context_resume(c, 0); }},
+    {"emm_context_read_paused", false,
+     [](emm_context *c) {
+         char host[64];
+         return emm_context_read_paused(c, 0x1000, sizeof host, host);
+     }},
     {"emm_query", false,
      [](emm_context *c) {
          emm_block_info info = {};

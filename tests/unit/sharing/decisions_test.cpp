@@ -2,7 +2,9 @@
 #include "../core/recorder.h"
 #include "catch.h"
 #include "driver/driver.h"
+#include "sharing/exporter/exporter.h"
 #include "sharing/handle/wire.h"
+#include "sharing/importer/connection.h"
 #include "sockets/user.h"
 
 #include <climits>
@@ -39,6 +41,21 @@ TEST_CASE("a network namespace that is not known is not taken for another") {
     CHECK(sight_of(7, 0) == Sight::unknown);
     CHECK(sight_of(0, 0) == Sight::unknown);
     CHECK(network_namespace() != 0);
+}
+
+TEST_CASE("an exporter in another network namespace cannot be asked, and counts as alive") {
+    emm_ipc_handle handle = {};
+    handle.flags = network_namespace() ^ 1;
+    CHECK(check_liveness(handle) == EMM_OK);
+    handle.flags = network_namespace();
+    CHECK(check_liveness(handle) < EMM_OK);
+}
+
+TEST_CASE("a process without standard input serves its exports at descriptor 0") {
+    close(STDIN_FILENO);
+    CHECK(start_serving() == EMM_OK);
+    CHECK(fcntl(STDIN_FILENO, F_GETFD) == FD_CLOEXEC);
+    CHECK(start_serving() == EMM_OK); // as every further export does
 }
 
 TEST_CASE("a number that no driver answers is an unknown error") {

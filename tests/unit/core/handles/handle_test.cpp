@@ -1,6 +1,7 @@
 // A handle: its identity, its count and the memory that it gives back.
 #include "../driver_calls.h"
 #include "../handles.h"
+#include "../host_memory.h"
 #include "../recorder.h"
 #include "catch.h"
 
@@ -226,3 +227,16 @@ TEST_CASE("an exception out of a finalizer goes no further") {
                 &memory) == EMM_OK);
     CHECK(emm_memory_release(memory) == EMM_OK);
 }
+
+#if EMM_TEST_FAILS_ALLOCATIONS
+TEST_CASE("a handle for which there is no host memory is no failure of the driver") {
+    emm_context *context = recorded_context();
+    emm_memory *memory = nullptr;
+    has_memory = false;
+    const emm_status status = emm_memory_alloc(context, 64, EMM_STREAM_LEGACY, &memory);
+    has_memory = true;
+    CHECK(status == EMM_E_OUT_OF_HOST_MEMORY);
+    CHECK(emm_last_error()->driver_result == 0);
+    CHECK(memory == nullptr);
+}
+#endif

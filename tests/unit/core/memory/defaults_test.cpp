@@ -1,36 +1,13 @@
 // Behaviour: a plugin of four functions, completed by the host's defaults.
 #include "../driver_calls.h"
+#include "../host_memory.h"
 #include "../recorder.h"
 #include "catch.h"
 #include "core/memory/default_memory.h"
 #include "core/record/context.h"
 
 #include <cstdlib>
-#include <new>
 #include <sys/mman.h>
-
-// A sanitizer has its own of these functions.
-#if EMM_TEST_FAILS_ALLOCATIONS
-namespace {
-thread_local bool has_memory = true;
-}
-
-void *operator new(size_t size) {
-    void *const memory = has_memory ? std::malloc(size) : nullptr;
-    if (!memory) {
-        throw std::bad_alloc();
-    }
-    return memory;
-}
-
-void operator delete(void *memory) noexcept {
-    std::free(memory);
-}
-
-void operator delete(void *memory, size_t) noexcept {
-    std::free(memory);
-}
-#endif
 
 namespace {
 
@@ -465,4 +442,23 @@ TEST_CASE("reset and retire give the defaults' memory back") {
     stats.struct_size = sizeof stats;
     CHECK(emm_get_stats(context, &stats) == EMM_OK);
     CHECK(stats.host_live_bytes == 0);
+}
+
+TEST_CASE("a retirement waits for work only if portable pinned memory was given out") {
+    emm_context *context = recorded_context();
+    const auto calls =
+        reinterpret_cast<uint64_t (*)(const char *)>(emm_driver_entry("simcuda_call_count", 12000));
+    if (!calls) {
+        WARN("skipped: the driver is not simulated");
+        return;
+    }
+    const uint64_t before = calls("cuMemHostAlloc"); // as waiting does
+    REQUIRE(emm_context_retire(context) == EMM_OK);
+    CHECK(calls("cuMemHostAlloc") == before);
+    REQUIRE(emm_context_from(new_context(), &context) == EMM_OK);
+    void *host = nullptr;
+    REQUIRE(emm_memhostalloc(context, 64, EMM_HOST_PORTABLE, &host, nullptr) == EMM_OK);
+    const uint64_t given = calls("cuMemHostAlloc");
+    REQUIRE(emm_context_retire(context) == EMM_OK);
+    CHECK(calls("cuMemHostAlloc") == given + 1);
 }

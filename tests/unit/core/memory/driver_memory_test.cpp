@@ -1,5 +1,9 @@
-// Memory that a program takes past any plugin, without a bound.
+// Memory that a program takes past any plugin.
 #include "../driver_calls.h"
+#include "../recorder.h"
+#include "core/reports/holders.h"
+
+#include <cstdlib>
 
 namespace {
 
@@ -38,4 +42,36 @@ TEST_CASE("without a bound a program's pool is charged, and no allocation from i
     CHECK(emm_give_driver_memory(made) == EMM_OK);
     CHECK(pools_live() == 0);
     CHECK(CU(cuMemPoolDestroy)(pool) == CUDA_SUCCESS);
+}
+
+TEST_CASE("memory that is not described as it must be is not charged") {
+    new_context();
+    const emm_driver_memory good = {sizeof good, 0, EMM_MEMORY_POOL, 0, 0, nullptr};
+    emm_driver_memory sizeless = good, strange = good;
+    sizeless.struct_size = 0;
+    strange.kind = EMM_MEMORY_KINDS;
+    uint64_t id = 7;
+    CHECK(emm_take_driver_memory(&sizeless, &id) == EMM_E_INVALID_VALUE);
+    CHECK_THAT(emm_last_error()->text, ContainsSubstring("struct_size"));
+    CHECK(emm_take_driver_memory(&strange, &id) == EMM_E_INVALID_VALUE);
+    CHECK_THAT(emm_last_error()->text, ContainsSubstring("kind: expected EMM_MEMORY_*"));
+    CHECK(emm_take_driver_memory(nullptr, &id) == EMM_E_INVALID_VALUE);
+    CHECK(emm_take_driver_memory(&good, nullptr) == EMM_E_INVALID_VALUE);
+    CHECK(id == 7);
+    CHECK(pools_live() == 0);
+}
+
+TEST_CASE("memory that the bound refuses has no holder in reports") {
+    setenv("EMM_LIMIT", "64MiB", 1);
+    setenv("EMM_TRACK", "module", 1);
+    emm_context *const context = recorded_context();
+    emm_driver_memory memory = {sizeof memory, 0, EMM_MEMORY_PHYSICAL, 0, 48 << 20, nullptr};
+    uint64_t kept = 0, refused = 0;
+    REQUIRE(emm_take_driver_memory(&memory, &kept) == EMM_OK);
+    CHECK(emm_take_driver_memory(&memory, &refused) == EMM_E_OUT_OF_MEMORY);
+    const auto report = emm::core::memory_report(*context, std::nullopt);
+    REQUIRE(report.tracked.has_value());
+    REQUIRE(report.tracked->of_driver.size() == 1);
+    CHECK(report.tracked->of_driver[0].bytes == 48 << 20);
+    CHECK(emm_give_driver_memory(kept) == EMM_OK);
 }

@@ -8,7 +8,9 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <thread>
+#include <utility>
 
 namespace {
 
@@ -133,4 +135,27 @@ TEST_CASE("a reset waits until a trim for another context's request has ended") 
     resetting.join();
     CHECK(is_reset);
     CHECK_FALSE(was_reset_within);
+}
+
+TEST_CASE("what the application gave back to its plugin makes room for memory past any plugin") {
+    setenv("EMM_LIMIT", "64MiB", 1);
+    static uint64_t idle = 0, taken = 0; // idle: counted for what the plugin keeps until a trim
+    Recorder::the().table.trim = [](emm_manager *, size_t, size_t *ret_released) -> emm_status {
+        if (Recorder::the().count("press") != 0) {
+            emm_give_driver_memory(std::exchange(idle, 0));
+        }
+        *ret_released = 0;
+        return EMM_OK;
+    };
+    recorded_context();
+    emm_set_pressure_callback(
+        [](emm_context *, size_t bytes, void *) -> size_t {
+            Recorder::the().note("press");
+            return bytes;
+        },
+        nullptr);
+    const emm_driver_memory memory = {sizeof memory, 0, EMM_MEMORY_PHYSICAL, 0, 48 << 20, nullptr};
+    REQUIRE(emm_take_driver_memory(&memory, &idle) == EMM_OK);
+    CHECK(emm_take_driver_memory(&memory, &taken) == EMM_OK);
+    CHECK(Recorder::the().count("press") == 1);
 }

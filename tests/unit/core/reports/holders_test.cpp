@@ -184,6 +184,18 @@ TEST_CASE("what is live at the end is told by caller") {
     CHECK_THAT(lines[1], ContainsSubstring("3 allocations") && ContainsSubstring("core-tests"));
 }
 
+TEST_CASE("what was live when a context was reset is told by caller, too") {
+    setenv("EMM_STATS", "exit", 1);
+    emm_context *context = served("module", nullptr);
+    wrapped(context);
+    REQUIRE(emm_context_reset(context) == EMM_OK);
+    const auto lines = emm::core::leak_report_lines();
+    REQUIRE(lines.size() == 2);
+    CHECK_THAT(lines[0], ContainsSubstring("1.00 KiB still allocated when") &&
+                             ContainsSubstring("was reset:"));
+    CHECK_THAT(lines[1], ContainsSubstring("1 allocations") && ContainsSubstring("core-tests"));
+}
+
 TEST_CASE("with stack the callers of a wrapper are told apart") {
     emm_context *context = served("stack", nullptr);
     one_user(context);
@@ -196,4 +208,5 @@ TEST_CASE("with stack the callers of a wrapper are told apart") {
     }
     CHECK(count_of_paths == lines.size() - 1);
     CHECK_THAT(lines[1], ContainsSubstring("wrapped"));
+    CHECK_THAT(lines[1], ContainsSubstring(" < (anonymous namespace)::another_user(emm_context*)"));
 }
