@@ -1,5 +1,6 @@
 // The exporter is played by the test.
 #include "../../core/driver_calls.h"
+#include "../../core/host_memory.h"
 #include "../../core/recorder.h"
 #include "core/record/context.h"
 #include "sharing/handle/stamp.h"
@@ -37,9 +38,10 @@ emm_ipc_handle handle_from_elsewhere(const emm_context &context, uint32_t kind,
     return handle;
 }
 
-// One of so many bytes in one part.
-emm_ipc_handle handle_of_part(const emm_context &context, uint64_t bytes, uint32_t network) {
-    const DescriptorHandle content = {{7}, 1, {}};
+// One of so many bytes in so many parts.
+emm_ipc_handle handle_of_parts(const emm_context &context, uint64_t bytes, uint32_t network,
+                               uint64_t parts = 1) {
+    const DescriptorHandle content = {{7}, parts, {}};
     return handle_from_elsewhere(context, EMM_IPC_FILE_DESCRIPTOR, content, 0, bytes, network);
 }
 
@@ -58,7 +60,10 @@ void answer(int socket, const void *request, long size) noexcept {
     }
     Reply reply = {};
     reply.magic = wire_magic;
-    reply.count = reply.total = 1;
+    reply.count = 1; // in a message
+    DescriptorHandle content;
+    std::memcpy(&content, exported.handle.handle, sizeof content);
+    reply.total = exported.handle.kind == EMM_IPC_POOL ? 1 : content.parts;
     reply.bytes = exported.handle.exported_size;
     reply.sizes[0] = part_bytes;
     sockets::send_message(socket, &reply, sizeof reply, &exported.descriptor, 1);
@@ -123,15 +128,46 @@ TEST_CASE("parts that have fewer bytes than the export are refused, and those th
     emm_context *context = recorded_context();
     emm_memory *memory = nullptr;
     exported.descriptor = export_part();
-    exported.handle = handle_of_part(*context, 2 * part_bytes, network_namespace());
+    exported.handle = handle_of_parts(*context, 2 * part_bytes, network_namespace());
     begin_serving();
     CHECK(emm_memory_open_ipc(context, &exported.handle, &memory) == EMM_E_INVALID_VALUE);
     CHECK_THAT(emm_last_error()->text,
                ContainsSubstring("parts: expected 4194304 bytes in all, found 2097152"));
-    exported.handle = handle_of_part(*context, part_bytes, network_namespace());
+    exported.handle = handle_of_parts(*context, part_bytes, network_namespace());
     CHECK(emm_memory_open_ipc(context, &exported.handle, &memory) == EMM_OK);
     CHECK(emm_memory_release(memory) == EMM_OK);
 }
+
+#if EMM_TEST_FAILS_ALLOCATIONS
+TEST_CASE("an import for which host memory runs out at any moment leaves nothing mapped") {
+    emm_context *context = recorded_context();
+    const auto calls =
+        reinterpret_cast<uint64_t (*)(const char *)>(emm_driver_entry("simcuda_call_count", 12000));
+    if (!calls) {
+        WARN("skipped: the driver is not simulated");
+        return;
+    }
+    exported.descriptor = export_part();
+    exported.handle = handle_of_parts(*context, 3 * part_bytes, network_namespace(), 3);
+    begin_serving();
+    emm_status status = EMM_E_OUT_OF_HOST_MEMORY;
+    uint64_t moment = 0;
+    for (; status == EMM_E_OUT_OF_HOST_MEMORY && moment < 1000; ++moment) {
+        emm_memory *memory = nullptr;
+        allocations_left = moment;
+        status = emm_memory_open_ipc(context, &exported.handle, &memory);
+        allocations_left = UINT64_MAX;
+        has_memory = true;
+        emm_memory_release(memory);
+        INFO("allocation " << moment);
+        CHECK(calls("cuMemUnmap") == calls("cuMemMap"));
+        CHECK(calls("cuMemAddressFree") == calls("cuMemAddressReserve"));
+    }
+    INFO(emm_last_error()->text);
+    CHECK(status == EMM_OK);
+    CHECK(moment > 3);
+}
+#endif
 
 TEST_CASE("a pool is left when the last mapping of its memory is closed") {
     int told[2], ended[2];
@@ -178,7 +214,7 @@ TEST_CASE("a copy is made by the program's own context of the device that has th
         return;
     }
     REQUIRE(emm_context_from(new_context(1), &over_there) == EMM_OK);
-    const auto handle = handle_of_part(*over_there, part_bytes, network_namespace() ^ 1);
+    const auto handle = handle_of_parts(*over_there, part_bytes, network_namespace() ^ 1);
     emm_memory *memory = nullptr;
     CHECK(emm_memory_open_ipc(context, &handle, &memory) < EMM_OK); // no exporter is there
     CHECK_FALSE(has_primary_context(1));
