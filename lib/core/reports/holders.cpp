@@ -121,9 +121,11 @@ std::vector<MemoryHolder> largest_of(const Sums<Holder> &sums, Name name) {
         return one.second.bytes > other.second.bytes;
     });
     std::vector<MemoryHolder> named;
+    std::set<std::string> names; // fewer than holders: holders of one name become one
     for (auto &[holder, sum] : sorted) {
         // The remaining holders become one sum, so they need no names.
-        sum.name = named.size() < most_holders ? name(holder) : fmt::format("{}", named.size());
+        sum.name = names.size() < most_holders ? name(holder) : fmt::format("{}", named.size());
+        names.insert(sum.name);
         named.push_back(sum);
     }
     return observe::largest_holders(std::move(named), most_holders);

@@ -170,7 +170,33 @@ namespace {
     asm volatile("" ::: "memory");
 }
 
+// More calls than a report has callers.
+[[gnu::noinline]] void user_of_many_lines(emm_context *context) {
+    wrapped(context);
+    wrapped(context);
+    wrapped(context);
+    wrapped(context);
+    wrapped(context);
+    wrapped(context);
+    wrapped(context);
+    wrapped(context);
+    wrapped(context);
+    wrapped(context);
+    wrapped(context);
+    wrapped(context);
+    asm volatile("" ::: "memory");
+}
+
 } // namespace
+
+TEST_CASE("all calls of a wrapper within one function are one holder, however many") {
+    emm_context *context = served("stack", nullptr);
+    user_of_many_lines(context);
+    const auto lines = emm::core::leak_report_lines();
+    REQUIRE(lines.size() == 2);
+    CHECK_THAT(lines[1],
+               ContainsSubstring("12 allocations") && ContainsSubstring("user_of_many_lines"));
+}
 
 TEST_CASE("what is live at the end is told by caller") {
     emm_context *context = served("stack", nullptr);
