@@ -57,6 +57,8 @@ TEST_CASE("what is too long loses its middle, and no character is cut") {
     CHECK(one_line(std::string(longest_text, 'x')) == std::string(longest_text, 'x'));
     CHECK(one_line(std::string(99, 'x') + " end", 100).size() == 100);
     CHECK(one_line(std::string(100, 'x'), 100) == std::string(100, 'x'));
+    CHECK(one_line(std::string(90, 'x') + std::string(25, 'y'), 100) ==
+          std::string(68, 'x') + " [...] " + std::string(25, 'y')); // a quarter is the end
 }
 
 TEST_CASE("every text of an error is one line of UTF-8 of bounded length") {

@@ -2,8 +2,10 @@
 
 #include "catch.h"
 
+#include <atomic>
 #include <cerrno>
 #include <poll.h>
+#include <pthread.h>
 #include <string>
 #include <sys/resource.h>
 #include <thread>
@@ -95,4 +97,21 @@ TEST_CASE("a limit on descriptors that falls below the silent peers ends those, 
     CHECK(is_hung_up(silent[0]));
     REQUIRE(setrlimit(RLIMIT_NOFILE, &limit) == 0);
     CHECK(is_answered(running.connect()));
+}
+
+TEST_CASE("a thread that cannot be started is told of, and its body does not run") {
+    pthread_attr_t before, huge;
+    REQUIRE(pthread_getattr_default_np(&before) == 0);
+    REQUIRE(pthread_attr_init(&huge) == 0);
+    REQUIRE(pthread_attr_setstacksize(&huge, size_t{1} << 50) == 0); // more than can be mapped
+    REQUIRE(pthread_setattr_default_np(&huge) == 0);
+    std::atomic<int> runs{0};
+    const auto body = [&] { runs++; };
+    CHECK_FALSE(start_thread("emm-test", body));
+    REQUIRE(pthread_setattr_default_np(&before) == 0);
+    CHECK(start_thread("emm-test", body));
+    while (runs == 0) {
+        std::this_thread::yield();
+    }
+    CHECK(runs == 1);
 }

@@ -1,5 +1,9 @@
+#include "../recorder.h"
 #include "catch.h"
+#include "core/record/context.h"
 #include "core/reports/exit_statistics.h"
+
+#include <cstdlib>
 
 namespace emm::core {
 namespace {
@@ -23,6 +27,21 @@ TEST_CASE("statistics at exit are a row for each context, and say where there ar
           "       2.0          5.0         128.0              3\n"
           "device 1             async                    -      -         -         -         -  "
           "         -            -             -              0\n");
+}
+
+TEST_CASE("a context that is retired leaves its statistics for the exit, if they are wanted") {
+    setenv("EMM_STATS", "exit", 1);
+    Recorder::the().table.get_stats = [](emm_manager *, emm_stats *ret_stats) -> emm_status {
+        emm_stats stats = {};
+        stats.struct_size = sizeof stats;
+        stats.allocations = 77;
+        emm_copy_sized(ret_stats, &stats);
+        return EMM_OK;
+    };
+    emm_context *const context = recorded_context();
+    REQUIRE(emm_context_retire(context) == EMM_OK);
+    REQUIRE(context->has_last_stats);
+    CHECK(context->last_stats.allocations == 77);
 }
 
 } // namespace

@@ -301,3 +301,14 @@ TEST_CASE("pinned memory that the driver refuses to take back stays counted unti
         cuda().fail("");
     }
 }
+
+TEST_CASE("the memory of a pool that ends goes back even if the driver cannot wait for its work") {
+    const uint64_t before = Simulation::device_bytes();
+    Simulation sim("growth=vmm");
+    sim.alloc(64 * MiB, legacy);
+    cuda().fail("cuMemAlloc@1+"); // which would wait
+    cuda().fail("cuCtxSynchronize@1+");
+    sim.close();
+    cuda().fail("");
+    CHECK(Simulation::device_bytes() == before);
+}

@@ -1,6 +1,8 @@
 // A search takes threads' slots back from every magazine that has any, and pays nothing for the
 // others.
 #include "../parts.h"
+#include "cache/depot.h"
+#include "cache/thread.h"
 
 #include <thread>
 
@@ -213,4 +215,31 @@ TEST_CASE("blocks between threads lie in the heap again once no thread can take 
     parts.caches.close(&common);
     CHECK(parts.caches.largest_kept_block() == 0);
     CHECK(heap.largest_free() == Parts::bytes);
+}
+
+TEST_CASE("a stream's magazine would keep a large block once its size was missed twice in a row") {
+    Parts parts;
+    DepotTotals totals;
+    Depot depot(totals);
+    Magazine magazine(parts.caches, 1, parts.pool_of(1), depot, *Thread::self(),
+                      {1 * MiB, 4 * MiB, 0, 0});
+    magazine.note_miss(3 * MiB);
+    CHECK(magazine.never_holds(3 * MiB));
+    magazine.note_miss(3 * MiB);
+    CHECK_FALSE(magazine.never_holds(3 * MiB));
+}
+
+TEST_CASE("the look at the invariants finds a parked magazine that holds something") {
+    Parts parts;
+    Magazine &magazine = filled_magazines(parts, 1);
+    parts.caches.take_over(magazine);
+    const uint64_t address = magazine.take(512);
+    REQUIRE(address);
+    search_twice(parts);
+    CHECK(parts.walk_length() == 0);
+    CHECK(parts.caches.fault() == "");
+    REQUIRE(magazine.give(parts.memory.heap, address, 512)); // past the magazine's lock
+    CHECK(parts.caches.fault() == "a parked magazine holds something");
+    REQUIRE(magazine.take(512) == address);
+    parts.memory.slabs.give(*parts.memory.heap.starting_at(address).slot, magazine.pool);
 }

@@ -213,3 +213,43 @@ TEST_CASE("order: where the driver has no events on a context, a wait for it tak
     CHECK(parts.order.unordered().completed >= newest);
     CHECK(parts.order.first_incomplete() == nullptr);
 }
+
+TEST_CASE("order: the pool of a capture that ends during a call serves another once that is over") {
+    Parts parts;
+    const CUstream stream = parts.stream();
+    StreamPool *first = nullptr;
+    for (int i = 0; i < 2; i++) {
+        Caller caller;
+        CUgraph graph = nullptr;
+        parts.lock.unlock();
+        parts.order.begin_capture(stream);
+        REQUIRE(cuda().cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED) == 0);
+        REQUIRE(parts.order.identify(stream, caller) == EMM_OK);
+        REQUIRE(parts.order.enter_capture(caller) == EMM_OK);
+        parts.lock.lock();
+        StreamPool &pool = parts.order.pool_of(caller);
+        first = first ? first : &pool;
+        CHECK(&pool == first);
+        pool.hold();
+        REQUIRE(cuda().cuStreamEndCapture(stream, &graph) == 0);
+        REQUIRE(cuda().cuGraphDestroy(graph) == 0);
+        parts.order.collect_graphs();
+        parts.lock.unlock();
+        parts.order.end_capture(stream);
+        parts.lock.lock();
+        parts.order.end_use_of_capture(pool);
+    }
+}
+
+TEST_CASE(
+    "order: a wait with no stream is over if no unordered work was under way, only a stream's") {
+    Parts parts;
+    StreamPool &pool = parts.registered(parts.stream());
+    int questions = 0;
+    parts.order.wait_bounded(parts.lock, parts.order.common(), [&] {
+        parts.order.mark_dirty(pool, 512);
+        CHECK(parts.order.record_event_if_reachable(parts.lock, pool));
+        return ++questions == 3;
+    });
+    CHECK(questions == 1);
+}
