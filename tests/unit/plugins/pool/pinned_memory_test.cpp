@@ -432,3 +432,21 @@ TEST_CASE("host_node=nearest prefers the device's node of the host while memory 
     }
     CHECK(Policy::now().mode == default_policy);
 }
+
+TEST_CASE("a mark that the driver refuses is tried again after 64 more frees at the earliest") {
+    Simulation sim;
+    Pinned pinned(sim, EMM_HOST_PORTABLE);
+    std::vector<char *> blocks(16384);
+    for (char *&block : blocks) {
+        block = pinned.alloc(512);
+    }
+    const uint64_t before = cuda().call_count("cuCtxRecordEvent");
+    cuda().fail("cuCtxRecordEvent@1+:2");
+    for (char *const block : blocks) {
+        REQUIRE(pinned.free(block, unordered) == EMM_OK);
+    }
+    const uint64_t tries = cuda().call_count("cuCtxRecordEvent") - before;
+    cuda().fail("");
+    CHECK(tries > 1);
+    CHECK(tries <= blocks.size() / 64);
+}

@@ -306,7 +306,7 @@ TEST_CASE("the memory of a pool that ends goes back even if the driver cannot wa
     const uint64_t before = Simulation::device_bytes();
     Simulation sim("growth=vmm");
     sim.alloc(64 * MiB, legacy);
-    cuda().fail("cuMemAlloc@1+"); // which would wait
+    cuda().fail("cuMemAlloc@1+"); // the pool waits by that call, or by the other
     cuda().fail("cuCtxSynchronize@1+");
     sim.close();
     cuda().fail("");
