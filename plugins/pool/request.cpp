@@ -1,5 +1,8 @@
 #include "request.h"
 
+#include "backing/zones.h"
+#include "policy/effort.h"
+
 namespace emm::pool {
 namespace {
 
