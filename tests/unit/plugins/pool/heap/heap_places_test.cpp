@@ -235,6 +235,20 @@ TEST_CASE("a former place is idle once its work is complete, and not before") {
     CHECK(paged.heap.fault() == "");
 }
 
+TEST_CASE("the look at the invariants finds two places of a piece with different handles") {
+    Paged paged(64);
+    REQUIRE(paged.add(2));
+    const std::vector<IdlePiece> idle = paged.heap.idle_pieces(nullptr, 100);
+    const uint64_t first = idle.front().piece.address;
+    const uint64_t begin = paged.heap.room_alone(2 * page_bytes, Zone::large).begin(2 * page_bytes);
+    move(paged, idle, begin, paged.common);
+    CHECK(paged.heap.fault() == "");
+    const uint64_t handle = paged.segment.pieces.at(first).handle;
+    paged.segment.pieces.set_handle(first, handle + 1);
+    CHECK(paged.heap.fault().find("the places of a piece disagree") != std::string::npos);
+    paged.segment.pieces.set_handle(first, handle);
+}
+
 TEST_CASE("a piece goes back to a former place, and leaves one behind") {
     Paged paged(64);
     REQUIRE(paged.add(2));
