@@ -65,9 +65,8 @@ public:
     // --- needed ---
     void count_request(uint64_t size) { requested_ += size; }
     void count_served() { most_taken_ = most_with(0); }
-    uint64_t requested() const {
-        return requested_;
-    } // bytes of the requests that no magazine served
+    // Bytes of the requests that no magazine served.
+    uint64_t requested() const { return requested_; }
     // Freed memory waits for further uses, or for a capture.
     void begin_wait(uint64_t bytes) { waiting_ += bytes; }
     void end_wait(uint64_t bytes) { waiting_ -= bytes; }

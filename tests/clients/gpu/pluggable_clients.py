@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Libraries with PyTorch's pair of functions as plugins (`pluggable`): programs that know nothing of emm. Needs a GPU.
 
-    pluggable_clients.py FOLDER [--only NAME,...] [--times N] [--list] [--no-check]
+    pluggable_clients.py FOLDER [--only NAME,...] [--times N] [--list] [--no-check | --only-check]
 
 Each program runs natively and under `emm run` on each library, and must print the same. The libraries: that of
 PyTorch's documentation, one over cuMemAllocAsync, one over NCCL's memory (compiled here, into FOLDER), RMM's and
