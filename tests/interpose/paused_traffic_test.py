@@ -7,8 +7,8 @@ import sys
 import time
 
 EMM, TRAFFIC, PLUGIN = sys.argv[1:4]
-REFUSALS = ("a capture is in progress", "its work on the device did not end within", "is not a process of this user that uses emm",
-            "there is no process")
+NO_PROCESS = ("is not a process of this user that uses emm", "there is no process")
+REFUSALS = ("a capture is in progress", "its work on the device did not end within", *NO_PROCESS)
 LEAST_PAUSES = 3
 
 
@@ -31,7 +31,7 @@ def main():
             elif program.poll() is None:
                 sys.exit(f"the pause failed: {paused.stderr}")
             resumed = ask("resume", program.pid)
-            if resumed.returncode != 0 and REFUSALS[-1] not in resumed.stderr:
+            if resumed.returncode != 0 and not any(words in resumed.stderr for words in NO_PROCESS):
                 sys.exit(f"the resume failed: {resumed.stderr}")
             time.sleep(0.01)
         print(f"{pauses} pauses; refused: {refusals}")
