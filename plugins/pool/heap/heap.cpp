@@ -405,9 +405,9 @@ BlockOrSlot Heap::around(uint64_t address) const {
     return address - first < size ? allocation : BlockOrSlot{};
 }
 
-// The last block or slot that begins between the mark before the address (segment.h) and the
-// address; if there is none, the one that covers that mark. Only large blocks lie in more than two
-// pages of the map.
+// Searches back from the address to the mark before it (segment.h), and returns the first block or
+// slot that begins there. If none begins there, returns the one that covers the mark. Only a large
+// block covers whole pages of the map.
 BlockOrSlot Heap::last_before(const Segment &segment, uint64_t address) const {
     const uint64_t home = address / segment_granule * segment_granule;
     uint64_t from = address / granule * granule;

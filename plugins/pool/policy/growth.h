@@ -94,8 +94,8 @@ uint64_t most_of_large_zone(double slack);
 // and as many as are held, which keeps ranges few. Addresses cost no memory.
 uint64_t address_bytes(uint64_t bytes, uint64_t held);
 
-// Whether the driver is first asked for all new pieces as one, to see if it has the memory: for 32
-// pieces or more, because then one more call does not show.
+// Whether the pool first makes sure that the driver has room for all new pieces: for 32 pieces or
+// more, because then the time of one more call hardly matters.
 bool is_worth_a_trial(size_t pieces);
 
 // The least number of frees of large blocks for one event.

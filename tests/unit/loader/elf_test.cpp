@@ -236,7 +236,7 @@ TEST_CASE("a file without names in its dynamic section has none that could be an
     CHECK(damaged.check() == EMM_OK);
 }
 
-TEST_CASE("a name directly behind what is loaded is none of the library's") {
+TEST_CASE("a library's name that lies past the loaded bytes is ignored") {
     Damaged damaged;
     const Elf64_Phdr &first = damaged.segment(PT_LOAD);
     Elf64_Phdr &dynamic = damaged.segment(PT_DYNAMIC);

@@ -6,7 +6,7 @@
 #include <cstdlib>
 
 #if EMM_TEST_FAILS_ALLOCATIONS
-TEST_CASE("a setting that makes no sense is none, even if no memory is left to say so") {
+TEST_CASE("an invalid setting counts as unset, even without host memory for the warning") {
     setenv("EMM_TRACK", "everything", 1);
     has_memory = false;
     const std::string_view found = emm::observe::setting("EMM_TRACK");
