@@ -11,10 +11,12 @@ unsigned bits_of_a_part() {
     return unsigned(std::bit_width(uint64_t(sysconf(_SC_PAGESIZE)) / sizeof(uintptr_t))) - 1;
 }
 
-// How many parts keep their host memory: the recent number in use, a quarter more, and 1024. So
-// blocks that come and go at the same places cost no system call.
-constexpr uint64_t kept_parts_limit(uint64_t used_of_late) {
-    return 1024 + used_of_late + used_of_late / 4;
+// How many of `parts` keep their host memory: the recent number in use, a quarter more, and 1024 or
+// a quarter of all, which is 1/256 of the device memory they stand for. So blocks that come and go
+// cost no system call and no page fault, also where their places change, as those of unordered
+// blocks do while their memory is pending.
+constexpr uint64_t kept_parts_limit(uint64_t parts, uint64_t used_of_late) {
+    return std::max<uint64_t>(1024, parts / 4) + used_of_late + used_of_late / 4;
 }
 
 // If so many parts have become empty, the recent number in use falls by one: so a program that now
@@ -50,7 +52,7 @@ void Owners::set(uint64_t index, uintptr_t owner) {
 }
 
 bool Owners::has_too_many() const {
-    return used_parts_ + idle_parts_ > kept_parts_limit(used_of_late_);
+    return used_parts_ + idle_parts_ > kept_parts_limit(parts_.size(), used_of_late_);
 }
 
 void Owners::queue(uint64_t number) {

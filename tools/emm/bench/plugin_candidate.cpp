@@ -43,10 +43,11 @@ public:
             return fixed_maker(measurement, EMM_STREAM_UNORDERED);
         }
         if (measurement.name == "pair_busy") {
+            const size_t room = memory_room() / measurement.threads;
             return [=, this](uint32_t, const std::atomic<bool> &) -> std::unique_ptr<Work> {
                 enter();
                 return std::make_unique<BusyWork>(PluginMemory{context_, EMM_STREAM_UNORDERED},
-                                                  measurement.size, cuda_context_);
+                                                  measurement.size, room, cuda_context_);
             };
         }
         if (measurement.name == "idle") {

@@ -6,6 +6,7 @@
 #include "problem.h"
 #include "workload/program.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <iterator>
@@ -316,15 +317,16 @@ private:
     size_t next_ = 0;
 };
 
-// Pairs while another stream has work that lasts until 10,000 pairs are done, or 50 ms for plugins
-// whose frees wait for it. A host function stands for a kernel. The time is that of all 10,000,
-// interruptions included.
+// Pairs while another stream has work that lasts until all pairs of a batch are done, or 50 ms for
+// plugins whose frees wait for it. A batch has 10,000 pairs, or as many as `room` has bytes for. A
+// host function stands for a kernel. The time is that of the batch, interruptions included.
 class BusyWork : public Work {
 public:
-    BusyWork(PluginMemory memory, size_t size, CUcontext context)
-        : context_(context), pairs_(memory, size) {}
+    BusyWork(PluginMemory memory, size_t size, size_t room, CUcontext context)
+        : batch_(std::clamp<uint64_t>(room / size, 1, 10'000)), context_(context),
+          pairs_(memory, size) {}
     ~BusyWork() override { end(); }
-    uint64_t batch() const override { return 10'000; }
+    uint64_t batch() const override { return batch_; }
     void begin() override;
     void run(uint64_t pairs) override { pairs_.run(pairs); }
     void end() override;
@@ -333,6 +335,7 @@ private:
     static void last(void *argument);
     void launch();
 
+    const uint64_t batch_;
     const CUcontext context_;
     Stream stream_{nullptr};
     std::atomic<bool> runs_{false}, over_{true};
