@@ -27,6 +27,7 @@ private:
     emm_deviceptr take_for_known_stream();
     emm_deviceptr take_for_identified_stream();
     emm_deviceptr take_free(Magazine *magazine);
+    bool take_ahead(Magazine &magazine);
     BlockOrSlot take_allocation();
     Slot *slot_of_new_slab(Block &block, unsigned index);
     emm_deviceptr account(BlockOrSlot allocation);

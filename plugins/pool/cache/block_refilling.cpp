@@ -32,27 +32,12 @@ void ThreadCaches::unload_blocks(Magazine &magazine) {
 // --- of calls without a stream -------------------------------------------------------------------
 
 bool ThreadCaches::refill_blocks(Magazine &magazine, uint64_t bytes) {
-    UnorderedBlocks *const own = magazine.unordered_blocks_.get();
-    if (!own) {
+    const auto from_depot = [&] { return block_depot_.take(bytes); };
+    const bool any = add_blocks(magazine, bytes, UINT64_MAX, from_depot);
+    if (!any) {
         unload_blocks(magazine);
-        return false;
     }
-    UnorderedBlocks::Bin *bin = own->find(bytes);
-    uint32_t count = bin ? bin->count.get() : 0;
-    while (bin && count < own->most_of(bytes)) {
-        Block *block = block_depot_.take(bytes);
-        if (!block) {
-            break;
-        }
-        memory_.counts.count_taken(bytes);
-        bin->blocks[count++] = block;
-    }
-    if (count == 0) {
-        unload_blocks(magazine);
-        return false;
-    }
-    bin->count.set(count);
-    return true;
+    return any;
 }
 
 bool ThreadCaches::make_room_for_block(Magazine &magazine, uint64_t bytes) {

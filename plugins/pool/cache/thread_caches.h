@@ -89,6 +89,21 @@ public:
     // Fetches blocks of a size that the magazine lacks. False: there are none. Blocks that were
     // kept out of a best fit are back in the heap then.
     bool refill_blocks(Magazine &magazine, uint64_t bytes);
+    // Adds free blocks of a size that the magazine keeps for calls without a stream: at most
+    // `most_bytes` of them, and as long as `take` finds any. False: none.
+    template <class Take>
+    bool add_blocks(Magazine &magazine, uint64_t bytes, uint64_t most_bytes, Take take) {
+        UnorderedBlocks *const own = magazine.unordered_blocks_.get();
+        UnorderedBlocks::Bin *const bin = own ? own->find(bytes) : nullptr;
+        const uint64_t most = bin ? std::min<uint64_t>(own->most_of(bytes), most_bytes / bytes) : 0;
+        uint32_t count = bin ? bin->count.get() : 0;
+        for (Block *block; count < most && (block = take());) {
+            bin->blocks[count++] = block;
+            bin->count.set(count);
+            memory_.counts.count_taken(bytes);
+        }
+        return count > 0;
+    }
     // Makes room for one more freed block of this size. False: the magazine does not keep it.
     bool make_room_for_block(Magazine &magazine, uint64_t bytes);
     // Called when all work that may use unordered frees with tags up to this one is done.

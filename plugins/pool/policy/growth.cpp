@@ -21,6 +21,7 @@ constexpr uint64_t most_bytes_a_batch = 8 << 20;
 constexpr uint64_t batches_in_turn = 2;
 constexpr uint64_t part_held_unasked = 32;
 constexpr uint64_t pending_unasked = 192 << 20;
+constexpr uint64_t part_pending_ahead = 64;
 constexpr uint64_t blocks_a_batch = 4;
 constexpr uint64_t part_used_pending = 8, part_held_pending = 96, part_held_small = 512;
 
@@ -138,6 +139,10 @@ bool may_grow_unasked(uint64_t bytes, const Allowance &allowance) {
 
 bool is_worth_a_question(const Allowance &allowance) {
     return allowance.pending >= pending_unasked;
+}
+
+uint64_t bytes_ahead(const Allowance &allowance) {
+    return is_worth_a_question(allowance) ? allowance.pending / part_pending_ahead : 0;
 }
 
 bool is_worth_a_wait(uint64_t used, const Allowance &allowance) {

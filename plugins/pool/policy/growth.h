@@ -132,6 +132,12 @@ bool may_grow_unasked(uint64_t bytes, const Allowance &allowance);
 // of up to 2 MiB must not take a microsecond either, so two batches of such may grow unasked.
 bool is_worth_a_question(const Allowance &allowance);
 
+// How many bytes of one size a thread takes from the heap at a time for requests with no stream:
+// 1/64 of the pending bytes once a question is worth it, else 0, which stands for one block. While
+// nothing becomes complete, each request would take the pool's lock; and those bytes are few beside
+// what is pending.
+uint64_t bytes_ahead(const Allowance &allowance);
+
 // Whether a request with no stream waits a while before the pool grows, with `used` bytes in use:
 // once an eighth of that is pending, and a 96th of the device's memory. Otherwise a program that
 // frees so and runs ahead of the device would hold everything it frees meanwhile; CUDA's own

@@ -96,6 +96,40 @@ TEST_CASE("kept blocks: whatever else is asked for has them all") {
     }
 }
 
+// Beside endless work 250 MiB are pending. A thread that asks for one more block then gets three,
+// so what another thread takes in turn with it does not lie between.
+TEST_CASE("kept blocks: a program that runs ahead of the device gets several blocks at a time") {
+    for (const char *growth : growths) {
+        CAPTURE(growth);
+        Simulation sim(std::string(growth) + ",initial=1536MiB,max=1536MiB");
+        const CUdeviceptr used = sim.alloc(1 * MiB, legacy);
+        sim.touch(used, 1 * MiB, legacy);
+        for (int i = 0; i < 250; i++) {
+            sim.free(sim.alloc(1 * MiB, unordered), unordered);
+        }
+        const auto elsewhere = [&](size_t size) {
+            emm_status status = EMM_E_DRIVER;
+            std::thread([&] {
+                CUdeviceptr ptr = 0;
+                cuda().cuCtxSetCurrent(sim.context);
+                status = sim.try_alloc(size, unordered, ptr);
+            }).join();
+            return status;
+        };
+        CUdeviceptr last = 0;
+        int neighbours = 0;
+        for (int i = 0; i < 30; i++) {
+            const CUdeviceptr ptr = sim.alloc(1 * MiB, unordered);
+            neighbours += std::max(ptr, last) - std::min(ptr, last) == 1 * MiB;
+            last = ptr;
+            REQUIRE(elsewhere(1 * MiB) == EMM_OK);
+        }
+        CHECK((!work_takes_ages() || neighbours >= 15));
+        CHECK(elsewhere(1024 * MiB) == EMM_OK); // it has what the thread has taken ahead, too
+        CHECK(sim.races() == 0);
+    }
+}
+
 TEST_CASE("kept blocks: a reset forgets them") {
     Simulation sim;
     work_in(sim, 1 * MiB);

@@ -217,6 +217,33 @@ TEST_CASE("blocks between threads lie in the heap again once no thread can take 
     CHECK(heap.largest_free() == Parts::bytes);
 }
 
+TEST_CASE("a magazine gets as many blocks ahead as it may and as there are, of a size it keeps") {
+    Parts parts;
+    StreamPool &common = parts.order.common();
+    parts.caches.set_limit(uint64_t(8) << 30);
+    Magazine *magazine = parts.caches.own(unordered, common);
+    REQUIRE(magazine);
+    Heap &heap = parts.memory.heap;
+    int left = 4;
+    const auto take = [&]() -> Block * {
+        heap.reserve_record();
+        return left-- > 0 ? heap.take(common, MiB) : nullptr;
+    };
+    CHECK_FALSE(parts.caches.add_blocks(*magazine, MiB, 3 * MiB, take)); // not yet a size it keeps
+    for (int i = 0; i < 2; i++) {
+        magazine->note_miss(MiB);
+    }
+    CHECK_FALSE(parts.caches.add_blocks(*magazine, MiB, MiB - 1, take));
+    CHECK(left == 4);
+    CHECK(parts.caches.add_blocks(*magazine, MiB, 3 * MiB, take));
+    CHECK(heap.largest_free() == Parts::bytes - 3 * MiB);
+    CHECK(parts.caches.idle_bytes() == 3 * MiB);
+    CHECK(parts.caches.add_blocks(*magazine, MiB, UINT64_MAX, take)); // the fourth is the last
+    CHECK(heap.largest_free() == Parts::bytes - 4 * MiB);
+    parts.caches.unload_blocks(*magazine);
+    CHECK(heap.largest_free() == Parts::bytes);
+}
+
 TEST_CASE("a stream's magazine would keep a large block once its size was missed twice in a row") {
     Parts parts;
     DepotTotals totals;

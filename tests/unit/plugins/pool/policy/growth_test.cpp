@@ -199,6 +199,14 @@ TEST_CASE("the pool asks before it grows once two batches of 2 MiB are pending")
     CHECK(is_worth_a_question(allowance));
 }
 
+TEST_CASE("a thread takes a 64th of what is pending ahead, once it is much") {
+    Allowance allowance = held(gib, gib, 64 * gib, 0.125);
+    allowance.pending = 192 * mib - 1;
+    CHECK(bytes_ahead(allowance) == 0);
+    allowance.pending = 192 * mib;
+    CHECK(bytes_ahead(allowance) == 3 * mib);
+}
+
 TEST_CASE("the pool grows unasked to two batches of pending requests, on a 32nd of what there is") {
     const auto may = [](uint64_t bytes, uint64_t pending, uint64_t claimed, double slack = 0.125) {
         Allowance allowance = held(claimed, claimed, 64 * gib, slack);
