@@ -8,6 +8,7 @@ import unittest
 
 from emm_program import ACROSS_THREADS, ERROR_KEYS, FIXTURES, PAIR_OF_BLOCKS, Trace, answer, fixture, run
 
+TRACES = pathlib.Path(__file__).resolve().parents[1] / "traces"
 RESULT_KEYS = ["plugin", "events", "failed", "peak_live_bytes", "peak_reserved_bytes", "leaked",
                "early_handovers", "driver_calls", "driver_calls_second_half", "ns_per_event"]
 # Stream 0 frees a block, and stream 1 asks for one as large while stream 0's work is pending.
@@ -36,6 +37,14 @@ class Replay(unittest.TestCase):
         with Trace(rows) as trace:
             result = answer("replay", trace, "--plugin", "pool:max=8MiB,spill=64MiB")["results"][0]
         self.assertGreaterEqual(result["peak_reserved_bytes"], 14 << 20)
+
+    def test_beside_neighbours_that_keep_the_driver_busy_the_pool_moves_less_and_takes_more(self):
+        quiet, busy = (answer("replay", str(TRACES / "train_gpt.csv.gz"), "--warm", "--plugin", "pool",
+                              EMM_SIM=f"memory=80GiB{latency}")["results"][0]
+                       for latency in ("", ",latency=cuMemSetAccess:10000"))
+        self.assertLess(busy["driver_calls_second_half"], quiet["driver_calls_second_half"] / 2)
+        self.assertGreater(busy["peak_reserved_bytes"], quiet["peak_reserved_bytes"])
+        self.assertLess(busy["peak_reserved_bytes"], 1.13 * busy["peak_live_bytes"])
 
     def test_what_a_library_of_others_reserves_is_not_known(self):
         with Trace(PAIR_OF_BLOCKS) as trace:

@@ -5,6 +5,7 @@
 #include "policy/effort.h"
 
 #include <algorithm>
+#include <chrono>
 
 namespace emm::pool {
 
@@ -250,7 +251,8 @@ FillPlan Pages::plan_for(const Heap::Room &room, bool may_grow,
             idle = heap_.idle_pieces(room.beside, parts_to_move, ordered, spills);
         }
         FillPlan plan = plan_fill(request, idle);
-        if (may_use_slack(room.missing, allowed.most) && moved_ns_ + plan.cost() > allowance_ns()) {
+        if (may_use_slack(room.missing, allowed.most) &&
+            moved_ns_ + plan.cost() * pace_.factor() > allowance_ns()) {
             request.fresh = fresh(options_.slack);
             plan = plan_fill(request, idle);
         }
@@ -312,18 +314,23 @@ CUresult Pages::execute(Lock &lock, StreamPool &pool, const FillPlan &plan,
     }
     const bool spills = room && room->range->segment->spilled();
     Fill work(heap_, plan, room, pool, access_.granted(), has_places() && !spills);
-    if (may_use_slack(plan.mapped, holdings_.most_with(0))) {
-        moved_ns_ += plan.cost();
-    }
+    const bool has_price = may_use_slack(plan.mapped, holdings_.most_with(0));
     const uint64_t more = plan.created - std::min(plan.created, plan.released_bytes());
     const Holdings::Arrival arrival(holdings_, more, spills);
     const PageAccess::Use use(access_);
     const Moves::Move move(moves_);
     CUresult result = CUDA_SUCCESS;
+    uint64_t taken_ns = 0;
     {
         const Unlocked unlocked(lock);
+        const auto begin = std::chrono::steady_clock::now();
         result = work.ask(driver_);
+        taken_ns = uint64_t((std::chrono::steady_clock::now() - begin).count());
     }
+    if (plan.only_moves()) {
+        pace_.note(plan.least_ns(), taken_ns);
+    }
+    moved_ns_ += has_price ? plan.cost() * pace_.factor() : 0;
     context_.note_error(result);
     if (pending) {
         order_.mark_dirty(pool, 0, 0);

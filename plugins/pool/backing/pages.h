@@ -17,6 +17,7 @@
 #include "backing/page_access.h"
 #include "backing/page_driver.h"
 #include "order/copies.h"
+#include "policy/pace.h"
 #include "policy/plan.h"
 
 namespace emm::pool {
@@ -98,7 +99,8 @@ private:
     const PageDriver driver_{context_, options_.rdma, options_.spill > 0};
     PageAccess access_{context_, heap_};
     std::vector<Piece> refused_pieces_; // like refused_, and mapped nowhere
-    uint64_t moved_ns_ = 0;             // the driver's time that moving has cost
+    DriverPace pace_;
+    uint64_t moved_ns_ = 0; // the driver's time that moving has cost
 };
 
 } // namespace emm::pool

@@ -99,6 +99,10 @@ bool FillPlan::has_pending() const {
     return std::any_of(moved.begin(), moved.end(), [](const auto &each) { return each.pending; });
 }
 
+uint64_t FillPlan::least_ns() const {
+    return moved.size() * one_map_ns + map_ns;
+}
+
 uint64_t FillPlan::cost() const {
     if (moved.empty() && released.empty()) {
         return 0;

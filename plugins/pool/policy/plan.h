@@ -21,6 +21,8 @@ struct FillPlan {
     uint64_t released_bytes() const;
     bool has_pending() const; // whether work may still use some of `moved` at their present places
     uint64_t cost() const;    // the driver's time beyond growth_ns, in nanoseconds
+    bool only_moves() const { return !moved.empty() && sizes.empty() && released.empty(); }
+    uint64_t least_ns() const; // for `moved` alone, if all of them lie side by side afterwards
 };
 
 struct FillRequest {

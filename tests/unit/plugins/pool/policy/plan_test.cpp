@@ -56,6 +56,16 @@ TEST_CASE("growth alone may take more than is missing, but not more than there i
     CHECK(plan_fill(request, none).mapped == 16 * mib);
 }
 
+TEST_CASE("a plan of moves alone takes the driver a map for each piece, and one access at least") {
+    auto idle = idle_of({32, 32});
+    const FillPlan moves = plan_fill(missing(64 * mib), idle);
+    CHECK(moves.only_moves());
+    CHECK(moves.least_ns() == map_ns + 2 * one_map_ns);
+    CHECK_FALSE(plan_fill(missing(68 * mib, 4 * mib), idle).only_moves());
+    std::vector<IdlePiece> none;
+    CHECK_FALSE(plan_fill(missing(64 * mib, 64 * mib), none).only_moves());
+}
+
 TEST_CASE("the largest pieces that are not too much are moved") {
     auto idle = idle_of({2, 64, 16, 32, 128});
     const FillPlan plan = plan_fill(missing(98 * mib), idle);
