@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The pool beside what its goals name, on one GPU: a table that says of each row whether it is reached.
+"""The pool beside what its goals name: a table that says of each row whether it is reached.
 
     tests/gpu/goals.py FOLDER [--build BUILD] [--seconds N] [PART...]
 
@@ -10,10 +10,12 @@ Parts, in this order if none is named:
     limits     live sets near the size of a device, and what `emm bench` says of large blocks and of a busy device
     programs   the programs themselves, five times in turns: EMM_GOALS_RUN seconds each (5)
 
-No run begins after --seconds (EMM_GOALS_SECONDS, 540). Called again with the same FOLDER and the same build, it goes on
-where it stopped. FOLDER has goals.json with all that was found, and goals.md with the table, which is printed.
+Programs run on all GPUs at the same time, all ways of one program on the same GPU; the rest runs on the first. No run
+begins after --seconds (EMM_GOALS_SECONDS, 540). Called again with the same FOLDER and the same build, it goes on where it
+stopped. FOLDER has goals.json with all that was found, and goals.md with the table, which is printed.
 """
 import argparse
+import concurrent.futures
 import dataclasses
 import hashlib
 import importlib.util
@@ -21,6 +23,7 @@ import json
 import os
 import pathlib
 import sys
+import threading
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -224,16 +227,24 @@ class Goals:
         named = {plan.name_of(trace): trace for folder in folders for trace in plan.traces_in(folder)}
         return sorted(named.items())
 
+    def on_all_devices(self, use):
+        """Gives each GPU its part of the programs at the same time. Whether each use was whole."""
+        gpus = [] if self.wish.small else busy_clients.devices()
+        gpus = gpus or [None]
+        with concurrent.futures.ThreadPoolExecutor(len(gpus)) as uses:
+            return all(list(uses.map(lambda each: use(gpus[each], busy_clients.PROGRAMS[each::len(gpus)]), range(len(gpus)))))
+
     def record(self):
         recordings = {name for name, _ in self.traces()}
-        for program in busy_clients.PROGRAMS:
-            if program in recordings:
-                continue
-            if self.is_over():
-                return False
-            if wrong := busy_clients.record(program, self.out / "recordings", *self.small()):
-                print(f"{program} was not recorded: {wrong}", flush=True)
-        return True
+
+        def record_on(device, programs):
+            for program in (one for one in programs if one not in recordings):
+                if self.is_over():
+                    return False
+                if wrong := busy_clients.record(program, self.out / "recordings", *self.small(), device=device):
+                    print(f"{program} was not recorded: {wrong}", flush=True)
+            return True
+        return self.on_all_devices(record_on)
 
     def replay(self):
         for name, trace in self.traces():
@@ -278,17 +289,20 @@ class Goals:
         if importlib.util.find_spec("torch") is None:
             print("programs: skipped, torch is not installed")
             return True
-        runs = self.kept.told["runs"]
+        runs, lock = self.kept.told["runs"], threading.Lock()
 
         def keep(one):
             print(f"{one['program']}, {one['way']}: {one.get('error') or one['steps_per_second']}", file=sys.stderr,
                   flush=True)
-            runs.append(one)
-            self.kept.save()
+            with lock:
+                runs.append(one)
+                self.kept.save()
 
-        plan_of_runs = list(busy_clients.turns(busy_clients.PROGRAMS, busy_clients.WAYS, TIMES, runs))
-        return busy_clients.measure(plan_of_runs, ["--seconds", os.environ.get("EMM_GOALS_RUN", "5"), *self.small()],
-                                    keep, self.until)
+        def measure_on(device, programs):
+            plan_of_runs = list(busy_clients.turns(programs, busy_clients.WAYS, TIMES, list(runs)))
+            return busy_clients.measure(plan_of_runs, ["--seconds", os.environ.get("EMM_GOALS_RUN", "5"), *self.small()],
+                                        keep, self.until, device=device)
+        return self.on_all_devices(measure_on)
 
     def small(self):
         return ["--small", "--device", "cpu"] if self.wish.small else []

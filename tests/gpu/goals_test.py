@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 import goals
 import plan
@@ -141,6 +142,25 @@ class Programs(unittest.TestCase):
     def test_runs_that_are_known_are_not_run_again(self):
         done = [{"program": "a", "way": "x"}, {"program": "a", "way": "y"}, {"program": "a", "way": "y"}]
         self.assertEqual(list(turns(["a"], ("x", "y"), 2, done)), [("a", "x")])
+
+    def test_each_gpu_has_its_own_programs_and_all_of_their_ways(self):
+        used = {}
+
+        def measure(plan, _arguments, keep, _until, device):
+            used[device] = list(plan)
+            for program, way in plan:
+                keep({"program": program, "way": way, "steps_per_second": 1, "live": 1, "reserved": 1})
+            return device != "2"  # where the time was over
+        with tempfile.TemporaryDirectory() as folder, \
+                unittest.mock.patch.dict(os.environ, {"CUDA_VISIBLE_DEVICES": "0,2"}), \
+                unittest.mock.patch("busy_clients.measure", measure), unittest.mock.patch("importlib.util.find_spec"), \
+                unittest.mock.patch("goals.build_id", return_value="of a test"), \
+                unittest.mock.patch("sys.argv", ["goals.py", folder]):
+            one = goals.Goals(goals.options())
+            self.assertFalse(one.programs())
+            self.assertEqual(len(one.kept.told["runs"]), len(PROGRAMS) * len(goals.busy_clients.WAYS) * goals.TIMES)
+        self.assertEqual([{program for program, _ in used[device]} for device in ("0", "2")],
+                         [{"lengths", "unet", "detector"}, {"experts", "graph", "generation"}])
 
     def test_the_rate_is_the_median_and_the_peaks_are_the_highest(self):
         runs = [{"program": "a", "way": "x", "steps_per_second": rate, "live": 100, "reserved": reserved}

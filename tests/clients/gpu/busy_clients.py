@@ -16,6 +16,7 @@ import importlib.util
 import json
 import os
 import pathlib
+import shutil
 import statistics
 import subprocess
 import sys
@@ -33,6 +34,19 @@ GIB = 1 << 30
 
 def build():
     return pathlib.Path(os.environ.get("EMM_BUILD", ROOT / "build-gpu")).resolve()
+
+
+def devices():
+    """The GPUs, as CUDA_VISIBLE_DEVICES names them."""
+    if os.environ.get("CUDA_VISIBLE_DEVICES"):
+        return os.environ["CUDA_VISIBLE_DEVICES"].split(",")
+    told = subprocess.run(["nvidia-smi", "-L"], text=True, stdout=subprocess.PIPE, check=False).stdout if shutil.which("nvidia-smi") else ""
+    return [str(number) for number in range(len(told.splitlines()))]
+
+
+def on(device):
+    """The variables of a program that uses this GPU alone; None: whatever there is."""
+    return {} if device is None else {"CUDA_VISIBLE_DEVICES": device}
 
 
 def command(program, way, *more):
@@ -53,11 +67,11 @@ def command(program, way, *more):
 class Run:
     """A program that has been started, and begins when it is told to."""
 
-    def __init__(self, program, way, *more):
+    def __init__(self, program, way, *more, device=None):
         self.program, self.way = program, way
         words, variables = command(program, way, "--wait", *more)
         self.errors = tempfile.TemporaryFile("w+")
-        self.process = subprocess.Popen(words, env={**os.environ, **variables}, stdin=subprocess.PIPE, text=True,
+        self.process = subprocess.Popen(words, env={**os.environ, **variables, **on(device)}, stdin=subprocess.PIPE, text=True,
                                         stdout=subprocess.PIPE, stderr=self.errors)
 
     def result(self, timeout):
@@ -91,11 +105,11 @@ def turns(programs, ways, times, done):
                     yield program, way
 
 
-def measure(plan, arguments, keep, until=float("inf"), timeout=240):
+def measure(plan, arguments, keep, until=float("inf"), timeout=240, device=None):
     """Carries out `plan` one run after another and gives each result to `keep`. False: the time was over."""
     ahead = None
     for program, way in [*plan, (None, None)]:
-        begun, ahead = ahead, Run(program, way, *arguments) if program else None
+        begun, ahead = ahead, Run(program, way, *arguments, device=device) if program else None
         if begun:
             keep(begun.result(timeout))
             if ahead and time.monotonic() > until:
@@ -158,13 +172,13 @@ def trace_of(log, longest=LONGEST):
     return rows
 
 
-def record(program, folder, *more):
+def record(program, folder, *more, device=None):
     """A round of it as FOLDER/NAME.csv.gz. What went wrong, or nothing."""
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / f"{program}-log.csv"
     words, variables = command(program, "pool", "--rounds", "1", *more)
     try:
-        done = subprocess.run(words, env={**os.environ, **variables, "EMM_EVENT_LOG": str(log)}, text=True, timeout=240,
+        done = subprocess.run(words, env={**os.environ, **variables, **on(device), "EMM_EVENT_LOG": str(log)}, text=True, timeout=240,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
     except subprocess.TimeoutExpired as late:
         return str(late)
