@@ -12,8 +12,8 @@ namespace emm::pool {
 // The cost of driver calls in nanoseconds, measured on an H200. Up to `cheap_to_release`, the cost
 // depends on the number of pieces, hardly on their bytes.
 constexpr uint64_t create_ns = 13'000;
-constexpr uint64_t map_ns = 40'000;    // with cuMemSetAccess
-constexpr uint64_t one_map_ns = 2'000; // without: one call of that serves pieces side by side
+constexpr uint64_t map_ns = 40'000;    // cuMemMap and cuMemSetAccess
+constexpr uint64_t one_map_ns = 2'000; // cuMemMap alone: pieces side by side get access together
 constexpr uint64_t unmap_ns = 23'000;
 constexpr uint64_t release_ns = 27'000;
 constexpr uint64_t cheap_to_release = 64 << 20;

@@ -1,5 +1,4 @@
-// How long the driver takes for moves, beside what they cost on a machine that nothing else keeps
-// busy.
+// How much longer the driver takes for moves than on a quiet machine.
 #pragma once
 
 #include <algorithm>
