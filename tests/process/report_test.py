@@ -360,6 +360,11 @@ class Changes(Case):
 
 
 class Replays(Case):
+    def test_asking_a_plugin_for_its_figures_adds_no_driver_calls(self):
+        path = self.file("log.csv", random_log(300, CALLERS))
+        replay = self.figures(path, "--plugin", "async")["replays"][0]
+        self.assertEqual(replay["driver_calls"], answer("replay", path, "--plugin", "async")["results"][0]["driver_calls"])
+
     def test_a_replay_has_the_reserve_and_the_calls_of_emm_replay(self):
         path = self.file("log.csv", random_log(3000, CALLERS))
         for source in (path, TRACES / "infer_gpt.csv.gz"):

@@ -51,7 +51,7 @@ private:
         make_players();
         play();
         seen_ = watch_ ? watch_->finish() : Json();
-        const uint64_t at_end = total(count_driver_calls());
+        const uint64_t at_end = total(session_.driver_calls());
         second_half_ = at_end - std::min(at_end, at_middle_);
         clean_up();
     }
@@ -62,10 +62,7 @@ private:
         auto plugin = sized<emm_plugin_info>();
         require(emm_get_plugin(&plugin), "run");
         tells_reserved_ = (plugin.capabilities & EMM_PLUGIN_OPAQUE) == 0;
-        auto stats = sized<emm_stats>();
-        if (emm_get_stats(session_.context(), &stats) >= EMM_OK) {
-            peak_reserved_ = stats.peak_reserved_bytes;
-        }
+        peak_reserved_ = session_.stats().peak_reserved_bytes;
     }
 
     Json peak_reserved(const emm_driver_usage &usage) const {
@@ -84,7 +81,7 @@ private:
 
     void play() {
         Hooks hooks;
-        hooks.middle = [this] { at_middle_ = total(count_driver_calls()); };
+        hooks.middle = [this] { at_middle_ = total(session_.driver_calls()); };
         hooks.ended = [this](uint16_t thread) {
             heartbeat_.count(thread);
             if (watch_) {
@@ -155,7 +152,7 @@ private:
                        {"peak_reserved_bytes", peak_reserved(usage)},
                        {"leaked", usage.device_bytes + usage.host_bytes},
                        {"early_handovers", mismatches_ + races_.count},
-                       {"driver_calls", count_driver_calls()},
+                       {"driver_calls", session_.driver_calls()},
                        {"driver_calls_second_half", second_half_},
                        {"ns_per_event",
                         {{"mean", rounded(summary.mean * scale)},

@@ -45,6 +45,31 @@ void Session::close() {
     require(emm_context_retire(context_), "run");
 }
 
+emm_stats Session::stats() {
+    auto stats = sized<emm_stats>();
+    const CallCounts before = count_driver_calls();
+    if (emm_get_stats(context_, &stats) < 0) {
+        stats = {};
+    }
+    for (const auto &[name, count] : count_driver_calls()) {
+        const auto known = before.find(name);
+        calls_for_stats_[name] += count - (known == before.end() ? 0 : known->second);
+    }
+    return stats;
+}
+
+CallCounts Session::driver_calls() const {
+    CallCounts counts = count_driver_calls();
+    for (const auto &[name, count] : calls_for_stats_) {
+        const auto found = counts.find(name);
+        found->second -= count;
+        if (found->second == 0) {
+            counts.erase(found);
+        }
+    }
+    return counts;
+}
+
 CallCounts count_driver_calls() {
     CallCounts counts;
     const auto note = [](const char *name, uint64_t calls, void *user_data) {

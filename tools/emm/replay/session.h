@@ -14,6 +14,11 @@
 
 namespace emm::tool {
 
+// Driver functions, and how often each was called.
+using CallCounts = std::map<std::string, uint64_t>;
+CallCounts count_driver_calls(); // by emm and its plugin so far
+uint64_t total(const CallCounts &counts);
+
 // The device side of one replay: a context, a registered non-blocking stream for each of the
 // trace's streams, and its blocks.
 class Session {
@@ -29,6 +34,11 @@ public:
     // Gives the streams back and retires the context. Throws Failure if that fails.
     void close();
 
+    // The plugin's figures; only 0 if it has none. Its driver calls for them do not count below.
+    emm_stats stats();
+    // The calls that the replay itself has caused.
+    CallCounts driver_calls() const;
+
     emm_context *context() const { return context_; }
     CUstream stream(uint16_t number) const { return streams_[number]; }
     Block &block(uint32_t number) const { return blocks_[number]; }
@@ -38,11 +48,7 @@ private:
     CUcontext cuda_context_ = nullptr;
     std::vector<CUstream> streams_;
     std::unique_ptr<Block[]> blocks_;
+    CallCounts calls_for_stats_;
 };
-
-// The driver functions that emm and its plugin have called, with counts.
-using CallCounts = std::map<std::string, uint64_t>;
-CallCounts count_driver_calls();
-uint64_t total(const CallCounts &counts);
 
 } // namespace emm::tool

@@ -43,7 +43,7 @@ uint64_t device_bytes() {
 
 } // namespace
 
-Watch::Watch(const Json &job, const Trace &trace, const Session &session)
+Watch::Watch(const Json &job, const Trace &trace, Session &session)
     : trace_(trace), session_(session) {
     const auto path = job.at("file").get<std::string>();
     const uint64_t steps = steps_of(trace);
@@ -81,16 +81,12 @@ void Watch::ended() {
     }
 }
 
-// A plugin without statistics gives only 0.
 void Watch::sample() {
-    auto stats = sized<emm_stats>();
-    if (emm_get_stats(session_.context(), &stats) < 0) {
-        stats = {};
-    }
+    const emm_stats stats = session_.stats();
     sampled_at_ = reserved_.size() - 1;
     Json &calls = samples_["calls"];
     const size_t before = samples_["step"].size();
-    for (const auto &[name, count] : count_driver_calls()) {
+    for (const auto &[name, count] : session_.driver_calls()) {
         Json &counts = calls[name];
         if (counts.is_null()) {
             counts = std::vector<uint64_t>(before); // was not called until now

@@ -16,7 +16,7 @@ namespace emm::tool {
 class Watch {
 public:
     // The job's "watch": {"file": PATH, "samples": N}. Throws Failure if the file cannot be opened.
-    Watch(const Json &job, const Trace &trace, const Session &session);
+    Watch(const Json &job, const Trace &trace, Session &session);
     ~Watch();
     Watch(const Watch &) = delete;
     Watch &operator=(const Watch &) = delete;
@@ -34,7 +34,7 @@ private:
     void sample();
 
     const Trace &trace_;
-    const Session &session_;
+    Session &session_;
     int descriptor_ = -1;
     uint64_t every_ = 1;
     size_t event_ = 0;
