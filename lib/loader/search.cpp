@@ -217,6 +217,9 @@ emm_status refuse_open(const Found &found, int error) {
                    .path = found.path,
                    .problem = "cannot open it",
                    .got = reason(found, error),
+                   .hint = missing && found.path.find(".so+") != std::string::npos
+                               ? "a + in a path belongs to the file; a layer goes by its bare name"
+                               : "",
                    .tried = found.tried});
 }
 

@@ -80,6 +80,12 @@ TEST_CASE("a missing file is named") {
     CHECK(error.tried == std::vector<std::string>{"/nonexistent/mine.so"});
 }
 
+TEST_CASE("a path with a name behind a plus is explained, because layers have bare names") {
+    CHECK(refused("/nonexistent/mine.so").hint.empty());
+    CHECK(refused("/nonexistent/guard.so+pool").hint ==
+          "a + in a path belongs to the file; a layer goes by its bare name");
+}
+
 TEST_CASE("a directory is no plugin") {
     Folder folder;
     const observe::ErrorDetail error = refused(folder.path());
