@@ -1,7 +1,7 @@
 // For each granule of a segment, the place that begins there. The array is as long as the segment,
-// but only used parts of it take host memory. A part is a host page; it goes back to the system a
-// while after its last granule has become empty. Otherwise a program whose memory moves would in
-// time touch all of it.
+// but only used parts of it, and up to about a quarter of it besides, take host memory. A part is a
+// host page; beyond that it goes back to the system a while after its last granule has become
+// empty. Otherwise a program whose memory moves would in time touch all of it.
 #pragma once
 
 #include "host_pages.h"
