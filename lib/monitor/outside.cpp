@@ -3,6 +3,7 @@
 #include "core/memory/recovery.h"
 #include "core/record/asleep.h"
 #include "dl/load.h"
+#include "driver/account.h"
 #include "monitor/answer.h"
 #include "observe/descriptors.h"
 #include "observe/log.h"
@@ -71,7 +72,7 @@ OutsideDone ask(const Wanted &wanted) {
     const bool succeeded = ask_it(&outside);
     done.nanoseconds = sockets::now() - since;
     is_held_now = outside.is_held;
-    outside.is_held ? void() : core::wake_up();
+    outside.is_held ? driver::account().give_back_reserves() : core::wake_up();
     done.problem = succeeded ? "" : outside.problem;
     return done;
 }

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """outside_test.py PROGRAM: a program that is paused and resumed from outside, by emm pause and emm resume."""
+import contextlib
 import json
 import os
 import pathlib
@@ -40,7 +41,8 @@ class Sleeper:
         ended_before = self.process.poll() is not None
         try:
             self.process.send_signal(signal.SIGCONT)
-            self.process.stdin.close()
+            with contextlib.suppress(BrokenPipeError):
+                self.process.stdin.close()
             status = self.process.wait(TIMEOUT)
         finally:
             self.process.kill()
@@ -50,7 +52,10 @@ class Sleeper:
             raise AssertionError(f"the program ended with status {status}")
 
     def tell(self, word):
-        self.process.stdin.write(word + "\n")
+        try:
+            self.process.stdin.write(word + "\n")
+        except BrokenPipeError:
+            raise AssertionError("the program ended: " + self.process.stdout.read()) from None
         return self.process.stdout.readline().strip()
 
     def rounds(self):
@@ -419,7 +424,9 @@ class Outside(unittest.TestCase):
         shared = ("--pausable", "--limit", "10MiB", "--shared", f"outside-{os.getpid()}")
         sleeper = Sleeper(self, "alloc", "mapped", options=shared)
         self.ask("pause", sleeper.pid)
+        sleeper.process.send_signal(signal.SIGSTOP)  # the whole budget is free without its help
         other = Sleeper(self, "alloc", "mapped", options=shared)
+        sleeper.process.send_signal(signal.SIGCONT)
         other.process.send_signal(signal.SIGSTOP)  # it holds at least 4 MiB, and gives none of them back
         self.refused("resume", sleeper.pid)
         self.assert_sleeps(sleeper)

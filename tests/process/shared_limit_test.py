@@ -134,6 +134,11 @@ class Shared(Budget):
         self.assertGreaterEqual(filled, LIMIT - 100 - 64)
         self.assertLessEqual(filled, LIMIT - 100)
 
+    def test_a_paused_program_leaves_the_whole_budget_to_others_even_if_it_answers_none(self):
+        paused, other = self.member("alloc=500", "pause"), self.member()
+        self.stop(paused)
+        self.assertEqual(self.ask(other, "fill"), LIMIT)
+
     def test_a_forked_child_does_not_keep_what_its_parent_held(self):
         parent, other = self.member("fill", "fork"), self.member()
         self.addCleanup(os.kill, parent.said["child"], signal.SIGKILL)

@@ -4,6 +4,7 @@
 #include "core/memory/recovery.h"
 #include "core/record/asleep.h"
 #include "core/record/context.h"
+#include "driver/account.h"
 #include "observe/error.h"
 #include "observe/log.h"
 
@@ -148,6 +149,7 @@ emm_status pause(emm_context &context, uint32_t flags, size_t *ret_released) {
     if (ret_released) {
         *ret_released = all;
     }
+    driver::account().give_back_reserves();
     context.pauses += paused.empty() ? 0 : 1;
     return paused.empty() ? EMM_S_IGNORED : EMM_OK;
 }

@@ -7,7 +7,7 @@
 //     fill            the same with no end but that, and prints how many it has
 //     free=COUNT      frees so many of them, the newest first
 //     hold=COUNT      allocates so many blocks of 1 MiB, and frees them: its plugin may keep them
-//     trim
+//     trim, pause
 //     used, limit, told   prints MiB: what counts against its bound, that, and what CUDA says is
 //     free steady=COUNT    allocates and frees so many blocks a second on a thread, from here on
 //     slow            its plugin is one that is linked in, and hangs in get_stats from `hang` on
@@ -238,6 +238,9 @@ void carry_out(const std::string &step) {
         free_some(count);
     } else if (what == "trim") {
         require(emm_trim(context(), 0, nullptr) == EMM_OK, "emm_trim");
+    } else if (what == "pause") {
+        require(emm_context_pause(context(), EMM_PAUSE_DISCARD, nullptr) == EMM_OK,
+                "emm_context_pause");
     } else if (what == "used") {
         std::printf("used %zu\n", size_t(account().used_bytes / mib));
     } else if (what == "limit") {
