@@ -88,7 +88,7 @@ std::string table(std::string_view title, const std::vector<Part> &parts, uint64
 std::string holders(std::string_view title, const std::vector<MemoryHolder> &all) {
     std::vector<Part> parts;
     for (const MemoryHolder &each : all) {
-        parts.push_back({each.name, each.bytes, fmt::format("{} allocations", each.count)});
+        parts.push_back({each.name, each.bytes, counted(each.count, "allocation")});
     }
     return table(title, parts);
 }
@@ -102,7 +102,7 @@ std::vector<Part> own_parts(const MemoryReport &report) {
         const uint64_t rest =
             plugin->of_device() - std::min(plugin->of_device(), live + plugin->cached_bytes);
         parts.push_back(
-            {"live", live, fmt::format("{} allocations of this program", plugin->live_count)});
+            {"live", live, counted(plugin->live_count, "allocation") + " of this program"});
         parts.push_back({"cached", plugin->cached_bytes,
                          "kept by plugin " + report.plugin + " for later requests"});
         parts.push_back(

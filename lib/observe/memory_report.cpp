@@ -33,9 +33,9 @@ uint64_t of_driver_itself(const MemoryReport &report) {
 }
 
 std::string holder_line(const MemoryHolder &holder, uint64_t all) {
-    return fmt::format("    {:>10}  {:>3.0f} %  {:>9} allocations  {}", bytes_text(holder.bytes),
+    return fmt::format("    {:>10}  {:>3.0f} %  {:>9} {:<11}  {}", bytes_text(holder.bytes),
                        all == 0 ? 0 : 100.0 * double(holder.bytes) / double(all), holder.count,
-                       shown(holder.name));
+                       holder.count == 1 ? "allocation" : "allocations", shown(holder.name));
 }
 
 void add_holders(std::vector<std::string> &lines, const char *title,
@@ -95,7 +95,7 @@ void add_figures(std::vector<std::string> &lines, const MemoryReport &report) {
     if (const auto &plugin = report.of_plugin) {
         lines.insert(
             lines.end(),
-            {figure("live", plugin->live_bytes, "in {} allocations", plugin->live_count),
+            {figure("live", plugin->live_bytes, "in {}", counted(plugin->live_count, "allocation")),
              figure("cached", plugin->cached_bytes, "kept by plugin {} for later requests",
                     shown(report.plugin)),
              figure("pending", plugin->pending_bytes, "freed, and waiting for the device"),
@@ -171,8 +171,8 @@ void add_tracked(std::vector<std::string> &lines, const MemoryReport &report) {
     add_holders(lines, "  live by caller:", report.tracked->callers);
     add_holders(lines, "  taken from the driver itself, by library:", report.tracked->of_driver);
     if (const uint64_t lost = report.tracked->lost) {
-        lines.push_back(fmt::format(
-            "  {} allocations are missing: there was no memory for their records", lost));
+        lines.push_back(fmt::format("  no records of {}: there was no memory for them",
+                                    counted(lost, "allocation")));
     }
 }
 

@@ -121,4 +121,9 @@ std::string bytes_text(uint64_t bytes) {
     return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.2f} {}", number, units[unit]);
 }
 
+std::string counted(uint64_t count, std::string_view noun) {
+    const char *const ending = count == 1 ? "" : noun.ends_with('s') ? "es" : "s";
+    return fmt::format("{} {}{}", count, noun, ending);
+}
+
 } // namespace emm::observe

@@ -51,4 +51,8 @@ std::string_view what_is_thrown() noexcept;
 // "12 B", "1.50 MiB".
 std::string bytes_text(uint64_t bytes);
 
+// "1 block", "2 blocks", "2 processes". The noun is a singular that takes an s, or an es after an
+// s.
+std::string counted(uint64_t count, std::string_view noun);
+
 } // namespace emm::observe

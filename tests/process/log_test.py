@@ -135,7 +135,7 @@ class Statistics(unittest.TestCase):
 
     def test_what_is_still_allocated_is_told_by_caller_where_allocations_are_tracked(self):
         said = self.told("leave", EMM_STATS="exit", EMM_TRACK="module")
-        self.assertRegex(said, r"2\.93 KiB still allocated at the end:\n +2\.93 KiB .* 1 allocations +\S*event-log")
+        self.assertRegex(said, r"2\.93 KiB still allocated at the end:\n +2\.93 KiB .* 1 allocation +\S*event-log")
         self.assertNotIn("still allocated", self.told("late", EMM_STATS="exit", EMM_TRACK="module"))
         self.assertNotIn("still allocated", self.told("leave", EMM_STATS="exit"))
 
@@ -149,7 +149,7 @@ class Statistics(unittest.TestCase):
         said = self.told("each", EMM_STATS="exit", EMM_TRACK="module")  # drops a block at the reset, one at the end
         for moment, size in ((r"was reset", 256), (r"ended", 128)):
             self.assertRegex(said, rf"{size} B still allocated when device 0, context \d+ {moment}:\n"
-                                   rf" +{size} B .* 1 allocations +\S*event-log")
+                                   rf" +{size} B .* 1 allocation +\S*event-log")
         self.assertNotIn("at the end", said)
         self.assertNotIn("still allocated", self.told("each", EMM_STATS="exit"))
 

@@ -35,12 +35,12 @@ int run_events(const EventsOptions &options) {
                         {"dropped_with_context", log.drops.with_context},
                         {"peak_live_bytes", log.peak_live_bytes}});
     } else {
-        print(fmt::format("{}: {}; device memory: {} allocations, {} frees{}, at most {} live\n",
-                          observe::one_line(options.log),
-                          was_incomplete ? "completed from what the program had recorded"
-                                         : "was complete, nothing to do",
-                          allocations, frees, drops_text(log.drops),
-                          in_bytes(log.peak_live_bytes)));
+        print(fmt::format(
+            "{}: {}; device memory: {}, {}{}, at most {} live\n", observe::one_line(options.log),
+            was_incomplete ? "completed from what the program had recorded"
+                           : "was complete, nothing to do",
+            observe::counted(allocations, "allocation"), observe::counted(frees, "free"),
+            drops_text(log.drops), in_bytes(log.peak_live_bytes)));
     }
     return 0;
 }

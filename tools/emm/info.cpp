@@ -269,8 +269,8 @@ std::string group_text(const Json &group) {
         return "";
     }
     const auto processes = group.at("processes").get<uint64_t>();
-    std::string text = fmt::format("  group {:<6} {} process{}, {}\n", text_at(group, "name"),
-                                   processes, processes == 1 ? "" : "es", text_at(group, "file"));
+    std::string text = fmt::format("  group {:<6} {}, {}\n", text_at(group, "name"),
+                                   observe::counted(processes, "process"), text_at(group, "file"));
     for (const Json &device : group.at("devices")) {
         text += fmt::format("               {}: {} of {} taken\n", text_at(device, "uuid"),
                             observe::bytes_text(device.at("taken").get<uint64_t>()),

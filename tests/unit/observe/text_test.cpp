@@ -93,5 +93,11 @@ TEST_CASE("an exception without words is quoted as such") {
     CHECK(what_of(Silent()) == "an exception whose what() is NULL");
 }
 
+TEST_CASE("one of a kind is told in the singular") {
+    CHECK(counted(1, "process") == "1 process");
+    CHECK(counted(2, "process") == "2 processes");
+    CHECK(counted(0, "block") == "0 blocks");
+}
+
 } // namespace
 } // namespace emm::observe

@@ -61,10 +61,6 @@ std::string format_of(const Input &input) {
                              text.empty() ? "an empty file" : in_quotes(first)));
 }
 
-std::string counted(uint64_t count, const char *what) {
-    return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
-}
-
 class Import {
 public:
     explicit Import(const ImportOptions &options) : options_(options), input_(options.file) {}
@@ -128,11 +124,11 @@ private:
     }
 
     std::string summary(const Recording &recording, const Conversion &result) const {
-        return fmt::format("{}: {}: {}, {}, {}, {}, at most {} live\n",
-                           observe::one_line(input_.name()), recording.kind(),
-                           counted(result.allocations, "allocation"), counted(result.frees, "free"),
-                           counted(result.threads, "thread"), counted(result.streams, "stream"),
-                           in_bytes(result.peak_live_bytes));
+        return fmt::format(
+            "{}: {}: {}, {}, {}, {}, at most {} live\n", observe::one_line(input_.name()),
+            recording.kind(), observe::counted(result.allocations, "allocation"),
+            observe::counted(result.frees, "free"), observe::counted(result.threads, "thread"),
+            observe::counted(result.streams, "stream"), in_bytes(result.peak_live_bytes));
     }
 
     static std::string losses(const Recording &recording, const Conversion &result) {
@@ -142,7 +138,7 @@ private:
             text += fmt::format(
                 "The recording lacks the allocations of {} ({}): {}. The trace allocates "
                 "them at its start; what came and went before is not in it.\n",
-                counted(result.live_before, "block"), in_bytes(result.live_before_bytes),
+                observe::counted(result.live_before, "block"), in_bytes(result.live_before_bytes),
                 is_ring ? "the snapshot's ring has lost them, or it began later"
                         : "it began later");
         }
@@ -155,11 +151,11 @@ private:
             text += fmt::format(
                 "The recording lacks the frees of {}: their addresses are given out again, "
                 "and the trace frees them there.\n",
-                counted(result.missed_frees, "block"));
+                observe::counted(result.missed_frees, "block"));
         }
         if (result.stray_frees != 0) {
             text += fmt::format("{} left out: the address was free already.\n",
-                                counted(result.stray_frees, "free"));
+                                observe::counted(result.stray_frees, "free"));
         }
         return text;
     }

@@ -1,5 +1,6 @@
 #include "exchange/exports.h"
 #include "exchange/profile.h"
+#include "observe/text.h"
 #include "problem.h"
 #include "top/inquiry.h"
 #include "top/process.h"
@@ -205,7 +206,7 @@ ProfileTotals export_live_profile(int64_t pid, Output &output) {
         profile.comment(fmt::format("estimated from one allocation in {}", live.sample));
     }
     if (live.lost != 0) {
-        profile.comment(fmt::format("{} allocations are missing", live.lost));
+        profile.comment("no records of " + observe::counted(live.lost, "allocation"));
     }
     output.write(profile.file(0));
     return totals;

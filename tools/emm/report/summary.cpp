@@ -70,9 +70,10 @@ std::string made_of(const Json &memory) {
 }
 
 std::string memory_line(const Json &memory) {
-    return fmt::format("  device {}, {}: at most {} in {} blocks, at {:.6f} s: {}\n",
+    return fmt::format("  device {}, {}: at most {} in {}, at {:.6f} s: {}\n",
                        number_in(memory, "device"), memory.at("memory").get<std::string>(),
-                       bytes_in(memory, "peak_live_bytes"), number_in(memory, "peak_live_blocks"),
+                       bytes_in(memory, "peak_live_bytes"),
+                       observe::counted(number_in(memory, "peak_live_blocks"), "block"),
                        in_seconds(memory, "peak_time_ns"), made_of(memory));
 }
 
@@ -118,17 +119,19 @@ std::string drops_line(const Json &all_memory) {
         drops.by_reset += number_in(memory, "dropped_by_reset");
         drops.with_context += number_in(memory, "dropped_with_context");
     }
-    return drops.all() == 0 ? ""
-                            : fmt::format("  {} blocks ended without a free{}\n", drops.all(),
-                                          drops_text(drops));
+    return drops.all() == 0
+               ? ""
+               : fmt::format("  {} ended without a free{}\n",
+                             observe::counted(drops.all(), "block"), drops_text(drops));
 }
 
 } // namespace
 
 std::string summary_text(const Json &figures) {
-    std::string text = fmt::format(
-        "{}, {}: {} events\n", observe::one_line(figures.at("input").get<std::string>()),
-        figures.at("kind").get<std::string>(), number_in(figures, "events"));
+    std::string text =
+        fmt::format("{}, {}: {}\n", observe::one_line(figures.at("input").get<std::string>()),
+                    figures.at("kind").get<std::string>(),
+                    observe::counted(number_in(figures, "events"), "event"));
     for (const Json &memory : figures.at("memory")) {
         text += memory_line(memory);
     }
@@ -140,7 +143,8 @@ std::string summary_text(const Json &figures) {
         text += changes_line(figures.at("changes"));
     }
     if (number_in(figures, "failures") > 0) {
-        text += fmt::format("  {} calls failed\n", number_in(figures, "failures"));
+        text +=
+            fmt::format("  {} failed\n", observe::counted(number_in(figures, "failures"), "call"));
     }
     return text;
 }

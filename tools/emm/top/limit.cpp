@@ -3,6 +3,7 @@
 #include "commands.h"
 #include "driver/shared_group.h"
 #include "group.h"
+#include "observe/text.h"
 #include "print.h"
 #include "problem.h"
 #include "top/inquiry.h"
@@ -104,9 +105,9 @@ int run_limit(const LimitOptions &options) {
                         {"limit", options.size},
                         {"above", limited.above.empty() ? Json() : Json(limited.above)}});
     } else {
-        print(fmt::format("{} for {} process{}{}{}\n", options.size, limited.processes,
-                          limited.processes == 1 ? "" : "es", limited.above.empty() ? "" : ": ",
-                          limited.above));
+        print(fmt::format("{} for {}{}{}\n", options.size,
+                          observe::counted(limited.processes, "process"),
+                          limited.above.empty() ? "" : ": ", limited.above));
     }
     return 0;
 }

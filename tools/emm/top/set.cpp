@@ -1,4 +1,5 @@
 #include "commands.h"
+#include "observe/text.h"
 #include "print.h"
 #include "problem.h"
 #include "top/inquiry.h"
@@ -53,9 +54,9 @@ int run_set(const SetOptions &options) {
                         {"value", value},
                         {"above", above.empty() ? Json() : Json(above)}});
     } else {
-        print(fmt::format("{} is {} in {} pool{}{}{}\n", key, value.empty() ? "its default" : value,
-                          process.set_pools, process.set_pools == 1 ? "" : "s",
-                          above.empty() ? "" : ": ", above));
+        print(fmt::format("{} is {} in {}{}{}\n", key, value.empty() ? "its default" : value,
+                          observe::counted(process.set_pools, "pool"), above.empty() ? "" : ": ",
+                          above));
     }
     return 0;
 }

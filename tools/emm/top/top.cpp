@@ -2,6 +2,7 @@
 
 #include "clock.h"
 #include "exchange/output.h"
+#include "observe/text.h"
 #include "print.h"
 #include "problem.h"
 #include "top/inquiry.h"
@@ -77,8 +78,8 @@ int print_tables(const Plan &plan, Column by) {
 }
 
 std::string page_of(const std::vector<Process> &processes, Column by, Size size, bool styled) {
-    std::string head = fmt::format("emm top: {} processes, by {}; q quits, s sorts by the next\n",
-                                   processes.size(), name_of(by));
+    std::string head = fmt::format("emm top: {}, by {}; q quits, s sorts by the next\n",
+                                   observe::counted(processes.size(), "process"), name_of(by));
     if (size.width != 0 && head.size() > size.width) {
         head = head.substr(0, size.width - 1) + "\n";
     }
