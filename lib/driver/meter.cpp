@@ -52,8 +52,13 @@ public:
     void attach(Key key, uint64_t id, uint64_t context = no_context) noexcept {
         try {
             const std::lock_guard lock(mutex_);
+            uint64_t &count = counts_[context];
             Charge &charge = charges_[key];
             account().give(charge.id);
+            count++;
+            if (charge.id != 0) {
+                forget(charge);
+            }
             charge = {id, context};
         } catch (const std::bad_alloc &) {
         }
@@ -69,6 +74,7 @@ public:
         const Charge charge = found == charges_.end() ? Charge() : found->second;
         if (charge.id != 0) {
             charges_.erase(found);
+            forget(charge);
         }
         return charge;
     }
@@ -81,13 +87,22 @@ public:
     void end(uint64_t context) noexcept;
     bool has_any(uint64_t context) const noexcept {
         const std::lock_guard lock(mutex_);
-        return std::any_of(charges_.begin(), charges_.end(),
-                           [&](const auto &each) { return each.second.context == context; });
+        const auto found = counts_.find(context);
+        return found != counts_.end() && found->second != 0;
     }
 
 private:
+    // The mutex is held.
+    void forget(const Charge &charge) noexcept {
+        const auto count = counts_.find(charge.context);
+        if (--count->second == 0) {
+            counts_.erase(count);
+        }
+    }
+
     mutable std::mutex mutex_;
     std::map<Key, Charge> charges_;
+    std::map<uint64_t, uint64_t> counts_; // of charges, by context
 };
 
 std::map<Charges::Key, Charges::Charge> Charges::detach_mappings(uint64_t begin, uint64_t size) {
@@ -96,6 +111,7 @@ std::map<Charges::Key, Charges::Charge> Charges::detach_mappings(uint64_t begin,
     for (auto each = charges_.lower_bound({By::mapping, begin});
          each != charges_.end() && each->first.first == By::mapping &&
          each->first.second - begin < size;) {
+        forget(each->second);
         detached.insert(charges_.extract(each++));
     }
     return detached;
@@ -110,6 +126,7 @@ void Charges::end(uint64_t context) noexcept {
         }
         each = ends ? charges_.erase(each) : std::next(each);
     }
+    counts_.erase(context);
 }
 
 constexpr auto &charges = observe::immortal<Charges>;
