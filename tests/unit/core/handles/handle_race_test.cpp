@@ -241,7 +241,7 @@ TEST_CASE("16 threads use the same handles while their contexts are reset") {
     REQUIRE(emm_context_for_device(0, &contexts[0]) == EMM_OK);
     contexts[1] = served(new_context());
     Traffic traffic({contexts[0], contexts[1]});
-    for (int i = 0; i < 200; ++i) {
+    for (int i = 0; i < 100; ++i) {
         traffic.wait(200);
         CHECK(emm_context_reset(contexts[i % 2]) == EMM_OK);
     }
@@ -268,7 +268,7 @@ TEST_CASE("two threads that reset the same context take turns") {
     emm_context *context = served(new_context());
     Traffic traffic({context});
     const auto reset_often = [&] {
-        for (int i = 0; i < 100; ++i) {
+        for (int i = 0; i < 50; ++i) {
             traffic.wait(100);
             expect(emm_context_reset(context) == EMM_OK);
         }
