@@ -3,16 +3,14 @@
 #include "driver/meter.h"
 
 #include "driver/account.h"
+#include "driver/charges.h"
 #include "observe/environment.h"
 #include "observe/process.h"
 
-#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <emm/cuda.h>
-#include <iterator>
 #include <map>
-#include <mutex>
 #include <new>
 #include <optional>
 
@@ -39,97 +37,12 @@ std::optional<uint64_t> ask_pool(uint64_t pool, PoolFigure which) {
     return result == CUDA_SUCCESS ? std::optional<uint64_t>(bytes) : std::nullopt;
 }
 
-constexpr uint64_t no_context = UINT64_MAX; // no cuCtxGetId
-
-// Maps a manager's addresses and handles to their charges.
-class Charges {
-public:
-    enum class By : uint8_t { address, handle, pool, mapping, host };
-    using Key = std::pair<By, uint64_t>;
-
-    // If the host has no memory to remember the key, the charge stays permanently. An older charge
-    // under the same key ended with its context: the driver has handed the key out again.
-    void attach(Key key, uint64_t id, uint64_t context = no_context) noexcept {
-        try {
-            const std::lock_guard lock(mutex_);
-            uint64_t &count = counts_[context];
-            Charge &charge = charges_[key];
-            account().give(charge.id);
-            count++;
-            if (charge.id != 0) {
-                forget(charge);
-            }
-            charge = {id, context};
-        } catch (const std::bad_alloc &) {
-        }
-    }
-    struct Charge {
-        uint64_t id = 0;
-        uint64_t context = no_context; // as in Step
+Charges &charges() {
+    struct OfProcess : Charges {
+        OfProcess() : Charges(account()) {}
     };
-    // Before the driver gets the memory back: then another thread may get it. Id 0: unknown key.
-    Charge detach(Key key) noexcept {
-        const std::lock_guard lock(mutex_);
-        const auto found = charges_.find(key);
-        const Charge charge = found == charges_.end() ? Charge() : found->second;
-        if (charge.id != 0) {
-            charges_.erase(found);
-            forget(charge);
-        }
-        return charge;
-    }
-    uint64_t find(Key key) const noexcept {
-        const std::lock_guard lock(mutex_);
-        const auto found = charges_.find(key);
-        return found == charges_.end() ? 0 : found->second.id;
-    }
-    std::map<Key, Charge> detach_mappings(uint64_t begin, uint64_t size);
-    void end(uint64_t context) noexcept;
-    bool has_any(uint64_t context) const noexcept {
-        const std::lock_guard lock(mutex_);
-        const auto found = counts_.find(context);
-        return found != counts_.end() && found->second != 0;
-    }
-
-private:
-    // The mutex is held.
-    void forget(const Charge &charge) noexcept {
-        const auto count = counts_.find(charge.context);
-        if (--count->second == 0) {
-            counts_.erase(count);
-        }
-    }
-
-    mutable std::mutex mutex_;
-    std::map<Key, Charge> charges_;
-    std::map<uint64_t, uint64_t> counts_; // of charges, by context
-};
-
-std::map<Charges::Key, Charges::Charge> Charges::detach_mappings(uint64_t begin, uint64_t size) {
-    std::map<Key, Charge> detached;
-    const std::lock_guard lock(mutex_);
-    for (auto each = charges_.lower_bound({By::mapping, begin});
-         each != charges_.end() && each->first.first == By::mapping &&
-         each->first.second - begin < size;) {
-        forget(each->second);
-        detached.insert(charges_.extract(each++));
-    }
-    return detached;
+    return observe::immortal<OfProcess>();
 }
-
-void Charges::end(uint64_t context) noexcept {
-    const std::lock_guard lock(mutex_);
-    for (auto each = charges_.begin(); each != charges_.end();) {
-        const bool ends = each->second.context == context;
-        if (ends) {
-            account().give(each->second.id);
-        }
-        each = ends ? charges_.erase(each) : std::next(each);
-    }
-    counts_.erase(context);
-}
-
-constexpr auto &charges = observe::immortal<Charges>;
 
 uint64_t host_granules(uint64_t bytes) {
     return (bytes + 4095) / 4096 * 4096;
@@ -199,7 +112,7 @@ struct Takes : Nothing {
     }
     static void keep(Charges::Key key, Step step) {
         account().keep(step.id);
-        charges().attach(key, step.id, step.context);
+        charges().attach(key, {step.id, step.context});
     }
 };
 
@@ -215,7 +128,7 @@ template <Charges::By by> struct GivesBack : Nothing {
         if (cuda::is_returned(result)) {
             account().give(step.id);
         } else if (step.id != 0) {
-            charges().attach({by, key}, step.id, step.context);
+            charges().attach({by, key}, {step.id, step.context});
         }
     }
     static void failed(Step step, CUresult result, const void *key) {
@@ -290,7 +203,7 @@ template <> struct Effect<&cuMemMap> : Nothing {
                           unsigned long long) {
         if (step.id != 0) {
             account().keep(step.id);
-            charges().attach({Charges::By::mapping, ptr}, step.id);
+            charges().attach({Charges::By::mapping, ptr}, {step.id});
         }
     }
 };
@@ -307,7 +220,7 @@ template <> struct Effect<&cuMemUnmap> : Nothing {
     }
     static void failed(const Mappings &mappings, CUresult, CUdeviceptr, size_t) {
         for (const auto &[key, charge] : mappings) {
-            charges().attach(key, charge.id);
+            charges().attach(key, charge);
         }
     }
 };
@@ -317,7 +230,7 @@ template <> struct Effect<&cuMemPoolCreate> : TakesForGood {
     }
     static void succeeded(Step step, CUmemoryPool *pool, const CUmemPoolProps *) {
         account().keep(step.id, key_of(*pool));
-        charges().attach({Charges::By::pool, key_of(*pool)}, step.id);
+        charges().attach({Charges::By::pool, key_of(*pool)}, {step.id});
     }
 };
 // Only the driver knows whether the pool grows for the allocation.
