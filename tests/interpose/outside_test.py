@@ -166,6 +166,21 @@ class Outside(unittest.TestCase):
         self.assert_awake(sleeper)
 
     @unittest.skipUnless(IS_SIMULATED, "a real driver does not fail by wish")
+    def test_what_a_resume_could_not_bring_back_sleeps_on_and_may_be_paused_again(self):
+        for unreached in (False, True):  # memory that is mapped, and a handle alone
+            with self.subTest(unreached=unreached):
+                sleeper = Sleeper(self, "alloc" if unreached else "mapped", sim=SIM + ",peer=0")
+                sleeper.tell("unreached" if unreached else "count")
+                self.ask("pause", sleeper.pid)
+                sleeper.tell("fault cuMemAddressReserve@1+")
+                self.assertIn("cuMemAddressReserve failed", self.refused("resume", sleeper.pid))
+                sleeper.tell("fault ")
+                self.assert_sleeps(sleeper)
+                self.ask("pause", sleeper.pid)
+                self.ask("resume", sleeper.pid)
+                self.assert_awake(sleeper)
+
+    @unittest.skipUnless(IS_SIMULATED, "a real driver does not fail by wish")
     def test_each_call_of_the_driver_may_fail_and_nothing_is_lost(self):
         sleeper = Sleeper(self, "mapped")
         refusals = 0

@@ -64,7 +64,7 @@ private:
 
     // --- physical_pause.cpp
     std::vector<PiecePtr> all() const;
-    static CUresult copy_shown(const Driver &driver, Piece &piece, bool to_host);
+    static CUresult copy_shown(const Driver &driver, Piece &piece, void *bytes, bool to_host);
     std::string copy(Piece &piece, bool to_host, CopyContexts &contexts);
     std::string show(Piece &piece, CUdevice to);
     std::string hide(Piece &piece);

@@ -123,14 +123,13 @@ std::string PhysicalMemory::hide(Piece &piece) {
 }
 
 // Copies on a stream of emm's own, which does not wait for the program's streams.
-CUresult PhysicalMemory::copy_shown(const Driver &driver, Piece &piece, bool to_host) {
+CUresult PhysicalMemory::copy_shown(const Driver &driver, Piece &piece, void *bytes, bool to_host) {
     CUstream own = nullptr;
     CUresult result =
         ask_driver<&cuStreamCreate>(served_cuStreamCreate, &own, unsigned(CU_STREAM_NON_BLOCKING));
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    void *const bytes = piece.copy->bytes();
     result = to_host ? driver.cuMemcpyDtoHAsync(bytes, piece.shown_at, piece.size, own)
                      : driver.cuMemcpyHtoDAsync(piece.shown_at, bytes, piece.size, own);
     const CUresult ended = driver.cuStreamSynchronize(own);
@@ -145,19 +144,22 @@ std::string PhysicalMemory::copy(Piece &piece, bool to_host, CopyContexts &conte
     if (!found.context || current.result() != CUDA_SUCCESS) {
         return fmt::format("device {} has no context to copy in", piece.device());
     }
-    if (to_host) {
-        piece.copy = std::make_unique<HostCopy>(piece.size, found.lasts);
-        if (!piece.copy->bytes()) {
-            return fmt::format("no host memory for the copy of {} bytes", piece.size);
-        }
+    auto made = to_host ? std::make_unique<HostCopy>(piece.size, found.lasts) : nullptr;
+    void *const bytes = (made ? *made : *piece.copy).bytes();
+    if (!bytes) {
+        return fmt::format("no host memory for the copy of {} bytes", piece.size);
     }
     std::string problem = show(piece, found.device);
     if (problem.empty()) {
-        const CUresult result = copy_shown(driver, piece, to_host);
+        const CUresult result = copy_shown(driver, piece, bytes, to_host);
         problem = result == CUDA_SUCCESS ? "" : failed("copy", result);
     }
     const std::string still = hide(piece);
-    return problem.empty() ? still : problem;
+    problem = problem.empty() ? still : problem;
+    if (made && problem.empty()) {
+        piece.copy = std::move(made);
+    }
+    return problem;
 }
 
 // False: the driver does not tell the access of the memory's own device.
@@ -264,13 +266,14 @@ std::string PhysicalMemory::wake(const PiecePtr &piece, CopyContexts &contexts) 
     return "";
 }
 
+// A piece that still has its copy, because a resume has failed, has no other content.
 std::string PhysicalMemory::pause(bool keeps, const Tell &tell, uint64_t &ret_lost) {
     struct Figures {
         uint64_t bytes = 0;
         std::map<std::string, uint64_t> stay; // bytes, by why
     };
     std::map<CUdevice, Figures> figures;
-    std::vector<PiecePtr> pieces;
+    std::vector<PiecePtr> pieces, awake;
     std::string problem;
     for (const PiecePtr &piece : all()) {
         Figures &found = figures[piece->device()];
@@ -279,17 +282,20 @@ std::string PhysicalMemory::pause(bool keeps, const Tell &tell, uint64_t &ret_lo
         } else if (piece->drivers != 0) {
             found.bytes += piece->size;
             pieces.push_back(piece);
+            if (!piece->copy) {
+                awake.push_back(piece);
+            }
         }
     }
     CopyContexts contexts(contexts_);
-    for (size_t i = 0; keeps && i < pieces.size() && problem.empty(); i++) {
-        problem = copy(*pieces[i], true, contexts);
+    for (size_t i = 0; keeps && i < awake.size() && problem.empty(); i++) {
+        problem = copy(*awake[i], true, contexts);
     }
     for (size_t i = 0; i < pieces.size() && problem.empty(); i++) {
         problem = put_to_sleep(pieces[i]);
     }
     if (!problem.empty()) {
-        for (const PiecePtr &piece : pieces) {
+        for (const PiecePtr &piece : awake) {
             if (piece->drivers != 0) {
                 piece->copy.reset(); // its content is still there
             } else if (!piece->copy) {
@@ -342,8 +348,9 @@ std::string PhysicalMemory::resume(const Tell &tell) {
 
 bool PhysicalMemory::sleeps() const {
     const std::lock_guard lock(mutex_);
-    return std::any_of(pieces_.begin(), pieces_.end(),
-                       [](const auto &each) { return each.second->drivers == 0; }) ||
+    return std::any_of(
+               pieces_.begin(), pieces_.end(),
+               [](const auto &each) { return each.second->drivers == 0 || each.second->copy; }) ||
            std::any_of(mappings_.begin(), mappings_.end(),
                        [](const auto &each) { return !each.second.is_there; });
 }
