@@ -185,11 +185,12 @@ emm_deviceptr Manager::Request::take_free(Magazine *magazine) {
     return allocation ? account(allocation) : 0;
 }
 
-// Gives the magazine some blocks of the size at once, from the heap, while much memory is pending.
+// Gives the magazine some blocks of the size at once, from the heap, while much memory is pending
+// and no other size is asked for.
 // Not inlined, because other requests would pay.
 [[gnu::noinline]] bool Manager::Request::take_ahead(Magazine &magazine) {
     const uint64_t bytes = round_up(size_, granule);
-    const bool may = block_bytes(manager_.options_, size_) == bytes;
+    const bool may = magazine.misses_again(bytes) && block_bytes(manager_.options_, size_) == bytes;
     const uint64_t most = may ? bytes_ahead(manager_.holdings_.allowance(bytes)) : 0;
     return most > bytes && manager_.caches_.add_blocks(magazine, bytes, most, [&] {
         return manager_.backing_->take(*pool_, bytes);

@@ -84,6 +84,11 @@ public:
     // Notes that a request of that size has found nothing while the magazine had no block at all.
     // If the size comes again, the magazine keeps blocks of that size.
     void note_miss(uint64_t bytes);
+    // Whether the last request with no stream that had to ask the heap was of that size, too. If
+    // sizes take turns, blocks that are taken ahead for one size go back for the next.
+    bool misses_again(uint64_t bytes) {
+        return unordered_blocks_ && unordered_blocks_->misses_again(bytes);
+    }
     uint64_t largest_kept_block() const; // the size of the largest block kept for its size
     // Whether the magazine is empty, and its owner has made no call since it was last drained.
     bool is_unused() const;

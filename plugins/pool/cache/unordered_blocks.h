@@ -10,6 +10,7 @@
 #include "policy/growth.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace emm::pool {
 
@@ -77,6 +78,7 @@ struct UnorderedBlocks {
         }
         missed_lately[next_missed++ % unordered_sizes] = bytes;
     }
+    bool misses_again(uint64_t bytes) { return std::exchange(last_missed, bytes) == bytes; }
     template <class Function> void drain(Function function) { // complete blocks
         for (Bin &bin : bins) {
             for (uint32_t i = 0; i < bin.count.get(); i++) {
@@ -120,6 +122,7 @@ struct UnorderedBlocks {
 
 private:
     uint64_t missed_lately[unordered_sizes] = {};
+    uint64_t last_missed = 0;
     uint32_t next_bin = 0;
     uint32_t next_missed = 0;
 };

@@ -12,7 +12,7 @@ unsigned bits_of_a_part() {
 }
 
 // How many of `parts` keep their host memory: the recent number in use, a quarter more, and 1024 or
-// a quarter of all, which is 1/256 of the device memory they stand for. So blocks that come and go
+// a quarter of all, which is 1/256 of the addresses they stand for. So blocks that come and go
 // cost no system call and no page fault, also where their places change, as those of unordered
 // blocks do while their memory is pending.
 constexpr uint64_t kept_parts_limit(uint64_t parts, uint64_t used_of_late) {

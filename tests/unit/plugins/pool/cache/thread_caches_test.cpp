@@ -244,6 +244,16 @@ TEST_CASE("a magazine gets as many blocks ahead as it may and as there are, of a
     CHECK(heap.largest_free() == Parts::bytes);
 }
 
+TEST_CASE("a size misses again if no other has come between") {
+    Parts parts;
+    Magazine *magazine = parts.caches.own(unordered, parts.order.common());
+    REQUIRE(magazine);
+    CHECK_FALSE(magazine->misses_again(MiB));
+    CHECK(magazine->misses_again(MiB));
+    CHECK_FALSE(magazine->misses_again(2 * MiB));
+    CHECK_FALSE(magazine->misses_again(MiB));
+}
+
 TEST_CASE("a stream's magazine would keep a large block once its size was missed twice in a row") {
     Parts parts;
     DepotTotals totals;
