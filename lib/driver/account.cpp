@@ -77,6 +77,14 @@ void Account::give_back_reserves() {
     }
 }
 
+void Account::keep_reserves(bool keeps) {
+    const std::lock_guard lock(mutex_);
+    keeps_reserves_ = keeps;
+    for (const auto &[device, its] : devices_) {
+        return_unused_share(device, its, keeps);
+    }
+}
+
 bool Account::has_room(int32_t device, const Device &its, uint64_t bytes) {
     const uint64_t used = used_now(device);
     return its.share && bytes != 0 ? bytes <= UINT64_MAX - used && its.share->cover(used + bytes)
@@ -112,7 +120,7 @@ void Account::return_unused(uint64_t copy, int32_t device, uint64_t used,
     const auto found = devices_.find(device);
     if (found != devices_.end() && found->second.copies.count(copy) != 0) {
         found->second.copies[copy] = used;
-        return_unused_share(device, found->second, keeps_reserve);
+        return_unused_share(device, found->second, keeps_reserve && keeps_reserves_);
     }
 }
 
@@ -135,7 +143,7 @@ void Account::refresh(int32_t device) noexcept {
             refresh_all(device);
         }
         const std::lock_guard lock(mutex_);
-        return_unused_share(device, devices_[device]);
+        return_unused_share(device, devices_[device], keeps_reserves_);
     } catch (const std::bad_alloc &) { // the pools keep their last figures
     }
 }
@@ -321,7 +329,7 @@ bool Account::give(uint64_t id, uint64_t *ret_tracked) noexcept {
     Device &device = devices_[charge.device];
     if (item.references == 0) {
         device.pending -= bounded_bytes(charge);
-        return_unused_share(charge.device, device);
+        return_unused_share(charge.device, device, keeps_reserves_);
         return true;
     }
     device.rows[size_t(charge.holder)][size_t(charge.kind)].remove(charge.bytes);
@@ -329,7 +337,7 @@ bool Account::give(uint64_t id, uint64_t *ret_tracked) noexcept {
         totals_[charge.kind == Kind::pinned].remove(charge.bytes);
     }
     pools_.erase(item.pool);
-    return_unused_share(charge.device, device);
+    return_unused_share(charge.device, device, keeps_reserves_);
     return true;
 }
 

@@ -99,6 +99,8 @@ public:
     // another copy's account (copies.h).
     void set_share(int32_t device, Share *share);
     void give_back_reserves(); // returns unused bytes of shared budgets
+    // False: gives the reserves back, and keeps none until the next call. At first true.
+    void keep_reserves(bool keeps);
     uint64_t bound(int32_t device) const;
 
     // For another copy of libemm that counts here: whether it may have `bytes` in total on a
@@ -188,7 +190,7 @@ private:
     uint64_t pool_peak(uint64_t handle, const Pool &pool) const; // growth_mutex_ is held
     uint64_t used_now(int32_t device); // the mutex is held, also for the next two
     bool has_room(int32_t device, const Device &its, uint64_t bytes);
-    void return_unused_share(int32_t device, const Device &its, bool keeps_reserve = true);
+    void return_unused_share(int32_t device, const Device &its, bool keeps_reserve);
 
     const AskPool ask_;
     std::atomic<void (*)(int32_t device) noexcept> refresh_copies_{nullptr};
@@ -198,6 +200,7 @@ private:
     std::map<uint64_t, Item> items_; // by id
     Pools pools_;
     uint64_t last_id_ = 0;
+    bool keeps_reserves_ = true;
     Tally totals_[2]; // of managers: device, host
     uint64_t ended_pools_peak_ = 0;
 };

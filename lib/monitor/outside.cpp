@@ -72,7 +72,10 @@ OutsideDone ask(const Wanted &wanted) {
     const bool succeeded = ask_it(&outside);
     done.nanoseconds = sockets::now() - since;
     is_held_now = outside.is_held;
-    outside.is_held ? driver::account().give_back_reserves() : core::wake_up();
+    driver::account().keep_reserves(!outside.is_held);
+    if (!outside.is_held) {
+        core::wake_up();
+    }
     done.problem = succeeded ? "" : outside.problem;
     return done;
 }
