@@ -91,6 +91,18 @@ template <class Decide> int64_t change(SharedDevice &device, unsigned member, De
     }
 }
 
+// Calls visit(ticket, bound) for each member that has a bound.
+template <class Visit>
+void for_each_bound(const SharedState &state, const SharedDevice &device, Visit visit) {
+    for (unsigned member = 0; member < slots_in_use(state); member++) {
+        const uint64_t ticket = state.members[member].ticket.load();
+        const uint64_t its = device.slots[member].bound.load();
+        if (ticket != 0 && its != 0) {
+            visit(ticket, its);
+        }
+    }
+}
+
 } // namespace
 
 uint64_t units_to_take(uint64_t missing, uint64_t taken, uint64_t bound) {
@@ -119,15 +131,20 @@ SharedDevice *row_of(SharedState &state, const Uuid &uuid, uint64_t bytes) noexc
 
 uint64_t bound_in_force(const SharedState &state, const SharedDevice &device) noexcept {
     uint64_t bound = 0, first = UINT64_MAX;
-    for (unsigned member = 0; member < slots_in_use(state); member++) {
-        const uint64_t ticket = state.members[member].ticket.load();
-        const uint64_t its = device.slots[member].bound.load();
-        if (ticket != 0 && its != 0 && ticket < first) {
+    for_each_bound(state, device, [&](uint64_t ticket, uint64_t its) {
+        if (ticket < first) {
             first = ticket;
             bound = its;
         }
-    }
+    });
     return bound;
+}
+
+bool has_other_bounds(const SharedState &state, const SharedDevice &device) noexcept {
+    const uint64_t bound = bound_in_force(state, device);
+    bool has_other = false;
+    for_each_bound(state, device, [&](uint64_t, uint64_t its) { has_other |= its != bound; });
+    return has_other;
 }
 
 unsigned slots_in_use(const SharedState &state) noexcept {

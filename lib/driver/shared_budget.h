@@ -71,6 +71,8 @@ SharedDevice *row_of(SharedState &state, const Uuid &uuid, uint64_t bytes) noexc
 
 // The bound in force: that of the member which joined first. 0: no member has one.
 uint64_t bound_in_force(const SharedState &state, const SharedDevice &device) noexcept;
+// Whether another bound comes into force if some members have died unnoticed.
+bool has_other_bounds(const SharedState &state, const SharedDevice &device) noexcept;
 
 uint64_t units_taken(const SharedDevice &device) noexcept;
 uint64_t units_held(const SharedDevice &device, unsigned member) noexcept;

@@ -251,7 +251,13 @@ void GroupShare::count(uint64_t bytes) noexcept {
 }
 
 uint64_t GroupShare::bound() const noexcept {
-    return observe::is_forked_child() ? 0 : bound_in_force(state_, device_);
+    if (observe::is_forked_child()) {
+        return 0;
+    }
+    if (has_other_bounds(state_, device_)) {
+        take_back_dead_();
+    }
+    return bound_in_force(state_, device_);
 }
 
 Others GroupShare::others() noexcept {

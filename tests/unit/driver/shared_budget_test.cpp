@@ -139,6 +139,8 @@ TEST_CASE("the bound in force is that of the member that joined first and is sti
     state.members[0].ticket = 9;
     state.members[1].ticket = 2;
     CHECK(bound_in_force(state, group.device) == 6);
+    CHECK(has_other_bounds(state, group.device));
     state.members[1].ticket = 0;
     CHECK(bound_in_force(state, group.device) == 8);
+    CHECK_FALSE(has_other_bounds(state, group.device)); // slot 2 has no member
 }

@@ -194,6 +194,36 @@ TEST_CASE("the bound of the first member holds until it has left") {
     CHECK(second.share().bound() == 1024 * group_mib);
 }
 
+TEST_CASE("a larger bound of a first member that has left lets no other exceed its own") {
+    const Folder folder;
+    auto first = std::make_unique<Member>(folder.file(), 512 * group_mib);
+    Member second(folder.file(), 64 * group_mib);
+    CHECK(second.share().bound() == 512 * group_mib);
+    first.reset();
+    CHECK_FALSE(second.share().cover(65 * group_mib));
+    CHECK(second.share().bound() == 64 * group_mib);
+}
+
+TEST_CASE("an account that keeps no reserves gives all back that is freed") {
+    const Folder folder;
+    Member one(folder.file()), other(folder.file());
+    Account account(&tell_pool);
+    account.set_share(0, &one.share());
+    const auto taken_and_freed = [&] {
+        const uint64_t id = account.take({0, Holder::program, Kind::array, 48 * group_mib});
+        REQUIRE(account.keep(id));
+        account.give(id);
+        return other.share().others().processes;
+    };
+    const uint64_t reserve = taken_and_freed();
+    CHECK(reserve > 0);
+    account.keep_reserves(false);
+    CHECK(other.share().others().processes == 0);
+    CHECK(taken_and_freed() == 0);
+    account.keep_reserves(true);
+    CHECK(taken_and_freed() == reserve);
+}
+
 TEST_CASE("the bound of a group that has ended does not hold for the next one") {
     const Folder folder;
     { Member before(folder.file(), 64 * group_mib); }
