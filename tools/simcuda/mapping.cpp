@@ -62,6 +62,20 @@ bool are_whole(const std::vector<Region *> &mappings, CUdeviceptr start, uint64_
     return mappings.front()->start == start && mappings.back()->end() == start + size;
 }
 
+// Driver 580 maps a handle no more, and answers CUDA_ERROR_UNKNOWN, once its oldest mapping has
+// ended while a younger one had no access yet.
+void forget_mapping(Physical &physical, CUdeviceptr start) {
+    std::vector<CUdeviceptr> &all = physical.mapped_at;
+    const bool was_oldest = all.front() == start;
+    all.erase(std::find(all.begin(), all.end(), start));
+    const bool has_one_without_access =
+        std::any_of(all.begin(), all.end(), [](CUdeviceptr address) {
+            const Region &region = *sim().regions.at(address);
+            return region.access == 0 && !region.host_access;
+        });
+    physical.cannot_be_mapped |= was_oldest && has_one_without_access;
+}
+
 void unmap(Region &region) {
     const CUdeviceptr start = region.start;
     Physical &physical = *region.physical;
@@ -72,6 +86,7 @@ void unmap(Region &region) {
         report_unseen(*unseen, start, region.size);
     }
     show(start, region.size, nullptr);
+    forget_mapping(physical, start);
     sim().regions.remove(start, this_thread.call);
     end_mapping(physical);
 }
@@ -115,6 +130,7 @@ void api::mem_map(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAlloc
            size <= physical->size && offset <= physical->size - size && is_reserved(ptr, size));
     expect(size == physical->size, CUDA_ERROR_NOT_SUPPORTED); // as on an H100: no parts of handles
     expect(!sim().regions.first_in(ptr, size), CUDA_ERROR_ALREADY_MAPPED);
+    expect(!physical->cannot_be_mapped, CUDA_ERROR_UNKNOWN);
     expect(show(ptr, size, physical), CUDA_ERROR_OUT_OF_MEMORY);
     Region region;
     region.start = ptr;
@@ -126,6 +142,7 @@ void api::mem_map(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAlloc
     region.physical = physical;
     sim().regions.add(region);
     ++physical->mappings;
+    physical->mapped_at.push_back(ptr);
 }
 
 // Does not wait for work: the caller must know that no work uses the range. Uses of the memory at

@@ -25,8 +25,10 @@ struct Physical {
     uint64_t offset = 0, size = 0;
     CUmemAllocationProp properties = {};
     unsigned references = 0, mappings = 0;
-    uint64_t ticket = 0;   // the place of its ticket; 0: never exported
-    bool imported = false; // from another process, which cannot take the memory back
+    uint64_t ticket = 0;                // the place of its ticket; 0: never exported
+    bool imported = false;              // from another process, which cannot take the memory back
+    std::vector<CUdeviceptr> mapped_at; // the oldest mapping first
+    bool cannot_be_mapped = false;      // any more
 };
 
 enum class Kind { device, pooled, mapped, host, registered, managed, imported, graph };
