@@ -79,7 +79,8 @@ public:
     Room room_for(const FreePool &pool, uint64_t bytes, Zone zone) const;
     Room room_alone(uint64_t bytes, Zone zone) const; // without free memory beside it
     void add_addresses(Segment &segment);             // as one unmapped range
-    void make_unmapped(Block &block);                 // of a taken block without memory
+    // A taken block has lost its memory: its addresses take no host memory any more.
+    void make_unmapped(Block &block);
     // Takes addresses, including the parts of idle places beyond them, as a block.
     Block *take_unmapped(uint64_t begin, uint64_t end);
     // A free pool whose memory with tags up to `tag` the asking stream may use at once.
@@ -186,6 +187,7 @@ private:
     // The next place of the piece that begins at `address`; or the address itself.
     uint64_t next_place(uint64_t address) const;
     Block *range_at(uint64_t address) const;    // the unmapped range that holds the address
+    void add_range(Block &block);               // of a taken block that had no memory before
     void make_idle_place(Block &block);         // the complete former place of a piece
     void make_idle_once_complete(Block &block); // the same, once it is complete
     void forget_idle(uint64_t place);

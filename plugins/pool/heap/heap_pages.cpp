@@ -33,15 +33,22 @@ void Heap::add_addresses(Segment &segment) {
     block->size = segment.size;
     segments_.push_back(segment);
     map_.set(segment.base, segment.size, &segment);
-    make_unmapped(*block);
+    add_range(*block);
 }
 
-void Heap::make_unmapped(Block &block) {
+void Heap::add_range(Block &block) {
     forget_start(block);
     block.state = State::unmapped;
     block.pool = &anyone;
     block.dirty_begin = block.dirty_end = block.begin;
     index(*coalesce(&block));
+}
+
+void Heap::make_unmapped(Block &block) {
+    Segment &segment = *block.segment;
+    const uint64_t begin = segment.index(block.begin), end = segment.index(block.end());
+    add_range(block);
+    segment.owners.discard(begin, end);
 }
 
 uint64_t Heap::Room::begin(uint64_t bytes) const {
@@ -102,7 +109,7 @@ Block *Heap::take_unmapped(uint64_t begin, uint64_t end) {
     Block *taken = cut(range, range.end() - begin, true);
     taken->state = State::waiting;
     if (taken->end() != end) {
-        make_unmapped(*split(*taken, end - begin));
+        add_range(*split(*taken, end - begin));
     }
     return taken;
 }

@@ -1,6 +1,5 @@
 #include "owners.h"
 
-#include <algorithm>
 #include <bit>
 #include <unistd.h>
 
@@ -10,18 +9,6 @@ namespace {
 unsigned bits_of_a_part() {
     return unsigned(std::bit_width(uint64_t(sysconf(_SC_PAGESIZE)) / sizeof(uintptr_t))) - 1;
 }
-
-// How many of `parts` keep their host memory: the recent number in use, a quarter more, and 1024 or
-// a quarter of all, which is 1/256 of the addresses they stand for. So blocks that come and go
-// cost no system call and no page fault, also where their places change, as those of unordered
-// blocks do while their memory is pending.
-constexpr uint64_t kept_parts_limit(uint64_t parts, uint64_t used_of_late) {
-    return std::max<uint64_t>(1024, parts / 4) + used_of_late + used_of_late / 4;
-}
-
-// If so many parts have become empty, the recent number in use falls by one: so a program that now
-// uses less is noticed.
-constexpr uint32_t empty_for_one_less = 16;
 
 } // namespace
 
@@ -37,47 +24,25 @@ void Owners::set(uint64_t index, uintptr_t owner) {
         return;
     }
     owners_[index].store(owner, std::memory_order_release);
-    if (owner != 0 && !had && part.used++ == 0) {
-        idle_parts_ -= part.queued;
-        used_parts_++;
-        used_of_late_ = std::max(used_of_late_, used_parts_);
-    } else if (owner == 0 && --part.used == 0) {
-        used_parts_--;
-        idle_parts_++;
-        queue(index >> part_bits_);
-        for (int i = 0; i < 2 && has_too_many(); i++) { // few at a time, so that no pause is long
-            discard_first();
+    if (owner != 0 && !had) {
+        part.used++;
+        part.touched = 1;
+    } else if (owner == 0) {
+        part.used--;
+    }
+}
+
+// One system call for parts side by side.
+void Owners::discard(uint64_t begin, uint64_t end) {
+    const uint64_t last = (end - 1) >> part_bits_;
+    for (uint64_t number = begin >> part_bits_; number <= last; number++) {
+        const uint64_t first = number;
+        for (; number <= last && is_idle(number); number++) {
+            parts_[number].touched = 0;
         }
-    }
-}
-
-bool Owners::has_too_many() const {
-    return used_parts_ + idle_parts_ > kept_parts_limit(parts_.size(), used_of_late_);
-}
-
-void Owners::queue(uint64_t number) {
-    if (++emptied_ % empty_for_one_less == 0 && used_of_late_ > used_parts_) {
-        used_of_late_--;
-    }
-    if (parts_[number].queued) {
-        return;
-    }
-    parts_[number].queued = 1;
-    parts_[number].next = none;
-    const auto added = uint32_t(number + 1);
-    (last_ == none ? first_ : parts_[last_ - 1].next) = added;
-    last_ = added;
-}
-
-void Owners::discard_first() {
-    const uint64_t number = first_ - 1;
-    Part &part = parts_[number];
-    first_ = part.next;
-    last_ = first_ == none ? none : last_;
-    part.queued = 0;
-    if (part.used == 0) {
-        idle_parts_--;
-        owners_.discard(number << part_bits_, uint64_t(1) << part_bits_);
+        if (number > first) {
+            owners_.discard(first << part_bits_, (number - first) << part_bits_);
+        }
     }
 }
 

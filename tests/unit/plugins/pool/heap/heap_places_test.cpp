@@ -8,6 +8,8 @@
 #include <map>
 #include <new>
 #include <random>
+#include <sys/mman.h>
+#include <unistd.h>
 
 using namespace emm::pool;
 
@@ -87,6 +89,16 @@ struct Paged {
     Segment segment;
     uint64_t handles = 0;
 };
+
+// Whether an owner of a granule there does: the owners' array, by its host pages.
+bool takes_host_memory(const Segment &segment, uint64_t begin, uint64_t bytes) {
+    const auto host_page = uint64_t(sysconf(_SC_PAGESIZE));
+    const auto *where = segment.owners.from(segment.index(begin));
+    std::vector<unsigned char> resident(bytes / granule * sizeof *where / host_page);
+    REQUIRE(mincore(const_cast<std::atomic<uintptr_t> *>(where), resident.size() * host_page,
+                    resident.data()) == 0);
+    return std::any_of(resident.begin(), resident.end(), [](auto each) { return each & 1; });
+}
 
 std::vector<IdlePiece> by_address(std::vector<IdlePiece> pieces) {
     std::sort(pieces.begin(), pieces.end(), [](const IdlePiece &a, const IdlePiece &b) {
@@ -233,6 +245,39 @@ TEST_CASE("a former place is idle once its work is complete, and not before") {
     CHECK(paged.heap.idle_places() == std::vector<uint64_t>{former});
     CHECK(paged.heap.piece_at(former).role == Role::idle);
     CHECK(paged.heap.fault() == "");
+}
+
+TEST_CASE("the addresses that memory leaves take no host memory for what began there") {
+    Paged paged(64);
+    REQUIRE(paged.add(4));
+    Heap &heap = paged.heap;
+    const uint64_t first = heap.idle_pieces(nullptr, 100).front().piece.address;
+    const auto use = [&] {
+        std::vector<Block *> blocks;
+        while (Block *block = paged.take(paged.mine, page_bytes / 8)) {
+            blocks.push_back(block);
+        }
+        for (Block *block : blocks) {
+            heap.give(*block, paged.mine);
+        }
+        return blocks.size();
+    };
+    CHECK(use() == 32);
+    CHECK(takes_host_memory(paged.segment, first, 4 * page_bytes));
+    const uint64_t second = heap.room_alone(4 * page_bytes, Zone::large).begin(4 * page_bytes);
+    move(paged, heap.idle_pieces(nullptr, 100, {{&paged.mine, UINT64_MAX}}), second, paged.mine);
+    CHECK(takes_host_memory(paged.segment, first, 4 * page_bytes)); // work may still use it
+    heap.complete(paged.mine, paged.clock.end_tag());
+    CHECK(heap.idle_places() == std::vector<uint64_t>{first});
+    CHECK(!takes_host_memory(paged.segment, first, 4 * page_bytes));
+    CHECK(use() == 32);
+    heap.complete(paged.mine, paged.clock.end_tag());
+    heap.reserve_records(2);
+    for (Block *block : heap.take_pieces(heap.idle_pieces(nullptr, 100), paged.mine)) {
+        paged.segment.pieces.remove(paged.segment.pieces.at(block->begin)); // as in a trim
+        heap.make_unmapped(*block);
+    }
+    CHECK(!takes_host_memory(paged.segment, paged_base, paged.segment.size));
 }
 
 TEST_CASE("the look at the invariants finds two places of a piece with different handles") {
