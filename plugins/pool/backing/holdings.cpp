@@ -16,10 +16,8 @@ void Holdings::remove(uint64_t bytes, bool spilled) {
 }
 
 bool Holdings::has_room_for(uint64_t bytes, uint64_t leaving, bool spilled) const {
-    const uint64_t has = spilled ? spilled_ + spilling_ : claimed();
-    const uint64_t held = has - std::min(has, leaving);
-    const uint64_t max = spilled ? most_spilled_ : options_.max;
-    return held <= max && bytes <= max - held;
+    const uint64_t held = spilled ? spilled_ + spilling_ : claimed();
+    return may_take(held, bytes, leaving, spilled ? most_spilled_ : options_.max);
 }
 
 uint64_t Holdings::most_with(uint64_t bytes) const {

@@ -58,8 +58,8 @@ public:
     bool is_limited_by_max() const {
         return options_.max != UINT64_MAX && options_.max <= device_bytes_;
     }
-    // Whether the bytes fit below `max`, or below the most that may be spilled, once `leaving`
-    // bytes have gone.
+    // Whether the bytes may be taken once `leaving` bytes have gone: by `max`, or by the most that
+    // may be spilled.
     bool has_room_for(uint64_t bytes, uint64_t leaving = 0, bool spilled = false) const;
 
     // --- needed ---

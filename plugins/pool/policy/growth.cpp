@@ -55,6 +55,10 @@ uint64_t new_bytes(uint64_t wanted, const Allowance &allowance, double part) {
     return std::min(wanted, room / page_bytes * page_bytes);
 }
 
+bool may_take(uint64_t held, uint64_t bytes, uint64_t leaving, uint64_t max) {
+    return bytes - std::min(bytes, leaving) <= max - std::min(max, held);
+}
+
 bool may_use_slack(uint64_t missing, uint64_t most) {
     return missing < most / part_beyond_slack;
 }

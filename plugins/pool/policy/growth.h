@@ -47,6 +47,10 @@ double free_slack(double slack);
 // idle.
 uint64_t new_bytes(uint64_t wanted, const Allowance &allowance, double part);
 
+// Whether a pool that holds `held` bytes may take `bytes` more once `leaving` have gone: up to
+// `max`. If the program has lowered `max` below what is held, memory still moves and is exchanged.
+bool may_take(uint64_t held, uint64_t bytes, uint64_t leaving, uint64_t max);
+
 // Whether a request may use the rest of the slack when moving has become too expensive. A request
 // of 1/16 of all or more may not: it would use up the slack at once, and the next request would
 // move memory.

@@ -126,6 +126,30 @@ TEST_CASE("set_option: a lower max takes back what was freed with no stream and 
     }
 }
 
+TEST_CASE("set_option: while the pool holds more than max, idle memory serves by moving") {
+    Simulation sim("growth=vmm");
+    const CUstream stream = sim.stream();
+    std::vector<CUdeviceptr> blocks(6);
+    for (CUdeviceptr &ptr : blocks) {
+        ptr = touched(sim, 20 * MiB, stream);
+    }
+    const uint64_t held = sim.held();
+    CHECK(pool().defer_cleanup(sim.manager, 1) == EMM_OK); // so the pool returns nothing
+    REQUIRE(set(sim, "max", "100MiB") == EMM_OK);
+    for (const size_t i : {0, 2, 4}) {
+        CHECK(sim.free(blocks[i], stream) == EMM_OK);
+    }
+    CUdeviceptr ptr = 0;
+    REQUIRE(sim.try_alloc(40 * MiB, stream, ptr) == EMM_OK);
+    CHECK(sim.held() == held);
+    CHECK(sim.try_alloc(60 * MiB, stream, blocks[0]) == EMM_E_OUT_OF_MEMORY);
+    CHECK(sim.free(ptr, stream) == EMM_OK);
+    for (const size_t i : {1, 3, 5}) {
+        CHECK(sim.free(blocks[i], stream) == EMM_OK);
+    }
+    CHECK(pool().defer_cleanup(sim.manager, 0) == EMM_OK);
+}
+
 TEST_CASE("set_option: a higher max, or none, serves what was refused before") {
     for (const char *growth : both_growths) {
         INFO(growth);

@@ -119,6 +119,17 @@ TEST_CASE("a range of addresses is 4 GiB, 16 times the request, and as large as 
     CHECK(address_bytes(2 * mib, 20 * gib) == 20 * gib);
 }
 
+TEST_CASE("a pool that holds more than max may take what it gives back, and no more") {
+    CHECK(may_take(60 * mib, 40 * mib, 0, 100 * mib));
+    CHECK_FALSE(may_take(60 * mib, 40 * mib + 1, 0, 100 * mib));
+    CHECK(may_take(60 * mib, 50 * mib, 10 * mib, 100 * mib));
+    CHECK(may_take(120 * mib, 0, 0, 100 * mib));
+    CHECK_FALSE(may_take(120 * mib, 1, 0, 100 * mib));
+    CHECK(may_take(120 * mib, 10 * mib, 10 * mib, 100 * mib));
+    CHECK_FALSE(may_take(120 * mib, 11 * mib, 10 * mib, 100 * mib));
+    CHECK(may_take(UINT64_MAX, 0, 0, UINT64_MAX));
+}
+
 TEST_CASE("a resume joins pieces up to 256 MiB and 1/256 of the limit, and none without slack") {
     CHECK(joined_bytes(80 * gib, 0.125) == 256 * mib);
     CHECK(joined_bytes(16 * gib, 0.125) == 64 * mib);
