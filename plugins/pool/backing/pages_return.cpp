@@ -5,27 +5,27 @@
 #include "policy/effort.h"
 
 #include <algorithm>
+#include <set>
 
 namespace emm::pool {
 
 // Spilled pieces go first, then pieces of the smallest parts of free memory. Pieces go as a whole,
 // so a little less than `keep` may stay. No piece that goes is in use. A trim also ends all idle
-// places.
+// places. A piece that stays, because the driver refuses to unmap it, is not tried twice.
 uint64_t Pages::release_idle(Lock &lock, uint64_t keep, bool complete_only) {
     const uint64_t before = holdings_.reserved();
-    CUresult result = CUDA_SUCCESS;
     return_refused(lock);
     access_.await(lock);
     std::vector<uint64_t> places = complete_only ? std::vector<uint64_t>() : heap_.idle_places();
-    while (!moves_.returns_are_deferred() && result == CUDA_SUCCESS &&
-           (holdings_.cached() > keep || !places.empty())) {
+    std::set<uint64_t> staying; // handles
+    while (!moves_.returns_are_deferred() && (holdings_.cached() > keep || !places.empty())) {
         FillPlan plan;
         plan.ended.swap(places);
         uint64_t missing = holdings_.cached() - std::min(holdings_.cached(), keep);
         for (const bool spilled : {true, false}) {
             for (const IdlePiece &each :
-                 heap_.idle_pieces(nullptr, parts_to_release, {}, spilled)) {
-                if (missing > 0) {
+                 heap_.idle_pieces(nullptr, parts_to_release + staying.size(), {}, spilled)) {
+                if (missing > 0 && !staying.contains(each.piece.handle)) {
                     plan.released.push_back(each);
                     missing -= std::min(missing, each.piece.bytes);
                 }
@@ -34,7 +34,12 @@ uint64_t Pages::release_idle(Lock &lock, uint64_t keep, bool complete_only) {
         if (plan.released.empty() && plan.ended.empty()) {
             break;
         }
-        result = execute(lock, order_.common(), plan, nullptr);
+        execute(lock, order_.common(), plan, nullptr);
+        for (const IdlePiece &each : plan.released) {
+            if (heap_.piece_at(each.piece.address).handle == each.piece.handle) {
+                staying.insert(each.piece.handle);
+            }
+        }
         access_.await(lock);
     }
     return before - std::min(before, holdings_.reserved());

@@ -229,6 +229,40 @@ TEST_CASE("pages: what the driver does not unmap in one call it is asked for pie
     CHECK(sim.held() == 0);
 }
 
+namespace {
+
+std::atomic<int> refusals{0};
+
+void refuse_one() {
+    cuda().fail(refusals-- > 0 ? "cuMemUnmap@1" : "");
+}
+
+} // namespace
+
+TEST_CASE("pages: a trim goes on after pieces that the driver does not unmap") {
+    for (const int refused : {1, 100, 1000}) {
+        Simulation sim("growth=vmm,slack=0");
+        std::vector<CUdeviceptr> blocks(400);
+        for (CUdeviceptr &ptr : blocks) {
+            ptr = sim.alloc(2 * MiB, legacy);
+        }
+        for (size_t i = 0; i < blocks.size(); i += 2) { // none beside another
+            CHECK(sim.free(blocks[i], legacy) == EMM_OK);
+        }
+        complete_all(sim);
+        const uint64_t before = sim.held();
+        refusals = refused;
+        before_giving_back = refuse_one;
+        trim_all(sim);
+        before_giving_back = nullptr;
+        cuda().fail("");
+        CHECK(before - sim.held() == uint64_t(200 - std::min(refused, 200)) * 2 * MiB);
+        CHECK(sim.stats().reserved_bytes == sim.held());
+        trim_all(sim);
+        CHECK(sim.held() == 400 * MiB);
+    }
+}
+
 TEST_CASE("what the driver refuses at a pool's end it is asked for once more") {
     for (const auto &[options, fault] :
          {std::pair("growth=segment", "cuMemFree@1"), std::pair("growth=vmm", "cuMemUnmap@1"),
