@@ -345,12 +345,14 @@ CUresult Pages::add_addresses(Lock &lock, uint64_t bytes, Zone zone) {
     for (const Segment *s = heap_.first_segment(); s; s = heap_.next_segment(*s)) {
         held += s->size;
     }
-    const uint64_t size = address_bytes(bytes, held);
-    CUresult result = CUDA_SUCCESS;
+    CUresult result = no_memory_of_pool;
     std::unique_ptr<Segment> segment;
     {
         const Unlocked unlocked(lock);
-        segment = reserve(size, zone, result);
+        for (uint64_t size = address_bytes(bytes, held); size > 0 && is_exhausted(result);
+             size = fewer_addresses(size, bytes)) {
+            segment = reserve(size, zone, fewer_addresses(size, bytes) == 0, result);
+        }
     }
     context_.note_error(result);
     if (segment) {
@@ -359,8 +361,9 @@ CUresult Pages::add_addresses(Lock &lock, uint64_t bytes, Zone zone) {
     return result;
 }
 
-// No lock is held.
-std::unique_ptr<Segment> Pages::reserve(uint64_t bytes, Zone zone, CUresult &result) {
+// If there is no host memory for the records of so many addresses, only the last try throws. No
+// lock is held.
+std::unique_ptr<Segment> Pages::reserve(uint64_t bytes, Zone zone, bool last, CUresult &result) {
     const CUdeviceptr base = driver_.reserve_addresses(bytes, result);
     if (result != CUDA_SUCCESS) {
         return nullptr;
@@ -374,7 +377,11 @@ std::unique_ptr<Segment> Pages::reserve(uint64_t bytes, Zone zone, CUresult &res
         return segment;
     } catch (...) {
         driver_.free_addresses(base, bytes);
-        throw;
+        if (last) {
+            throw;
+        }
+        result = no_memory_of_pool;
+        return nullptr;
     }
 }
 

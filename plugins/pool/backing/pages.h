@@ -78,7 +78,7 @@ private:
     bool go_back(StreamPool &pool, const FillPlan &plan, const Heap::Room &room);
     CUresult execute(Lock &lock, StreamPool &pool, const FillPlan &plan, const Heap::Room *room);
     CUresult add_addresses(Lock &lock, uint64_t bytes, Zone zone);
-    std::unique_ptr<Segment> reserve(uint64_t bytes, Zone zone, CUresult &result);
+    std::unique_ptr<Segment> reserve(uint64_t bytes, Zone zone, bool last, CUresult &result);
     bool has_finished();
     void give_back(const std::vector<Piece> &pieces);
     void keep_refused(const Refused &refused);

@@ -100,6 +100,11 @@ uint64_t address_bytes(uint64_t bytes, uint64_t held) {
     return std::max({least_addresses, round_up(addresses_a_request * bytes, page_bytes), held});
 }
 
+uint64_t fewer_addresses(uint64_t refused, uint64_t bytes) {
+    const uint64_t needed = round_up(bytes, page_bytes);
+    return refused > needed ? std::max(needed, refused / 2 / page_bytes * page_bytes) : 0;
+}
+
 bool is_worth_a_trial(size_t pieces) {
     return pieces >= pieces_to_try;
 }

@@ -99,6 +99,10 @@ uint64_t most_of_large_zone(double slack);
 // and as many as are held, which keeps ranges few. Addresses cost no memory.
 uint64_t address_bytes(uint64_t bytes, uint64_t held);
 
+// The addresses to try next where `refused` were too many for the driver or the process: half as
+// many, but no fewer than the request needs. 0: those were refused.
+uint64_t fewer_addresses(uint64_t refused, uint64_t bytes);
+
 // Whether the pool first makes sure that the driver has room for all new pieces: for 32 pieces or
 // more, because then the time of one more call hardly matters.
 bool is_worth_a_trial(size_t pieces);

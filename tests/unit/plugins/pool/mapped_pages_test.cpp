@@ -182,6 +182,20 @@ TEST_CASE("pages: a peer reaches what is mapped and what will be") {
     CHECK(access_of(0, after) == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 }
 
+TEST_CASE("pages: where the driver refuses many addresses, fewer do") {
+    for (const size_t most : {4096 * MiB, 100 * MiB, 64 * MiB}) {
+        Simulation sim("growth=vmm");
+        most_addresses = most;
+        CUdeviceptr ptr = 0, other = 0;
+        CHECK(sim.try_alloc(63 * MiB, legacy, ptr) == EMM_OK);
+        CHECK(sim.try_alloc(63 * MiB, legacy, other) == EMM_OK);
+        CHECK(sim.free(ptr, legacy) == EMM_OK);
+        CHECK(sim.try_alloc(most + 1, legacy, ptr) == EMM_E_OUT_OF_MEMORY);
+        most_addresses = SIZE_MAX;
+        CHECK(sim.free(other, legacy) == EMM_OK);
+    }
+}
+
 namespace {
 
 // Requests of many sizes, most of which are freed, on a driver that refuses one call.

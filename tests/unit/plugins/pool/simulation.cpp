@@ -13,6 +13,7 @@ std::atomic<void (*)()> before_mem_alloc{nullptr}, before_mem_create{nullptr},
     before_graph_retain{nullptr};
 std::atomic<void (*)()> before_giving_back{nullptr}, before_waiting{nullptr},
     before_set_access{nullptr};
+std::atomic<size_t> most_addresses{SIZE_MAX};
 std::atomic<bool> loses_waits{false};
 
 namespace {
@@ -59,6 +60,14 @@ CUresult CUDAAPI mem_create(CUmemGenericAllocationHandle *handle, size_t size,
         before();
     }
     return real(handle, size, properties, flags);
+}
+
+CUresult CUDAAPI address_reserve(CUdeviceptr *ret_base, size_t size, size_t alignment,
+                                 CUdeviceptr wanted, unsigned long long flags) {
+    static const auto real = reinterpret_cast<decltype(&::cuMemAddressReserve)>(
+        found_entry("cuMemAddressReserve", 12000));
+    return size <= most_addresses ? real(ret_base, size, alignment, wanted, flags)
+                                  : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 CUresult CUDAAPI graph_retain(CUgraph graph, CUuserObject object, unsigned count, unsigned flags) {
@@ -115,6 +124,9 @@ emm_function driver_entry(const char *name, int32_t version) {
     }
     if (strcmp(name, "cuMemAlloc") == 0) {
         return reinterpret_cast<emm_function>(&mem_alloc);
+    }
+    if (strcmp(name, "cuMemAddressReserve") == 0) {
+        return reinterpret_cast<emm_function>(&address_reserve);
     }
     if (strcmp(name, "cuMemCreate") == 0) {
         return reinterpret_cast<emm_function>(&mem_create);

@@ -74,6 +74,9 @@ extern std::atomic<void (*)()> before_giving_back;
 // The same for cuEventSynchronize, and for cuMemSetAccess.
 extern std::atomic<void (*)()> before_waiting, before_set_access;
 
+// The most addresses that the driver reserves in one call.
+extern std::atomic<size_t> most_addresses;
+
 // Whether the plugin's waits of one stream for another have no effect: a driver without order.
 extern std::atomic<bool> loses_waits;
 

@@ -119,6 +119,15 @@ TEST_CASE("a range of addresses is 4 GiB, 16 times the request, and as large as 
     CHECK(address_bytes(2 * mib, 20 * gib) == 20 * gib);
 }
 
+TEST_CASE("refused addresses are halved, down to those that the request needs") {
+    CHECK(fewer_addresses(4 * gib, 3 * mib) == 2 * gib);
+    CHECK(fewer_addresses(6 * mib, 1) == 2 * mib); // whole pages
+    CHECK(fewer_addresses(16 * gib + page_bytes, gib + 512) == 8 * gib);
+    CHECK(fewer_addresses(gib + gib / 2, gib + 512) == gib + page_bytes);
+    CHECK(fewer_addresses(gib + page_bytes, gib + 512) == 0);
+    CHECK(fewer_addresses(2 * mib, 1) == 0);
+}
+
 TEST_CASE("a pool that holds more than max may take what it gives back, and no more") {
     CHECK(may_take(60 * mib, 40 * mib, 0, 100 * mib));
     CHECK_FALSE(may_take(60 * mib, 40 * mib + 1, 0, 100 * mib));
