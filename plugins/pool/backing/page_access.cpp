@@ -38,10 +38,14 @@ void PageAccess::await(Lock &lock) {
     changed_.wait(lock, [this] { return !changing_; });
 }
 
-// Sets access to each run that is mapped now. `granted_` has later mappings grant it too.
+// Sets access to each run that is mapped now, or, after a failure, to none. `granted_` has later
+// mappings grant it too.
 emm_status PageAccess::set(int32_t peer, uint32_t flags) {
     const CUmemAccessDesc wanted = access_of(peer, flags);
     CUresult result = CUDA_SUCCESS;
+    const auto set_one = [&](const Run &run, const CUmemAccessDesc &access) {
+        return context_.driver.cuMemSetAccess(run.first, run.second, &access, 1);
+    };
     {
         Lock lock(context_.mutex);
         await(lock);
@@ -50,11 +54,15 @@ emm_status PageAccess::set(int32_t peer, uint32_t flags) {
         granted_.reserve(granted_.size() + 1);
         const std::vector<Run> runs = mapped_runs();
         {
+            const CUmemAccessDesc before = of(peer);
             const Unlocked unlocked(lock);
-            for (const auto &[address, bytes] : runs) {
-                if (result == CUDA_SUCCESS) {
-                    result = context_.driver.cuMemSetAccess(address, bytes, &wanted, 1);
-                }
+            size_t done = 0;
+            while (done < runs.size() && result == CUDA_SUCCESS) {
+                result = set_one(runs[done], wanted);
+                done += result == CUDA_SUCCESS;
+            }
+            while (result != CUDA_SUCCESS && done > 0) {
+                set_one(runs[--done], before);
             }
         }
         if (result == CUDA_SUCCESS) {
@@ -79,6 +87,12 @@ std::vector<PageAccess::Run> PageAccess::mapped_runs() const {
         });
     }
     return runs;
+}
+
+CUmemAccessDesc PageAccess::of(int32_t device) const {
+    const auto known = std::find_if(granted_.begin(), granted_.end(),
+                                    [&](const auto &each) { return each.location.id == device; });
+    return known != granted_.end() ? *known : access_of(device, EMM_ACCESS_NONE);
 }
 
 void PageAccess::remember(const CUmemAccessDesc &wanted, bool granted) {

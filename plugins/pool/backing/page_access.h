@@ -43,6 +43,7 @@ private:
     class Change;
 
     std::vector<Run> mapped_runs() const;
+    CUmemAccessDesc of(int32_t device) const; // granted to it now
     void remember(const CUmemAccessDesc &wanted, bool granted);
 
     ServedContext &context_;

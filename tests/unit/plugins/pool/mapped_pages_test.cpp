@@ -182,6 +182,27 @@ TEST_CASE("pages: a peer reaches what is mapped and what will be") {
     CHECK(access_of(0, after) == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 }
 
+TEST_CASE("pages: a change of access that the driver refuses in part changes nothing") {
+    Simulation sim("growth=vmm");
+    const CUdeviceptr large = sim.alloc(64 * MiB, legacy), small = sim.alloc(4 * KiB, legacy);
+    const auto change_in_vain = [&](uint32_t flags) {
+        cuda().fail("cuMemSetAccess@2");
+        CHECK(pool().set_access(sim.manager, 1, flags) == EMM_E_DRIVER);
+        cuda().fail("");
+    };
+    const auto peer_has = [&](unsigned long long flags) {
+        CHECK(access_of(1, large) == flags);
+        CHECK(access_of(1, small) == flags);
+    };
+    change_in_vain(EMM_ACCESS_READ_WRITE);
+    peer_has(CU_MEM_ACCESS_FLAGS_PROT_NONE);
+    CHECK(access_of(1, sim.alloc(96 * MiB, legacy)) == CU_MEM_ACCESS_FLAGS_PROT_NONE);
+    REQUIRE(pool().set_access(sim.manager, 1, EMM_ACCESS_READ_WRITE) == EMM_OK);
+    change_in_vain(EMM_ACCESS_NONE);
+    peer_has(CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    CHECK(access_of(1, sim.alloc(128 * MiB, legacy)) == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+}
+
 TEST_CASE("pages: where the driver refuses many addresses, fewer do") {
     for (const size_t most : {4096 * MiB, 100 * MiB, 64 * MiB}) {
         Simulation sim("growth=vmm");
