@@ -104,8 +104,7 @@ size_t PageDriver::unmap(std::vector<Piece> &pieces, size_t count, const Heap &h
                          CUresult &result) const {
     const Relaxed relaxed(driver_);
     const auto unmap_until = [&](size_t first, size_t end) {
-        const uint64_t begin = pieces[first].address;
-        return driver_.cuMemUnmap(begin, pieces[end - 1].end() - begin);
+        return end_mappings(pieces[first].address, pieces[end - 1].end());
     };
     size_t done = 0;
     while (done < count) {
@@ -192,6 +191,7 @@ size_t PageDriver::map(Block &block, std::vector<Piece> &pieces, size_t kept,
                        const std::vector<CUmemAccessDesc> &access, CUresult &result,
                        Refused &refused) const {
     const Relaxed relaxed(driver_);
+    std::shared_lock lock(mapping_mutex_);
     uint64_t at = block.begin;
     size_t mapped = 0;
     CUresult latest = CUDA_SUCCESS;
@@ -221,6 +221,7 @@ size_t PageDriver::map(Block &block, std::vector<Piece> &pieces, size_t kept,
             latest = granted;
         }
     }
+    lock.unlock();
     for (size_t i = mapped; i < pieces.size(); i++) {
         if (!pieces[i].other) { // mapped nowhere else
             release(pieces[i], refused);
@@ -228,6 +229,11 @@ size_t PageDriver::map(Block &block, std::vector<Piece> &pieces, size_t kept,
     }
     result = result == CUDA_SUCCESS ? latest : result;
     return mapped;
+}
+
+CUresult PageDriver::end_mappings(uint64_t begin, uint64_t end) const {
+    const std::lock_guard lock(mapping_mutex_);
+    return driver_.cuMemUnmap(begin, end - begin);
 }
 
 CUresult PageDriver::map_piece(uint64_t at, const Piece &piece) const {
@@ -288,12 +294,12 @@ uint64_t PageDriver::give_back(Segment &segment, uint64_t begin, uint64_t end, c
         }
         return s->pieces;
     };
-    const bool at_once = begin < end && driver_.cuMemUnmap(begin, end - begin) == CUDA_SUCCESS;
+    const bool at_once = begin < end && end_mappings(begin, end) == CUDA_SUCCESS;
     uint64_t bytes = 0;
     for (uint64_t at = begin; at < end;) {
         const Piece piece = segment.pieces.at(at);
         at = piece.end();
-        if (!at_once && driver_.cuMemUnmap(piece.address, piece.bytes) != CUDA_SUCCESS) {
+        if (!at_once && end_mappings(piece.address, piece.end()) != CUDA_SUCCESS) {
             segment.refused = true;
             continue;
         }

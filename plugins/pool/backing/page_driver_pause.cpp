@@ -11,8 +11,7 @@ void PageDriver::take_away(std::span<const Piece> pieces, const Heap &heap,
     const Relaxed relaxed(driver_);
     for (size_t i = 0, end = 0; i < pieces.size(); i = end) {
         end = end_of_run(pieces, i, heap);
-        const uint64_t begin = pieces[i].address;
-        if (driver_.cuMemUnmap(begin, pieces[end - 1].end() - begin) != CUDA_SUCCESS) {
+        if (end_mappings(pieces[i].address, pieces[end - 1].end()) != CUDA_SUCCESS) {
             continue;
         }
         for (size_t at = i; at < end; at++) {

@@ -5,7 +5,9 @@
 #include <atomic>
 #include <chrono>
 #include <map>
+#include <random>
 #include <thread>
+#include <vector>
 
 using namespace pool_test;
 
@@ -338,6 +340,43 @@ TEST_CASE("places: a request beside a call that gives a peer access gets no seco
     before_set_access = nullptr;
     sim.touch(block, large, stream);
     CHECK(pages_in_two_places(block, large, comb.freed) == 0);
+}
+
+// A handle whose oldest mapping ends while a younger one has no access cannot be mapped any more.
+TEST_CASE("places: threads that map pieces and threads that unmap them spoil none") {
+    Simulation sim("growth=vmm,slack=0");
+    before_set_access = [] { std::this_thread::sleep_for(std::chrono::microseconds(200)); };
+    std::atomic<int> refused{0};
+    std::vector<std::thread> threads;
+    for (unsigned t = 0; t < 4; t++) {
+        threads.emplace_back([&, t, stream = sim.stream()] {
+            cuda().cuCtxSetCurrent(sim.context);
+            std::mt19937 random(t);
+            std::vector<CUdeviceptr> live;
+            for (int step = 0; step < 1000; step++) {
+                CUdeviceptr ptr = 0;
+                const size_t size = (1 + random() % 16) * MiB;
+                if (pool().memalloc(sim.manager, size, stream, &ptr) != EMM_OK) {
+                    refused++;
+                    continue;
+                }
+                sim.touch(ptr, 1, stream);
+                live.push_back(ptr);
+                while (live.size() > random() % 8) {
+                    std::swap(live[random() % live.size()], live.back());
+                    pool().memfree(sim.manager, live.back(), 0, stream);
+                    live.pop_back();
+                }
+            }
+        });
+    }
+    for (std::thread &thread : threads) {
+        thread.join();
+    }
+    before_set_access = nullptr;
+    INFO(last_failure().text);
+    CHECK(refused == 0);
+    CHECK(sim.races() == 0);
 }
 
 TEST_CASE("places: a driver call that fails loses no memory and no order") {
