@@ -10,6 +10,7 @@ import unittest
 
 INTERPOSER, DRIVER, LIBEMM, CLIENT, CALLER, TORCH = sys.argv[1:7]
 PROGRAM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "release/program.py")
+EMM = os.environ["EMM_TEST_PROGRAM"]
 BOTH = "release=torch+cupy"
 OUT_OF_MEMORY, LIBRARY_FAILED = 2, 303  # CUresult
 TIMEOUT = 120  # for a program that hangs
@@ -24,7 +25,8 @@ class Programs(unittest.TestCase):
         environment = dict(os.environ, LD_PRELOAD=INTERPOSER, LD_LIBRARY_PATH=":".join(folders), EMM_PLUGIN="pool",
                            EMM_DRIVER=DRIVER, EMM_SIM="memory=1GiB", EMM_RUN=options)
         environment.update(variables)
-        return subprocess.Popen(words, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        return subprocess.Popen(words, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE)
 
     @staticmethod
     def start_case(case, options, library=CALLER):
@@ -115,6 +117,26 @@ class Release(Programs):
     def test_the_programs_own_callback_is_asked_before(self):
         self.assert_asked("after-a-callback", torch=1, asked_before=0)
 
+    def test_a_resume_from_outside_without_memory_asks_no_cache(self):
+        program = self.start(BOTH + ",pausable", sys.executable, PROGRAM, "asleep", CALLER, EMM_LIMIT="1GiB")
+        self.addCleanup(program.kill)
+        self.assertEqual(program.stdout.readline(), "ready\n")
+
+        def ask(*words):
+            done = subprocess.run([EMM, words[0], str(program.pid), *words[1:]], text=True, stdout=subprocess.PIPE,
+                                  stderr=subprocess.PIPE, timeout=TIMEOUT, check=False)
+            return done.returncode, done.stderr
+        self.assertEqual(ask("pause"), (0, ""))
+        self.assertEqual(ask("limit", "540MiB"), (0, ""))  # for one of the two
+        status, error = ask("resume")
+        self.assertEqual(status, 1)
+        self.assertIn("out of device memory: the limit of device 0 has no room", error)
+        self.assertEqual(ask("limit", "1GiB"), (0, ""))
+        self.assertEqual(ask("resume"), (0, ""))
+        done = self.end(program)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertEqual(json.loads(done.stdout), {"result": 0, "torch": 0, "cupy": 0, "cupy_pinned": 0})
+
     def test_nothing_is_asked_once_the_interpreter_ends(self):
         done = self.program("ended", BOTH)
         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, f"{OUT_OF_MEMORY} at the end\n", ""))
@@ -142,4 +164,4 @@ class Options(Programs):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1], verbosity=2)
+    unittest.main(argv=sys.argv[:1] + sys.argv[7:], verbosity=2)

@@ -241,6 +241,15 @@ def ended_within_a_turn():
     given_up.set()
 
 
+def asleep():
+    """It has memory of cuMemCreate, and may be paused until its input ends."""
+    import_torch(Cache("torch", 64 << 20).give_back)
+    require(create_physical(ctypes.byref(ctypes.c_uint64()), ctypes.c_size_t(WANTED)))
+    print("ready", flush=True)
+    sys.stdin.read()
+    tell(0)
+
+
 CASES = {
     "torch": with_torch,
     "torch-async": lambda: with_torch(allocate_async),

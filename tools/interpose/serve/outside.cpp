@@ -105,8 +105,11 @@ constexpr const char *captures = "a capture is in progress; nothing has changed"
 // While an Own lives, the calls of this thread are not held.
 class Outside::Own {
 public:
-    explicit Own(const HoldCalls &hold) : hold_(hold), has_begun_(hold.begin_own()) {}
+    explicit Own(const HoldCalls &hold) : hold_(hold), has_begun_(hold.begin_own()) {
+        lives = true;
+    }
     ~Own() {
+        lives = false;
         if (has_begun_) {
             hold_.end_own();
         }
@@ -114,11 +117,16 @@ public:
     Own(const Own &) = delete;
     Own &operator=(const Own &) = delete;
     explicit operator bool() const { return has_begun_; }
+    [[gnu::tls_model("initial-exec")]] static inline constinit thread_local bool lives = false;
 
 private:
     const HoldCalls &hold_;
     const bool has_begun_;
 };
+
+bool Outside::is_own_thread() {
+    return Own::lives;
+}
 
 // Holds the calls. A capture that began before ends first. "": calls are held, and the devices have
 // no work.

@@ -21,6 +21,10 @@ public:
 
     const HoldCalls *hold() const { return hold_; }
 
+    // Whether this thread works for emm pause or emm resume. It must not wait for the program,
+    // whose calls are held.
+    static bool is_own_thread();
+
     // The pool must not be paused while the program has this memory. `why`: a text that stays
     // valid.
     void stays(const Allocation &memory, const char *why);

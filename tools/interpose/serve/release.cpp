@@ -39,8 +39,8 @@ Release::Release(const Driver &driver, Streams &streams, Caches caches)
 }
 
 Caches Release::caches_to_ask(emm_context *context, size_t bytes, Memory memory) const {
-    return thread_ && !is_asking && !streams_.any_capture() && python_.is_free() &&
-                   (memory == Memory::pinned || can_be_met(context, bytes))
+    return thread_ && !is_asking && !Outside::is_own_thread() && !streams_.any_capture() &&
+                   python_.is_free() && (memory == Memory::pinned || can_be_met(context, bytes))
                ? caches_ & ~cache_of_caller()
                : no_caches;
 }

@@ -16,7 +16,8 @@ public:
     Release(const Driver &driver, Streams &streams, Caches caches);
 
     // Asks the caches, after an allocation of so many bytes has failed in the context. True: they
-    // have been asked, so another try may succeed. Throws std::bad_alloc.
+    // have been asked, so another try may succeed. False also on the thread of emm pause and emm
+    // resume, because a cache may wait for a call that is held. Throws std::bad_alloc.
     bool ask(emm_context *context, size_t bytes, Memory memory);
 
 private:
