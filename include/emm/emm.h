@@ -666,9 +666,10 @@ typedef void (*emm_log_callback)(int32_t level, const char *text, void *user_dat
 
 /*
  * Sets the process's callback. The callback gets the lines of `level` and all more urgent lines.
- * While a callback is set, standard error gets no lines, unless the user sets EMM_LOG. NULL removes
- * the callback: no thread calls the removed callback after this function has returned. The program
- * may call this function at any time, even before any other function.
+ * While a callback is set, standard error gets no lines, unless the user sets EMM_LOG. The thread
+ * that works for `emm pause` or `emm resume` calls no callback: its lines go where EMM_LOG says.
+ * NULL removes the callback: no thread calls the removed callback after this function has returned.
+ * The program may call this function at any time, even before any other function.
  *   EMM_E_INVALID_VALUE   `level` is not one of EMM_LOG_*
  *   EMM_E_REENTERED       called by the callback
  */

@@ -1,6 +1,5 @@
 #include "monitor/outside.h"
 
-#include "core/memory/recovery.h"
 #include "core/record/asleep.h"
 #include "dl/load.h"
 #include "driver/account.h"
@@ -66,7 +65,6 @@ OutsideDone ask(const Wanted &wanted) {
     Outside outside = {wanted.is_pause,     wanted.flags,       wanted.timeout,
                        wanted.pool.c_str(), &add_pool,          &done.pools,
                        &core::fall_asleep,  is_held_now.load(), ""};
-    const core::NoPressureCallback no_callback;
     const core::ForOperator for_operator;
     const int64_t since = sockets::now();
     const bool succeeded = ask_it(&outside);

@@ -4,6 +4,7 @@
 #include "observe/file.h"
 #include "observe/log_setting.h"
 #include "observe/process.h"
+#include "observe/program_code.h"
 #include "observe/read_write.h"
 #include "observe/text.h"
 
@@ -20,6 +21,7 @@
 #include <string>
 #include <unistd.h>
 #include <utility>
+#include <vector>
 
 namespace emm::observe {
 namespace {
@@ -77,15 +79,14 @@ public:
     }
     static bool is_calling() { return calling; }
 
-    void call(int32_t level, std::string_view text) {
+    void call(int32_t level, const std::vector<std::string> &lines) {
         if (calling) {
             return;
         }
-        const std::string line(text);
         const std::lock_guard lock(mutex_);
-        if (current_.callback) {
+        for (auto line = lines.begin(); current_.callback && line != lines.end(); ++line) {
             const Calling now;
-            current_.callback(level, line.c_str(), current_.user_data);
+            current_.callback(level, line->c_str(), current_.user_data);
         }
     }
 
@@ -114,11 +115,14 @@ public:
         const std::string cleaned = is_one_line(text) ? "" : one_line(text);
         const std::string_view line = cleaned.empty() ? text : cleaned;
         level = known(level);
-        if (level <= levels_.load().place) {
+        const LogLevels levels = levels_.load();
+        const bool is_for_callback = level <= levels.callback;
+        const bool may_call = !NoProgramCode::is_in_force();
+        if (level <= levels.place || (is_for_callback && !may_call)) {
             put(level, line);
         }
-        if (level <= levels_.load().callback) {
-            callback_.call(level, line);
+        if (is_for_callback && may_call) {
+            callback_.call(level, {std::string(line)});
         }
     }
     // Returns the previous callback.
@@ -133,13 +137,10 @@ public:
     // Ignores the level. Writes to the file or standard error, or line by line to a callback that
     // replaces standard error.
     void report(std::string_view text) {
-        const std::lock_guard lock(mutex_);
-        if (setting_.level || !callback_level_) {
-            put(EMM_LOG_INFO, text);
+        if (!NoProgramCode::is_in_force() && is_replaced_by_callback()) {
+            callback_.call(EMM_LOG_INFO, split(text, '\n'));
         } else {
-            for (const std::string &line : split(text, '\n')) {
-                callback_.call(EMM_LOG_INFO, line);
-            }
+            put(EMM_LOG_INFO, text);
         }
     }
     // Returns the previous level.
@@ -148,6 +149,10 @@ public:
         const int32_t previous = std::exchange(level_, level);
         apply_levels();
         return previous;
+    }
+    bool is_replaced_by_callback() {
+        const std::lock_guard lock(mutex_);
+        return !setting_.level && callback_level_;
     }
     bool is_decided_by_environment() const { return setting_.level.has_value(); }
 

@@ -1,6 +1,7 @@
 // A program without emm, for outside_test.py: threads constantly fill, copy and check memory of
 // different kinds. It obeys the words on its standard input, and answers each with a line.
 #include "driver.h"
+#include "own_code.h"
 
 #include <atomic>
 #include <cstdio>
@@ -378,6 +379,8 @@ struct Obey {
             call_emm_again_and_again(context);
         } else if (word.starts_with("emm-")) {
             return std::to_string(call_emm(context, word));
+        } else if (word.starts_with("own-")) {
+            return own_code::obey(context, word);
         } else if (word == "wait") {
             wait_for_event();
         } else if (word == "instantiate") {

@@ -93,7 +93,7 @@ CALLS = ("cuCtxRecordEvent", "cuEventCreate", "cuEventQuery", "cuMemAddressFree"
          "cuMemcpyHtoDAsync", "cuStreamCreate")
 
 
-class Outside(unittest.TestCase):
+class Asking(unittest.TestCase):
     def ask(self, *words):
         done = emm(*words, "--json")
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -116,6 +116,8 @@ class Outside(unittest.TestCase):
         self.assertFalse(sleeper.figures()["held"])
         self.assertEqual(sleeper.wrong(), wrong)
 
+
+class Outside(Asking):
     def test_memory_goes_back_and_comes_again_with_what_was_in_it(self):
         sleeper = Sleeper(self, "alloc", "async", "pool")
         reserved = sleeper.reserved()

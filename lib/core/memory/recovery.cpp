@@ -1,6 +1,7 @@
 #include "core/memory/recovery.h"
 
 #include "core/memory/call.h"
+#include "core/record/asleep.h"
 #include "core/record/context.h"
 #include "core/record/epoch.h"
 #include "core/record/this_thread.h"
@@ -8,6 +9,7 @@
 #include "observe/error.h"
 #include "observe/log.h"
 #include "observe/process.h"
+#include "observe/program_code.h"
 
 #include <fmt/format.h>
 
@@ -24,7 +26,7 @@ struct Pressure {
 
 constexpr auto &pressure = observe::immortal<Pressure>;
 
-thread_local bool pressing = false, may_press = true;
+thread_local bool pressing = false;
 
 // No plugin rounds a request up by more than this; CUDA's pools do by so much.
 constexpr uint64_t most_rounding = 32 << 20;
@@ -164,6 +166,10 @@ bool make_room(int32_t device, size_t size, const std::function<bool()> &again) 
 }
 
 void give_back_idle() noexcept {
+    std::optional<observe::NoProgramCode> no_program_code;
+    if (must_wait_asleep()) {
+        no_program_code.emplace();
+    }
     any_context(any_device, nullptr, [](emm_context &context) {
         return_to_driver(context);
         return false;
@@ -206,16 +212,8 @@ bool is_in_pressure_callback() noexcept {
     return pressing;
 }
 
-NoPressureCallback::NoPressureCallback() noexcept {
-    may_press = false;
-}
-
-NoPressureCallback::~NoPressureCallback() {
-    may_press = true;
-}
-
 size_t press(emm_context &context, size_t bytes) noexcept {
-    if (pressing || !may_press) {
+    if (pressing || observe::NoProgramCode::is_in_force()) {
         return 0;
     }
     const emm_pressure_callback_info current = [] {

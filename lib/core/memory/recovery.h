@@ -30,7 +30,8 @@ emm_status recover(emm_context &context, size_t size, emm_status status,
 bool make_room(int32_t device, size_t size, const std::function<bool()> &again) noexcept;
 
 // All managers give their caches back to the driver. Then this process returns its unused part of
-// shared budgets to the group. Waits for no other thread.
+// shared budgets to the group. Waits for no other thread: while the process sleeps by emm pause,
+// pending frees stay, because their finalizers may wait for a call that is held.
 void give_back_idle() noexcept;
 
 // Asks the processes that share this one's budget to give back their caches, and waits for at most
@@ -63,18 +64,8 @@ inline bool is_exhaustion(emm_status status) noexcept {
 emm_pressure_callback_info set_pressure_callback(const emm_pressure_callback_info &next);
 
 // Calls the application's callback, and returns the bytes that it says it gave back. Returns 0
-// without a callback, and from within one.
+// without a callback, from within one, and on a thread that must not run code of the program.
 size_t press(emm_context &context, size_t bytes) noexcept;
 bool is_in_pressure_callback() noexcept; // whether this thread is within the callback
-
-// While such an object lives, this thread does not call the callback. The callback may wait for a
-// thread that emm holds.
-class NoPressureCallback {
-public:
-    NoPressureCallback() noexcept;
-    ~NoPressureCallback();
-    NoPressureCallback(const NoPressureCallback &) = delete;
-    NoPressureCallback &operator=(const NoPressureCallback &) = delete;
-};
 
 } // namespace emm::core

@@ -2,17 +2,23 @@
 // wake a pool, or find it paused, wait for emm resume, as its calls of CUDA do.
 #pragma once
 
+#include "observe/program_code.h"
+
 #include <emm/emm.h>
 
 namespace emm::core {
 
-// A thread that works for emm pause or emm resume waits for neither.
+// A thread that works for emm pause or emm resume waits for neither. It runs no code of the
+// program.
 class ForOperator {
 public:
     ForOperator() noexcept;
     ~ForOperator();
     ForOperator(const ForOperator &) = delete;
     ForOperator &operator=(const ForOperator &) = delete;
+
+private:
+    const observe::NoProgramCode no_program_code_;
 };
 
 // From fall_asleep() on, until wake_up() or the process's end.

@@ -6,6 +6,7 @@
 #include "observe/events/record.h"
 #include "observe/log.h"
 #include "observe/process.h"
+#include "observe/program_code.h"
 
 #include <fmt/format.h>
 
@@ -201,6 +202,9 @@ bool may_return(const emm_context &context) noexcept {
 }
 
 void flush(emm_context &context) noexcept {
+    if (observe::NoProgramCode::is_in_force()) {
+        return;
+    }
     const Uncancelled uncancelled;
     const Returns::Scope returning(context.returns);
     const std::vector<PendingDeallocations::Entry> entries = context.pending.take();

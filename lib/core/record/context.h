@@ -194,7 +194,8 @@ bool may_return(const emm_context &context) noexcept;
 using RetryFrees = void (*)(emm_memory *first, uint32_t what) noexcept;
 inline constinit RetryFrees retry_frees = nullptr;
 
-// Runs pending deallocations; if the CUDA context has died, drops them.
+// Runs pending deallocations; if the CUDA context has died, drops them. They call finalizers of the
+// program, so a thread that must not (NoProgramCode) leaves them pending.
 void flush(emm_context &context) noexcept;
 
 // Queues a free, and flushes if that passes a limit.

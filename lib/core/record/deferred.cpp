@@ -3,6 +3,7 @@
 #include "core/record/this_thread.h"
 #include "observe/environment.h"
 #include "observe/process.h"
+#include "observe/program_code.h"
 #include "observe/settings.h"
 
 #include <string_view>
@@ -108,7 +109,8 @@ Returns::Scope::~Scope() {
 }
 
 bool Returns::wait_for_others(std::chrono::milliseconds at_most) noexcept {
-    if (this_thread.returning != 0 || observe::is_forked_child()) {
+    if (this_thread.returning != 0 || observe::NoProgramCode::is_in_force() ||
+        observe::is_forked_child()) {
         return false;
     }
     const Uncancelled uncancelled;

@@ -92,7 +92,7 @@ public:
 
     // True when all scopes that had begun have ended. False after the time-out. False at once if
     // the thread is itself within a scope of any context, so that no two threads wait for each
-    // other.
+    // other; or if it must not run code of the program (NoProgramCode), which a scope may run.
     bool wait_for_others(std::chrono::milliseconds at_most = longest_wait) noexcept;
 
     unsigned waiting() const; // number of threads

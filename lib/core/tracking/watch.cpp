@@ -3,6 +3,7 @@
 #include "driver/account.h"
 #include "observe/error.h"
 #include "observe/log.h"
+#include "observe/program_code.h"
 
 #include <mutex>
 
@@ -82,7 +83,7 @@ void log_pool(const emm_context &context) noexcept {
 thread_local bool inside_hook = false;
 
 void call_hook(const emm_event &event) noexcept {
-    if (inside_hook) {
+    if (inside_hook || observe::NoProgramCode::is_in_force()) {
         return;
     }
     const emm_event_hook_info current = the_hook().read();

@@ -3,6 +3,9 @@
 
 #include "../recorder.h"
 #include "catch.h"
+#include "core/memory/recovery.h"
+#include "core/record/context.h"
+#include "observe/log.h"
 
 #include <atomic>
 #include <chrono>
@@ -38,6 +41,13 @@ private:
 emm_status allocate(emm_context *context) {
     emm_deviceptr ptr = 0;
     return emm_memalloc(context, 64, EMM_STREAM_LEGACY, &ptr);
+}
+
+int calls_of_program = 0;
+
+emm_status count_deferred(void *, uint32_t) {
+    calls_of_program++;
+    return EMM_OK;
 }
 
 } // namespace
@@ -87,4 +97,40 @@ TEST_CASE("an export that finds its pool asleep waits") {
     emm_ipc_handle handle = {};
     CHECK(emm_get_ipc_handle(context, 0x1000, 64, &handle) == EMM_E_NOT_SUPPORTED);
     CHECK_FALSE(must_wait_asleep());
+}
+
+TEST_CASE("the operator's thread runs no code of the program") {
+    emm_context *const context = recorded_context();
+    calls_of_program = 0;
+    REQUIRE(emm_set_pressure_callback(
+                [](emm_context *, size_t, void *) -> size_t { return size_t(calls_of_program++); },
+                nullptr) == EMM_OK);
+    REQUIRE(emm_set_log_callback(
+                EMM_LOG_ERROR, [](int32_t, const char *, void *) { calls_of_program++; },
+                nullptr) == EMM_OK);
+    REQUIRE(defer(*context, &count_deferred, nullptr, 1) == EMM_OK);
+    Recorder::the().on_memalloc = [](size_t) { return EMM_E_OUT_OF_MEMORY; };
+    {
+        const ForOperator for_operator;
+        CHECK(allocate(context) == EMM_E_OUT_OF_MEMORY);
+        CHECK(emm_trim(context, 0, nullptr) == EMM_OK);
+        emm::observe::log(EMM_LOG_ERROR, "a line of a test");
+    }
+    CHECK(calls_of_program == 0);
+    CHECK(emm_trim(context, 0, nullptr) == EMM_OK);
+    CHECK(calls_of_program == 1);
+    REQUIRE(emm_set_pressure_callback(nullptr, nullptr) == EMM_OK);
+    REQUIRE(emm_set_log_callback(EMM_LOG_ERROR, nullptr, nullptr) == EMM_OK);
+}
+
+TEST_CASE("while the process sleeps, pending frees stay where other processes ask for memory") {
+    emm_context *const context = recorded_context();
+    calls_of_program = 0;
+    REQUIRE(defer(*context, &count_deferred, nullptr, 1) == EMM_OK);
+    fall_asleep();
+    give_back_idle();
+    wake_up();
+    CHECK(calls_of_program == 0);
+    give_back_idle();
+    CHECK(calls_of_program == 1);
 }

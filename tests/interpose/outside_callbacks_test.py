@@ -1,0 +1,38 @@
+#!/usr/bin/env python3
+"""outside_callbacks_test.py PROGRAM: emm pause and emm resume, beside code of the program that emm calls. This code waits
+for calls of CUDA (own_code.cpp), which the pause holds."""
+import sys
+import unittest
+
+import outside_test
+from outside_test import Sleeper
+
+
+class Callbacks(outside_test.Asking):
+    def test_a_finalizer_runs_only_after_the_resume(self):
+        sleeper = Sleeper(self, "alloc", "mapped", options=("--pausable", "--limit", "512MiB"))
+        sleeper.tell("own-finalizer")
+        self.ask("pause", sleeper.pid)
+        self.ask("limit", sleeper.pid, "256MiB")  # asks for idle memory
+        self.assert_sleeps(sleeper)
+        sleeper.tell("fault cuMemCreate@1+")
+        self.refused("resume", sleeper.pid)
+        self.refused("resume", sleeper.pid, "cuMemCreate")
+        sleeper.tell("fault ")
+        self.assertEqual(sleeper.tell("own-calls"), "0")
+        self.ask("resume", sleeper.pid)
+        self.assert_awake(sleeper)
+        self.assertEqual((sleeper.tell("own-trim"), sleeper.tell("own-calls")), ("0", "1"))
+
+    def test_a_log_callback_is_not_called_by_the_pause(self):
+        sleeper = Sleeper(self, "alloc", "mapped")
+        sleeper.tell("own-log")
+        before = sleeper.tell("own-calls")
+        self.ask("pause", sleeper.pid)
+        self.assertEqual(sleeper.tell("own-calls"), before)
+        self.ask("resume", sleeper.pid)
+        self.assert_awake(sleeper)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1] + sys.argv[1:], verbosity=2)
