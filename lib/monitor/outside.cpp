@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <exception>
 #include <fcntl.h>
@@ -65,7 +66,8 @@ OutsideDone ask(const Wanted &wanted) {
     Outside outside = {wanted.is_pause,     wanted.flags,       wanted.timeout,
                        wanted.pool.c_str(), &add_pool,          &done.pools,
                        &core::fall_asleep,  is_held_now.load(), ""};
-    const core::ForOperator for_operator;
+    const core::ForOperator for_operator(std::chrono::steady_clock::now() +
+                                         std::chrono::nanoseconds(wanted.timeout));
     const int64_t since = sockets::now();
     const bool succeeded = ask_it(&outside);
     done.nanoseconds = sockets::now() - since;

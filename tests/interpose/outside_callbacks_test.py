@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """outside_callbacks_test.py PROGRAM: emm pause and emm resume, beside code of the program that emm calls. This code waits
 for calls of CUDA (own_code.cpp), which the pause holds."""
+import select
 import sys
 import unittest
 
@@ -9,6 +10,18 @@ from outside_test import Sleeper
 
 
 class Callbacks(outside_test.Asking):
+    def test_a_pressure_callback_in_the_programs_own_resume_fails_the_pause_in_time_and_nothing_is_lost(self):
+        sleeper = Sleeper(self, "alloc", "mapped")
+        self.assertEqual(sleeper.tell("own-resume"), "own-resume")
+        self.assertRegex(self.refused("pause", sleeper.pid, "--limit", "0.5"),
+                         r"pool own is busy: a thread of the program .* has not ended")
+        sleeper.wait_for_rounds()
+        self.assertEqual(sleeper.tell("own-resumed"), "0")
+        self.ask("pause", sleeper.pid)
+        self.assert_sleeps(sleeper)
+        self.ask("resume", sleeper.pid)
+        self.assert_awake(sleeper)
+
     def test_a_finalizer_runs_only_after_the_resume(self):
         sleeper = Sleeper(self, "alloc", "mapped", options=("--pausable", "--limit", "512MiB"))
         sleeper.tell("own-finalizer")
@@ -31,6 +44,16 @@ class Callbacks(outside_test.Asking):
         self.ask("pause", sleeper.pid)
         self.assertEqual(sleeper.tell("own-calls"), before)
         self.ask("resume", sleeper.pid)
+        self.assert_awake(sleeper)
+
+    def test_a_finalizer_that_waits_in_a_retirement_does_not_stop_the_resume(self):
+        sleeper = Sleeper(self, "alloc")
+        sleeper.tell("own-finalizer")
+        self.ask("pause", sleeper.pid)
+        sleeper.process.stdin.write("own-retire\n")
+        self.assertEqual(select.select([sleeper.process.stdout], [], [], 0.2)[0], [])
+        self.ask("resume", sleeper.pid)
+        self.assertEqual(sleeper.process.stdout.readline().strip(), "0")
         self.assert_awake(sleeper)
 
 

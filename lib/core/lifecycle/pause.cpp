@@ -28,10 +28,22 @@ emm_status check_pause_flags(uint32_t flags) {
                            flags);
 }
 
+// EMM_OK if the guard owns the pool's lock. Else `sentence` describes a second try by this thread.
+emm_status expect_owned(const OwnerGuard &guard, const emm_context &pool, const char *sentence) {
+    if (guard.owns() || !is_for_operator()) {
+        return guard.expect_owned(sentence);
+    }
+    EMM_TRY(admit(pool)); // the owner may be retiring the pool
+    return observe::fail(EMM_E_BUSY, 0,
+                         "{} is busy: a thread of the program makes, pauses, resumes, resets or "
+                         "retires it, and has not ended in time",
+                         pool);
+}
+
 emm_status pause_one(emm_context &pool, const emm_context &context, uint32_t flags,
                      size_t &ret_released) {
-    const OwnerGuard guard(pool.manager_lock);
-    EMM_TRY(guard.expect_owned("a plugin must not pause the context that it serves"));
+    const OwnerGuard guard = own_for_pause(pool.manager_lock);
+    EMM_TRY(expect_owned(guard, pool, "a plugin must not pause the context that it serves"));
     EMM_TRY(admit_alive(pool));
     const Returns::Scope returning(pool.returns);
     if (may_return(pool)) {
@@ -81,8 +93,8 @@ emm_status resume_one(emm_context &pool, const emm_context &context, uint32_t fl
                       const void *caller) {
     for (;;) {
         wait_while_asleep();
-        const OwnerGuard guard(pool.manager_lock);
-        EMM_TRY(guard.expect_owned("a plugin must not resume the context that it serves"));
+        const OwnerGuard guard = own_for_resume(pool.manager_lock);
+        EMM_TRY(expect_owned(guard, pool, "a plugin must not resume the context that it serves"));
         if (!must_wait_asleep()) {
             return resume_owned(pool, context, flags, caller);
         }

@@ -12,7 +12,17 @@ namespace {
 enum class State : uint32_t { awake, asleep, ended };
 
 constinit std::atomic<State> state{State::awake};
-[[gnu::tls_model("initial-exec")]] constinit thread_local bool is_for_operator = false;
+
+using Time = std::chrono::steady_clock::time_point;
+
+// A resume has no limit of the operator's. The undoing of a pause begins after the pause's limit.
+constexpr std::chrono::seconds longest_wait_of_resume{2};
+
+struct Operators {
+    bool is_this_thread = false;
+    Time until;
+};
+[[gnu::tls_model("initial-exec")]] constinit thread_local Operators operators;
 
 // Unless the process ends.
 void change_to(State to) noexcept {
@@ -24,12 +34,26 @@ void change_to(State to) noexcept {
 
 } // namespace
 
-ForOperator::ForOperator() noexcept {
-    is_for_operator = true;
+ForOperator::ForOperator(Time until) noexcept {
+    operators = {true, until};
 }
 
 ForOperator::~ForOperator() {
-    is_for_operator = false;
+    operators = {};
+}
+
+bool is_for_operator() noexcept {
+    return operators.is_this_thread;
+}
+
+OwnerGuard own_for_pause(OwnerLock &lock) {
+    return is_for_operator() ? OwnerGuard(lock, operators.until) : OwnerGuard(lock);
+}
+
+OwnerGuard own_for_resume(OwnerLock &lock) {
+    return is_for_operator()
+               ? OwnerGuard(lock, std::chrono::steady_clock::now() + longest_wait_of_resume)
+               : OwnerGuard(lock);
 }
 
 // When the process ends, the sleep ends too: exit handlers may call emm, and no emm resume will
@@ -46,7 +70,7 @@ void wake_up() noexcept {
 }
 
 bool must_wait_asleep() noexcept {
-    return state.load() == State::asleep && !is_for_operator && !observe::is_forked_child();
+    return state.load() == State::asleep && !is_for_operator() && !observe::is_forked_child();
 }
 
 bool wait_while_asleep() noexcept {

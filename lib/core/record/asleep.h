@@ -2,17 +2,22 @@
 // wake a pool, or find it paused, wait for emm resume, as its calls of CUDA do.
 #pragma once
 
+#include "core/record/owner_lock.h"
 #include "observe/program_code.h"
 
 #include <emm/emm.h>
 
+#include <chrono>
+
 namespace emm::core {
 
 // A thread that works for emm pause or emm resume waits for neither. It runs no code of the
-// program.
+// program, and waits for a manager's lock for a bounded time only: the lock's owner may run such
+// code.
 class ForOperator {
 public:
-    ForOperator() noexcept;
+    // `until`: the end of the time that a pause may take.
+    explicit ForOperator(std::chrono::steady_clock::time_point until) noexcept;
     ~ForOperator();
     ForOperator(const ForOperator &) = delete;
     ForOperator &operator=(const ForOperator &) = delete;
@@ -20,6 +25,12 @@ public:
 private:
     const observe::NoProgramCode no_program_code_;
 };
+
+// Own a manager's lock for a pause, or for a resume. The operator's thread may own nothing after a
+// bounded time.
+OwnerGuard own_for_pause(OwnerLock &lock);
+OwnerGuard own_for_resume(OwnerLock &lock);
+bool is_for_operator() noexcept;
 
 // From fall_asleep() on, until wake_up() or the process's end.
 void fall_asleep() noexcept;

@@ -3,6 +3,7 @@
 #include "observe/error.h"
 #include "observe/process.h"
 
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
 #include <thread>
@@ -20,6 +21,17 @@ public:
             return false;
         }
         released_.wait(lock, [this] { return owner_ == std::thread::id(); });
+        owner_ = std::this_thread::get_id();
+        return true;
+    }
+
+    // Waits until then at most. False: a thread owns the lock, perhaps this one.
+    bool lock_until(std::chrono::steady_clock::time_point then) {
+        std::unique_lock lock(mutex_);
+        if (!released_.wait_for(lock, then - std::chrono::steady_clock::now(),
+                                [this] { return owner_ == std::thread::id(); })) {
+            return false;
+        }
         owner_ = std::this_thread::get_id();
         return true;
     }
@@ -57,6 +69,8 @@ class OwnerGuard {
 public:
     explicit OwnerGuard(OwnerLock &lock) : lock_(lock), owns_(lock.lock()) {}
     OwnerGuard(OwnerLock &lock, std::try_to_lock_t) : lock_(lock), owns_(lock.try_lock()) {}
+    OwnerGuard(OwnerLock &lock, std::chrono::steady_clock::time_point until)
+        : lock_(lock), owns_(lock.lock_until(until)) {}
     ~OwnerGuard() {
         if (owns_) {
             lock_.unlock();

@@ -7,6 +7,8 @@
 #include "core/record/context.h"
 #include "observe/log.h"
 
+#include <fmt/format.h>
+
 #include <atomic>
 #include <chrono>
 #include <thread>
@@ -42,6 +44,30 @@ emm_status allocate(emm_context *context) {
     emm_deviceptr ptr = 0;
     return emm_memalloc(context, 64, EMM_STREAM_LEGACY, &ptr);
 }
+
+// A thread that owns the lock while this lives.
+class OtherOwner {
+public:
+    explicit OtherOwner(OwnerLock &lock) {
+        std::atomic<bool> owns{false};
+        thread_ = std::thread([&] {
+            const OwnerGuard guard(lock);
+            owns = true;
+            owns.notify_one();
+            ends_.wait(false);
+        });
+        owns.wait(false);
+    }
+    ~OtherOwner() {
+        ends_ = true;
+        ends_.notify_one();
+        thread_.join();
+    }
+
+private:
+    std::atomic<bool> ends_{false};
+    std::thread thread_;
+};
 
 int calls_of_program = 0;
 
@@ -99,6 +125,19 @@ TEST_CASE("an export that finds its pool asleep waits") {
     CHECK_FALSE(must_wait_asleep());
 }
 
+TEST_CASE("a pool that a thread of the program keeps busy is neither paused nor resumed by the "
+          "operator") {
+    emm_context *const context = recorded_context();
+    const OtherOwner owner(context->manager_lock);
+    const ForOperator for_operator(std::chrono::steady_clock::now());
+    CHECK(emm_context_pause(context, EMM_PAUSE_KEEP, nullptr) == EMM_E_BUSY);
+    CHECK(emm_last_error()->text ==
+          fmt::format("{} is busy: a thread of the program makes, pauses, resumes, resets or "
+                      "retires it, and has not ended in time",
+                      *context));
+    CHECK(emm_context_resume(context, 0) == EMM_E_BUSY);
+}
+
 TEST_CASE("the operator's thread runs no code of the program") {
     emm_context *const context = recorded_context();
     calls_of_program = 0;
@@ -111,7 +150,7 @@ TEST_CASE("the operator's thread runs no code of the program") {
     REQUIRE(defer(*context, &count_deferred, nullptr, 1) == EMM_OK);
     Recorder::the().on_memalloc = [](size_t) { return EMM_E_OUT_OF_MEMORY; };
     {
-        const ForOperator for_operator;
+        const ForOperator for_operator(std::chrono::steady_clock::now());
         CHECK(allocate(context) == EMM_E_OUT_OF_MEMORY);
         CHECK(emm_trim(context, 0, nullptr) == EMM_OK);
         emm::observe::log(EMM_LOG_ERROR, "a line of a test");
