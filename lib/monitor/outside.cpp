@@ -26,6 +26,7 @@ namespace emm::monitor {
 namespace {
 
 constinit std::atomic<bool> is_busy{false}, is_held_now{false};
+constinit std::atomic<AskOutside> known_library{nullptr};
 
 // A request's text, read (protocol.h).
 struct Wanted {
@@ -58,7 +59,8 @@ void add_pool(void *all, const OutsidePool &pool) {
 
 OutsideDone ask(const Wanted &wanted) {
     OutsideDone done;
-    const auto ask_it = reinterpret_cast<AskOutside>(dl::find_in_process(outside_name));
+    find_library();
+    const AskOutside ask_it = known_library.load();
     if (!ask_it) {
         done.problem = "its calls cannot be held: it was started without emm run --pausable";
         return done;
@@ -123,6 +125,12 @@ void answer_outside(int socket, bool is_pause, std::string_view rest) {
         is_busy = false;
         refused.problem = "cannot start a thread to pause it";
         send_answer(socket, answer_to_outside(refused));
+    }
+}
+
+void find_library() noexcept {
+    if (!known_library.load()) {
+        known_library = reinterpret_cast<AskOutside>(dl::find_in_process(outside_name));
     }
 }
 

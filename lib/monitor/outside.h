@@ -39,6 +39,11 @@ inline constexpr const char outside_name[] = "emm_run_outside";
 // copy of `socket`.
 void answer_outside(int socket, bool is_pause, std::string_view rest);
 
+// Finds that library. Called also when the first context is served: at a pause or a resume, a
+// thread of the program may have the dynamic linker's lock, because a library that it loads calls
+// CUDA.
+void find_library() noexcept;
+
 // Whether the program's calls are held.
 bool is_held() noexcept;
 

@@ -164,6 +164,7 @@ bool open_socket() noexcept {
 void start() noexcept {
     static constinit sockets::Server server(listener, silence, &answer_request, &fit_limit);
     if (is_wanted() && open_socket()) {
+        find_library();
         std::atexit(&end_with_process);
         if (!sockets::start_thread("emm-top", [] {
                 server.run();

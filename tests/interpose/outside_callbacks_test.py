@@ -56,6 +56,15 @@ class Callbacks(outside_test.Asking):
         self.assertEqual(sleeper.process.stdout.readline().strip(), "0")
         self.assert_awake(sleeper)
 
+    def test_a_library_that_is_being_loaded_does_not_stop_the_resume(self):
+        sleeper = Sleeper(self, "alloc")
+        self.ask("pause", sleeper.pid)
+        sleeper.process.stdin.write("own-load\n")
+        self.assertEqual(select.select([sleeper.process.stdout], [], [], 0.2)[0], [])
+        self.ask("resume", sleeper.pid)
+        self.assertEqual(sleeper.process.stdout.readline().strip(), "own-load")
+        self.assert_awake(sleeper)
+
 
 if __name__ == "__main__":
     unittest.main(argv=sys.argv[:1] + sys.argv[1:], verbosity=2)

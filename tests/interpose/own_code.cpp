@@ -149,6 +149,8 @@ std::string obey(CUcontext context, const std::string &word) {
         make_finalizer_pending(context);
     } else if (word == "own-log") {
         set_log_callback(context);
+    } else if (word == "own-load") {
+        DEMAND(dlopen(std::getenv("EMM_TEST_LIBRARY"), RTLD_NOW) ? 0 : 1);
     } else if (word == "own-calls") {
         return std::to_string(calls);
     } else if (word == "own-trim") {

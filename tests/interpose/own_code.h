@@ -1,5 +1,6 @@
 // Code of the program that emm calls: a pressure callback, a finalizer and a log callback. Each
-// waits for a call of CUDA, which emm pause may hold. For outside_callbacks_test.py.
+// waits for a call of CUDA, which emm pause may hold. So does a library's constructor, with the
+// dynamic linker's lock. For outside_callbacks_test.py.
 #pragma once
 
 #include <cuda.h>
