@@ -23,7 +23,8 @@ std::string parse_limit(std::string_view row, Limit &ret_limit) {
     const std::string size(equals == row.npos ? row : row.substr(equals + 1));
     const bool is_gpu = device.size() > gpu.size() && device.substr(0, gpu.size()) == gpu;
     if ((device != "*" && !is_gpu) || !emm_parse_size(size.c_str(), &ret_limit.bytes)) {
-        return expected("a size such as 8GiB, or GPU-UUID=8GiB;*=16GiB", row);
+        return expected("a size such as 8GiB (in KiB, MiB, GiB or TiB), or GPU-UUID=8GiB;*=16GiB",
+                        row);
     }
     if (ret_limit.bytes < least_limit) {
         return expected("a size of at least 2MiB", row);

@@ -106,7 +106,8 @@ emm_status refuse_plugin_as_layer(const std::string &path) {
 
 emm_status refuse_layer_as_plugin(const std::string &path) {
     return refuse_file("symbol", path, "it is a layer", "", "",
-                       "a layer is named before a plugin, as in count+pool");
+                       "a layer is named before a plugin, as in count+pool; EMM_PLUGIN_PATH "
+                       "names its folder");
 }
 
 emm_status refuse_without_entry(const Entry &wanted, void *handle, const std::string &path) {

@@ -212,15 +212,17 @@ emm_status refuse_open(const Found &found, int error) {
     const bool denied = error == EACCES || error == EPERM;
     const bool missing = error == ENOENT || error == ENOTDIR || error == ELOOP ||
                          error == ENAMETOOLONG || error == ENXIO;
-    return refuse({.code = missing ? EMM_E_PLUGIN_NOT_FOUND : EMM_E_PLUGIN_UNLOADABLE,
-                   .stage = denied ? "permission" : "resolve",
-                   .path = found.path,
-                   .problem = "cannot open it",
-                   .got = reason(found, error),
-                   .hint = missing && found.path.find(".so+") != std::string::npos
-                               ? "a + in a path belongs to the file; a layer goes by its bare name"
-                               : "",
-                   .tried = found.tried});
+    return refuse(
+        {.code = missing ? EMM_E_PLUGIN_NOT_FOUND : EMM_E_PLUGIN_UNLOADABLE,
+         .stage = denied ? "permission" : "resolve",
+         .path = found.path,
+         .problem = "cannot open it",
+         .got = reason(found, error),
+         .hint = missing && found.path.find(".so+") != std::string::npos
+                     ? "a + in a path belongs to the file; a layer goes by its bare name, and "
+                       "EMM_PLUGIN_PATH names its folder"
+                     : "",
+         .tried = found.tried});
 }
 
 const Search &process_search() {

@@ -126,9 +126,10 @@ void add_figures(std::vector<std::string> &lines, const MemoryReport &report) {
         const bool is_bound = full == "bound";
         const MemoryReport::Driver &one = is_bound ? *report.of_bound : *report.of_device,
                                    &other = is_bound ? *report.of_device : *report.of_bound;
-        lines.push_back(fmt::format("  full       the {}: {} of it are left, and {} of the {}",
-                                    full, bytes_text(one.free), bytes_text(other.free),
-                                    is_bound ? "device" : "bound"));
+        lines.push_back(
+            fmt::format("  full       the {}: {} of it are left for {}, and {} of the {}", full,
+                        bytes_text(one.free), bytes_text(report.request->bytes),
+                        bytes_text(other.free), is_bound ? "device" : "bound"));
     }
 }
 

@@ -141,7 +141,7 @@ class Nvml(unittest.TestCase):
 
     def test_a_bound_that_makes_no_sense_ends_cuinit_with_one_sentence(self):
         library_failed = 303
-        for limit, complaint in (("8GB", "expected a size such as 8GiB, or GPU-UUID=8GiB;*=16GiB, found '8GB'"),
+        for limit, complaint in (("8GB", "expected a size such as 8GiB (in KiB, MiB, GiB or TiB), or GPU-UUID=8GiB;*=16GiB, found '8GB'"),
                                  ("1MiB", "expected a size of at least 2MiB, found '1MiB'"),
                                  ("GPU-77=1GiB", "expected the UUID of a device that the program sees, found 'GPU-77'"),
                                  ("9GiB", "expected at most the 8 GiB that device 0 (GPU-")):

@@ -105,7 +105,7 @@ class Refused(Tree):
                                 found, "--", "true")
 
     def test_a_limit_that_makes_no_sense_is_wrong_usage(self):
-        size = "a size such as 8GiB, or GPU-UUID=8GiB;*=16GiB"
+        size = "a size such as 8GiB (in KiB, MiB, GiB or TiB), or GPU-UUID=8GiB;*=16GiB"
         for found, expected in (("", size), ("8GB", size), ("0=8GiB", size), ("1MiB", "a size of at least 2MiB")):
             self.assert_refused(2, f"run: --limit: expected {expected}, found '{found}'", "--limit", found, "--", "true")
 

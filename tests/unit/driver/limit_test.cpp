@@ -34,7 +34,8 @@ TEST_CASE("a limit is for all devices, for one by its UUID, or for the others") 
 }
 
 TEST_CASE("a limit that makes no sense is refused in one sentence") {
-    const std::string size = "expected a size such as 8GiB, or GPU-UUID=8GiB;*=16GiB, found ";
+    const std::string size =
+        "expected a size such as 8GiB (in KiB, MiB, GiB or TiB), or GPU-UUID=8GiB;*=16GiB, found ";
     for (const char *text : {"8GB", "-1", "8GiB ", "GPU-0123", "=8GiB", "0=8GiB", "GPU-=8GiB",
                              "GPU-01234=", "99999999999999GiB"}) {
         CHECK(bounds(text) == size + "'" + text + "'");

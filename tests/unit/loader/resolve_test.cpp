@@ -83,7 +83,8 @@ TEST_CASE("a missing file is named") {
 TEST_CASE("a path with a name behind a plus is explained, because layers have bare names") {
     CHECK(refused("/nonexistent/mine.so").hint.empty());
     CHECK(refused("/nonexistent/guard.so+pool").hint ==
-          "a + in a path belongs to the file; a layer goes by its bare name");
+          "a + in a path belongs to the file; a layer goes by its bare name, and EMM_PLUGIN_PATH "
+          "names its folder");
 }
 
 TEST_CASE("a directory is no plugin") {

@@ -68,13 +68,14 @@ TEST_CASE("with a bound the report says whether that is full or the device") {
     report.of_driver = {gib, 64 * gib};
     report.of_device = {16 * gib, 80 * gib};
     CHECK_THAT(text_of(report),
-               ContainsSubstring("  full       the bound: 1.00 GiB of it are left, "
+               ContainsSubstring("  full       the bound: 1.00 GiB of it are left for 2.00 GiB, "
                                  "and 16.00 GiB of the device\n"));
     CHECK(json_of(report).at("full") == "bound");
     report.of_bound->free = 3 * gib;
     report.of_device->free = gib / 2;
-    CHECK_THAT(text_of(report), ContainsSubstring("  full       the device: 512.00 MiB of it are "
-                                                  "left, and 3.00 GiB of the bound\n"));
+    CHECK_THAT(text_of(report),
+               ContainsSubstring("  full       the device: 512.00 MiB of it are "
+                                 "left for 2.00 GiB, and 3.00 GiB of the bound\n"));
     CHECK(json_of(report).at("full") == "device");
     report.of_device->free = 3 * gib; // in pieces
     CHECK_THAT(text_of(report), !ContainsSubstring("  full "));

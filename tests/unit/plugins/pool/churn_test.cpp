@@ -33,7 +33,7 @@ uint64_t idle_pages(const std::vector<Live> &live, uint64_t limit) {
 // EMM_TEST_CHURN_SECONDS extends the test beyond its steps.
 bool goes_on(int steps, std::chrono::steady_clock::time_point begin) {
     const char *seconds = getenv("EMM_TEST_CHURN_SECONDS");
-    return steps < 5'000 || (seconds && std::chrono::steady_clock::now() - begin <
+    return steps < 2'000 || (seconds && std::chrono::steady_clock::now() - begin <
                                             std::chrono::seconds(atoi(seconds)));
 }
 
