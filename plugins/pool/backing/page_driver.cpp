@@ -191,7 +191,7 @@ size_t PageDriver::map(Block &block, std::vector<Piece> &pieces, size_t kept,
                        const std::vector<CUmemAccessDesc> &access, CUresult &result,
                        Refused &refused) const {
     const Relaxed relaxed(driver_);
-    std::shared_lock lock(mapping_mutex_);
+    std::shared_lock lock = begin_mapping();
     uint64_t at = block.begin;
     size_t mapped = 0;
     CUresult latest = CUDA_SUCCESS;
@@ -231,7 +231,13 @@ size_t PageDriver::map(Block &block, std::vector<Piece> &pieces, size_t kept,
     return mapped;
 }
 
+std::shared_lock<std::shared_mutex> PageDriver::begin_mapping() const {
+    const std::lock_guard turn(turn_mutex_);
+    return std::shared_lock(mapping_mutex_);
+}
+
 CUresult PageDriver::end_mappings(uint64_t begin, uint64_t end) const {
+    const std::lock_guard turn(turn_mutex_);
     const std::lock_guard lock(mapping_mutex_);
     return driver_.cuMemUnmap(begin, end - begin);
 }

@@ -94,6 +94,7 @@ private:
     uint64_t give_back(Segment &segment, uint64_t begin, uint64_t end, const Segments &all,
                        Refused &refused) const;
     CUresult map_piece(uint64_t at, const Piece &piece) const;
+    std::shared_lock<std::shared_mutex> begin_mapping() const;
     CUresult end_mappings(uint64_t begin, uint64_t end) const;
     static size_t end_of_run(std::span<const Piece> pieces, size_t first, const Heap &heap);
 
@@ -106,8 +107,10 @@ private:
     const Driver &driver_ = context_.driver;
     // Driver 580 maps a handle no more, and answers CUDA_ERROR_UNKNOWN, once the oldest mapping of
     // the handle has ended while a younger one had no access yet. So a thread that maps shares this
-    // mutex until the mappings have access, and a thread that ends mappings has it alone.
+    // mutex until the mappings have access, and a thread that ends mappings has it alone. Both take
+    // turns, or a thread that ends mappings might wait for long.
     mutable std::shared_mutex mapping_mutex_;
+    mutable std::mutex turn_mutex_;
     mutable std::mutex stuck_mutex_; // held while mappings end, so that no thread misses one
     mutable std::vector<Piece> stuck_;
     const bool shares_, reaches_cards_;
