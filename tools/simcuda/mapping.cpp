@@ -63,17 +63,17 @@ bool are_whole(const std::vector<Region *> &mappings, CUdeviceptr start, uint64_
 }
 
 // Driver 580 maps a handle no more, and answers CUDA_ERROR_UNKNOWN, once its oldest mapping has
-// ended while a younger one had no access yet.
+// ended while another one had access and a third had none yet.
 void forget_mapping(Physical &physical, CUdeviceptr start) {
     std::vector<CUdeviceptr> &all = physical.mapped_at;
     const bool was_oldest = all.front() == start;
     all.erase(std::find(all.begin(), all.end(), start));
-    const bool has_one_without_access =
-        std::any_of(all.begin(), all.end(), [](CUdeviceptr address) {
-            const Region &region = *sim().regions.at(address);
-            return region.access == 0 && !region.host_access;
-        });
-    physical.cannot_be_mapped |= was_oldest && has_one_without_access;
+    const auto has_access = [](CUdeviceptr address) {
+        const Region &region = *sim().regions.at(address);
+        return region.access != 0 || region.host_access;
+    };
+    physical.cannot_be_mapped |= was_oldest && std::any_of(all.begin(), all.end(), has_access) &&
+                                 !std::all_of(all.begin(), all.end(), has_access);
 }
 
 void unmap(Region &region) {

@@ -342,7 +342,7 @@ TEST_CASE("places: a request beside a call that gives a peer access gets no seco
     CHECK(pages_in_two_places(block, large, comb.freed) == 0);
 }
 
-// A handle whose oldest mapping ends while a younger one has no access cannot be mapped any more.
+// A handle whose oldest mapping ends while a younger one has no access may not be mapped any more.
 TEST_CASE("places: threads that map pieces and threads that unmap them spoil none") {
     Simulation sim("growth=vmm,slack=0");
     before_set_access = [] { std::this_thread::sleep_for(std::chrono::microseconds(200)); };

@@ -62,29 +62,31 @@ TEST_CASE("one physical handle is seen at two addresses") {
     CHECK(cu().cuMemAddressFree(range, 2 * size) == CUDA_SUCCESS);
 }
 
-TEST_CASE("a handle whose oldest mapping ends before a younger one has access is mapped no more") {
+TEST_CASE(
+    "a handle whose oldest mapping ends before the youngest one has access is mapped no more") {
     const Device device;
     const size_t size = granularity();
-    const CUmemGenericAllocationHandle handle = create(size), other = create(size);
-    const CUdeviceptr range = reserve(4 * size);
-    map(range, size, handle);
-    REQUIRE(cu().cuMemMap(range + size, size, 0, handle, 0) == CUDA_SUCCESS);
-    REQUIRE(cu().cuMemUnmap(range, size) == CUDA_SUCCESS);
     CUmemAccessDesc access = {};
     access.location = properties().location;
     access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-    CHECK(cu().cuMemSetAccess(range + size, size, &access, 1) == CUDA_SUCCESS);
-    CHECK(cu().cuMemMap(range, size, 0, handle, 0) == CUDA_ERROR_UNKNOWN);
-    REQUIRE(cu().cuMemsetD8(range + size, 42, size) == CUDA_SUCCESS);
-    CHECK(byte_at(range + size) == 42);
-    map(range, size, other);
-    map(range + 2 * size, size, other);
-    REQUIRE(cu().cuMemUnmap(range, size) == CUDA_SUCCESS);
-    map(range, size, other);
-    CHECK(cu().cuMemRelease(handle) == CUDA_SUCCESS);
-    CHECK(cu().cuMemRelease(other) == CUDA_SUCCESS);
-    CHECK(cu().cuMemUnmap(range, 3 * size) == CUDA_SUCCESS);
-    CHECK(cu().cuMemAddressFree(range, 4 * size) == CUDA_SUCCESS);
+    for (const bool has_third : {false, true}) {
+        const CUmemGenericAllocationHandle handle = create(size);
+        const CUdeviceptr first = reserve(3 * size), second = first + size, third = second + size;
+        map(first, size, handle);
+        if (has_third) {
+            map(third, size, handle);
+        }
+        REQUIRE(cu().cuMemMap(second, size, 0, handle, 0) == CUDA_SUCCESS);
+        REQUIRE(cu().cuMemUnmap(first, size) == CUDA_SUCCESS);
+        CHECK(cu().cuMemSetAccess(second, size, &access, 1) == CUDA_SUCCESS);
+        REQUIRE(cu().cuMemsetD8(second, 42, size) == CUDA_SUCCESS);
+        CHECK(byte_at(second) == 42);
+        const CUresult again = cu().cuMemMap(first, size, 0, handle, 0);
+        CHECK(again == (has_third ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS));
+        CHECK(cu().cuMemRelease(handle) == CUDA_SUCCESS);
+        CHECK(cu().cuMemUnmap(first, 3 * size) == CUDA_SUCCESS);
+        CHECK(cu().cuMemAddressFree(first, 3 * size) == CUDA_SUCCESS);
+    }
 }
 
 TEST_CASE(
