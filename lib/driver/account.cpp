@@ -87,8 +87,9 @@ void Account::keep_reserves(bool keeps) {
 
 bool Account::has_room(int32_t device, const Device &its, uint64_t bytes) {
     const uint64_t used = used_now(device);
-    return its.share && bytes != 0 ? bytes <= UINT64_MAX - used && its.share->cover(used + bytes)
-                                   : fits(bytes, used, its.bound);
+    return its.share && bytes != 0
+               ? bytes <= UINT64_MAX - used && its.share->cover(used + bytes, keeps_reserves_)
+               : fits(bytes, used, its.bound);
 }
 
 void Account::return_unused_share(int32_t device, const Device &its, bool keeps_reserve) {

@@ -24,8 +24,9 @@ struct Others {
 class Share {
 public:
     virtual ~Share() = default;
-    // Whether this account may have that many bytes in all.
-    virtual bool cover(uint64_t bytes) noexcept = 0;
+    // Whether this account may have that many bytes in all. `takes_reserve`: more may be taken, for
+    // later.
+    virtual bool cover(uint64_t bytes, bool takes_reserve = true) noexcept = 0;
     // Gives back bytes that are held and not used: all of them, or all but a reserve.
     virtual void return_unused(uint64_t used, bool keeps_reserve) noexcept = 0;
     // The driver has given this account so many bytes in total: a pool of CUDA's may have grown

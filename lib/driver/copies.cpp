@@ -110,7 +110,7 @@ const CopyCalls &calls_of_first() {
 class CopysShare : public Share {
 public:
     explicit CopysShare(int32_t device) : device_(device) {}
-    bool cover(uint64_t bytes) noexcept override {
+    bool cover(uint64_t bytes, bool) noexcept override {
         return calls_of_first().cover(number, device_, bytes);
     }
     void return_unused(uint64_t used, bool keeps_reserve) noexcept override {

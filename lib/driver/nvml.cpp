@@ -2,7 +2,9 @@
 
 #include "driver/limit.h"
 #include "observe/descriptors.h"
+#include "observe/program_code.h"
 
+#include <atomic>
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <mutex>
@@ -88,12 +90,20 @@ bool ask(const Nvml &nvml, const uint8_t *uuid, std::vector<observe::DeviceProce
 
 } // namespace
 
+// The dynamic linker's lock, which a thread may have whose call emm pause holds, is needed to open
+// NVML. So the thread of emm pause and emm resume does not open it.
 bool device_processes(const uint8_t *uuid, std::vector<observe::DeviceProcess> &ret_processes,
                       std::string &ret_reason) {
+    static std::atomic<bool> was_opened{false};
+    if (observe::NoProgramCode::is_in_force() && !was_opened) {
+        ret_reason = "the program sleeps by emm pause, and NVML was not open before";
+        return false;
+    }
     static std::mutex mutex;
     static Nvml nvml;
     const std::lock_guard lock(mutex);
     static const auto *const failure = new std::string(open_nvml(nvml));
+    was_opened = true;
     ret_reason = *failure;
     return failure->empty() && ask(nvml, uuid, ret_processes, ret_reason);
 }

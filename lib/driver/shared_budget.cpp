@@ -91,18 +91,6 @@ template <class Decide> int64_t change(SharedDevice &device, unsigned member, De
     }
 }
 
-// Calls visit(ticket, bound) for each member that has a bound.
-template <class Visit>
-void for_each_bound(const SharedState &state, const SharedDevice &device, Visit visit) {
-    for (unsigned member = 0; member < slots_in_use(state); member++) {
-        const uint64_t ticket = state.members[member].ticket.load();
-        const uint64_t its = device.slots[member].bound.load();
-        if (ticket != 0 && its != 0) {
-            visit(ticket, its);
-        }
-    }
-}
-
 } // namespace
 
 uint64_t units_to_take(uint64_t missing, uint64_t taken, uint64_t bound) {
@@ -129,22 +117,23 @@ SharedDevice *row_of(SharedState &state, const Uuid &uuid, uint64_t bytes) noexc
     return nullptr;
 }
 
-uint64_t bound_in_force(const SharedState &state, const SharedDevice &device) noexcept {
-    uint64_t bound = 0, first = UINT64_MAX;
-    for_each_bound(state, device, [&](uint64_t ticket, uint64_t its) {
+BoundInForce bound_in_force(const SharedState &state, const SharedDevice &device) noexcept {
+    BoundInForce found;
+    uint64_t first = UINT64_MAX;
+    for (unsigned member = 0; member < slots_in_use(state); member++) {
+        const uint64_t ticket = state.members[member].ticket.load();
+        const uint64_t its = device.slots[member].bound.load();
+        if (ticket == 0 || its == 0) {
+            continue;
+        }
+        found.is_of_all = found.is_of_all && (found.bytes == 0 || its == found.bytes);
         if (ticket < first) {
             first = ticket;
-            bound = its;
+            found.bytes = its;
+            found.member = member;
         }
-    });
-    return bound;
-}
-
-bool has_other_bounds(const SharedState &state, const SharedDevice &device) noexcept {
-    const uint64_t bound = bound_in_force(state, device);
-    bool has_other = false;
-    for_each_bound(state, device, [&](uint64_t, uint64_t its) { has_other |= its != bound; });
-    return has_other;
+    }
+    return found;
 }
 
 unsigned slots_in_use(const SharedState &state) noexcept {
@@ -159,9 +148,12 @@ uint64_t units_held(const SharedDevice &device, unsigned member) noexcept {
     return numbered(device.slots[member].holding.load()).units;
 }
 
-bool hold(SharedDevice &device, unsigned member, uint64_t units, uint64_t bound) noexcept {
+bool hold(SharedDevice &device, unsigned member, uint64_t units, uint64_t bound,
+          bool takes_reserve) noexcept {
     const auto decide = [&](uint64_t taken, uint64_t held) {
-        return int64_t(units <= held ? 0 : units_to_take(units - held, taken, bound));
+        const uint64_t missing = units - std::min(units, held);
+        const uint64_t most = missing == 0 ? 0 : units_to_take(missing, taken, bound);
+        return int64_t(takes_reserve ? most : std::min(most, missing));
     };
     return units_held(device, member) >= units || change(device, member, decide) != 0;
 }

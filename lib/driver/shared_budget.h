@@ -69,17 +69,21 @@ uint64_t units_to_return(uint64_t unused);
 // The row of a device; NULL: all rows belong to other devices.
 SharedDevice *row_of(SharedState &state, const Uuid &uuid, uint64_t bytes) noexcept;
 
-// The bound in force: that of the member which joined first. 0: no member has one.
-uint64_t bound_in_force(const SharedState &state, const SharedDevice &device) noexcept;
-// Whether another bound comes into force if some members have died unnoticed.
-bool has_other_bounds(const SharedState &state, const SharedDevice &device) noexcept;
+// The bound in force: that of the member which joined first.
+struct BoundInForce {
+    uint64_t bytes = 0;             // 0: no member has a bound
+    unsigned member = most_members; // the first that joined
+    bool is_of_all = true;          // false: another bound comes into force if members leave
+};
+BoundInForce bound_in_force(const SharedState &state, const SharedDevice &device) noexcept;
 
 uint64_t units_taken(const SharedDevice &device) noexcept;
 uint64_t units_held(const SharedDevice &device, unsigned member) noexcept;
 
 // Makes sure that the member holds at least `units`. If it must take more and the bound leaves no
 // room, returns false. One thread of one process at a time calls these three for a member.
-bool hold(SharedDevice &device, unsigned member, uint64_t units, uint64_t bound) noexcept;
+bool hold(SharedDevice &device, unsigned member, uint64_t units, uint64_t bound,
+          bool takes_reserve = true) noexcept;
 void give_back(SharedDevice &device, unsigned member, uint64_t units) noexcept;
 // The driver has let the member have `units` in total: they count, whatever the bound.
 void count(SharedDevice &device, unsigned member, uint64_t units) noexcept;

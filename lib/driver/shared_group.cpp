@@ -224,13 +224,18 @@ std::string find_group(std::string_view name, const GroupFolders &folders, std::
     return "";
 }
 
-bool GroupShare::cover(uint64_t bytes) noexcept {
+bool GroupShare::cover(uint64_t bytes, bool takes_reserve) noexcept {
     const auto try_to = [&] {
         const uint64_t units = units_of(bytes);
-        return units_held(device_, member_) >= units ||
-               hold(device_, member_, units, bound() / shared_unit);
+        if (units_held(device_, member_) >= units) {
+            return true;
+        }
+        const BoundInForce bound = find_bound();
+        bounds_differ_ = !bound.is_of_all;
+        return hold(device_, member_, units, bound.bytes / shared_unit,
+                    takes_reserve && !bounds_differ_);
     };
-    return !observe::is_forked_child() && (try_to() || (take_back_dead_() && try_to()));
+    return !observe::is_forked_child() && (try_to() || (take_back_dead_(std::nullopt) && try_to()));
 }
 
 void GroupShare::return_unused(uint64_t used, bool keeps_reserve) noexcept {
@@ -240,7 +245,8 @@ void GroupShare::return_unused(uint64_t used, bool keeps_reserve) noexcept {
     is_above_ = is_above_ && units_taken(device_) > bound() / shared_unit;
     const uint64_t held = units_held(device_, member_), units = units_of(used);
     const uint64_t unused = held > units ? held - units : 0;
-    give_back(device_, member_, keeps_reserve && !is_above_ ? units_to_return(unused) : unused);
+    const bool keeps = keeps_reserve && !is_above_ && !bounds_differ_;
+    give_back(device_, member_, keeps ? units_to_return(unused) : unused);
 }
 
 void GroupShare::count(uint64_t bytes) noexcept {
@@ -250,14 +256,18 @@ void GroupShare::count(uint64_t bytes) noexcept {
     }
 }
 
+// If the bounds differ, that of a member which has died is not in force.
+BoundInForce GroupShare::find_bound() const noexcept {
+    for (;;) {
+        const BoundInForce found = bound_in_force(state_, device_);
+        if (found.is_of_all || found.member == member_ || !take_back_dead_(found.member)) {
+            return found;
+        }
+    }
+}
+
 uint64_t GroupShare::bound() const noexcept {
-    if (observe::is_forked_child()) {
-        return 0;
-    }
-    if (has_other_bounds(state_, device_)) {
-        take_back_dead_();
-    }
-    return bound_in_force(state_, device_);
+    return observe::is_forked_child() ? 0 : find_bound().bytes;
 }
 
 Others GroupShare::others() noexcept {
@@ -266,7 +276,7 @@ Others GroupShare::others() noexcept {
     }
     if (const auto now = std::chrono::steady_clock::now(); now - looked_ > look_again) {
         looked_ = now;
-        take_back_dead_();
+        take_back_dead_(std::nullopt);
     }
     const uint64_t taken = units_taken(device_), own = units_held(device_, member_);
     return {taken > own ? (taken - own) * shared_unit : 0, 0};
@@ -302,7 +312,7 @@ std::string GroupFile::open(const std::string &path, bool joins) {
     return problem;
 }
 
-bool GroupFile::take_back_dead() const noexcept {
+bool GroupFile::take_back_dead(std::optional<unsigned> one) const noexcept {
     const Opened opened(path_, O_RDWR);
     struct stat status = {};
     if (opened.get() < 0 || fstat(opened.get(), &status) != 0 || status.st_dev != device_ ||
@@ -310,7 +320,8 @@ bool GroupFile::take_back_dead() const noexcept {
         return false;
     }
     bool has_any = false;
-    for (unsigned member = 0; member < slots_in_use(*state_); member++) {
+    const unsigned first = one.value_or(0), end = one ? *one + 1 : slots_in_use(*state_);
+    for (unsigned member = first; member < end; member++) {
         const auto is_dead = [&opened, member] { return !is_locked(opened.get(), member); };
         uint64_t ticket = state_->members[member].ticket.load();
         if (ticket == 0 || !is_dead()) {
@@ -340,8 +351,9 @@ std::string join_group(GroupFile &file, const std::string &path,
                                most_shared_devices);
         }
         row->slots[file.member()].bound = device.bound;
-        shares.push_back(std::make_unique<GroupShare>(state, *row, file.member(),
-                                                      [&file] { return file.take_back_dead(); }));
+        shares.push_back(std::make_unique<GroupShare>(
+            state, *row, file.member(),
+            [&file](std::optional<unsigned> one) { return file.take_back_dead(one); }));
     }
     state.members[file.member()].ticket = state.last_ticket.fetch_add(1) + 1;
     file.take_back_dead();
@@ -359,7 +371,7 @@ std::string uuid_text_of(const SharedDevice &device) {
 std::string above_bounds_text(const GroupFile &file) {
     SharedState &state = file.state();
     for (const SharedDevice &row : state.devices) {
-        const uint64_t bound = row.key.load() == 0 ? 0 : bound_in_force(state, row);
+        const uint64_t bound = row.key.load() == 0 ? 0 : bound_in_force(state, row).bytes;
         const uint64_t taken = units_taken(row) * shared_unit;
         if (bound != 0 && taken > bound) {
             return above_limit_text(taken, uuid_text_of(row));
@@ -373,7 +385,7 @@ std::string change_bounds(const GroupFile &file, const std::vector<Limit> &limit
     std::vector<SharedDevice *> rows;
     std::vector<LimitedDevice> devices;
     for (SharedDevice &row : state.devices) {
-        if (row.key.load() != 0 && bound_in_force(state, row) != 0) {
+        if (row.key.load() != 0 && bound_in_force(state, row).bytes != 0) {
             rows.push_back(&row);
             devices.push_back({uuid_text_of(row), row.bytes.load(), 0});
         }

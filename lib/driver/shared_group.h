@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <sys/types.h>
@@ -34,14 +35,15 @@ std::string find_group(std::string_view name, const GroupFolders &folders, std::
 // A process's part in one device's budget.
 class GroupShare : public Share {
 public:
-    using TakeBackDead = std::function<bool()>;
+    // Takes back the holdings of members that have died: of this one, or of all.
+    using TakeBackDead = std::function<bool(std::optional<unsigned> member)>;
     GroupShare(SharedState &state, SharedDevice &device, unsigned member,
                TakeBackDead take_back_dead)
         : state_(state), device_(device), member_(member),
           take_back_dead_(std::move(take_back_dead)) {}
 
     // While the share holds enough, this touches no shared memory.
-    bool cover(uint64_t bytes) noexcept override;
+    bool cover(uint64_t bytes, bool takes_reserve) noexcept override;
     void return_unused(uint64_t used, bool keeps_reserve) noexcept override;
     void count(uint64_t bytes) noexcept override;
 
@@ -54,7 +56,12 @@ private:
     SharedDevice &device_;
     const unsigned member_;
     const TakeBackDead take_back_dead_;
+    BoundInForce find_bound() const noexcept;
+
     std::chrono::steady_clock::time_point looked_; // time of the last look
+    // Whether the members' bounds differ, as last seen. Then no reserve is held, which might be
+    // above the bound that is in force once a member has died.
+    bool bounds_differ_ = false;
     bool is_above_ = false; // more than the bound was counted: until there is room, no reserve
 };
 
@@ -74,8 +81,9 @@ public:
     unsigned member() const { return member_; }
 
     void close() noexcept;
-    // Returns the bytes of ended members to the group. True: there were some.
-    bool take_back_dead() const noexcept;
+    // Returns the bytes of ended members to the group: of this one, or of all. True: there were
+    // some.
+    bool take_back_dead(std::optional<unsigned> one = std::nullopt) const noexcept;
 
 private:
     std::string path_;

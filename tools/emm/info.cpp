@@ -150,7 +150,7 @@ Json describe_group() {
             processes += state.members[i].ticket.load() != 0;
         }
         for (const driver::SharedDevice &device : state.devices) {
-            if (const uint64_t bound = device.key ? bound_in_force(state, device) : 0) {
+            if (const uint64_t bound = device.key ? bound_in_force(state, device).bytes : 0) {
                 devices.push_back({{"uuid", driver::uuid_text_of(device)},
                                    {"limit", bound},
                                    {"taken", units_taken(device) * driver::shared_unit}});

@@ -132,15 +132,16 @@ TEST_CASE("a device has one row, however often it is asked for, and the 33rd has
 TEST_CASE("the bound in force is that of the member that joined first and is still in the group") {
     const Group group;
     SharedState &state = *group.state;
-    CHECK(bound_in_force(state, group.device) == 0);
+    CHECK(bound_in_force(state, group.device).bytes == 0);
     group.device.slots[0].bound = 8;
     group.device.slots[1].bound = 6;
     group.device.slots[2].bound = 4;
     state.members[0].ticket = 9;
     state.members[1].ticket = 2;
-    CHECK(bound_in_force(state, group.device) == 6);
-    CHECK(has_other_bounds(state, group.device));
+    CHECK(bound_in_force(state, group.device).bytes == 6);
+    CHECK(bound_in_force(state, group.device).member == 1);
+    CHECK_FALSE(bound_in_force(state, group.device).is_of_all);
     state.members[1].ticket = 0;
-    CHECK(bound_in_force(state, group.device) == 8);
-    CHECK_FALSE(has_other_bounds(state, group.device)); // slot 2 has no member
+    CHECK(bound_in_force(state, group.device).bytes == 8);
+    CHECK(bound_in_force(state, group.device).is_of_all); // slot 2 has no member
 }

@@ -204,7 +204,18 @@ TEST_CASE("a larger bound of a first member that has left lets no other exceed i
     CHECK(second.share().bound() == 64 * group_mib);
 }
 
-TEST_CASE("an account that keeps no reserves gives all back that is freed") {
+TEST_CASE("where limits differ, no reserve is taken that a smaller limit would not allow") {
+    const Folder folder;
+    auto first = std::make_unique<Member>(folder.file(), 512 * group_mib);
+    Member second(folder.file(), 64 * group_mib);
+    CHECK(second.share().cover(62 * group_mib));
+    CHECK(first->share().others().processes == 62 * group_mib);
+    first.reset();
+    CHECK_FALSE(second.share().cover(65 * group_mib));
+    CHECK(second.share().cover(64 * group_mib));
+}
+
+TEST_CASE("an account that keeps no reserves gives all back that is freed, and takes none") {
     const Folder folder;
     Member one(folder.file()), other(folder.file());
     Account account(&tell_pool);
@@ -220,6 +231,9 @@ TEST_CASE("an account that keeps no reserves gives all back that is freed") {
     account.keep_reserves(false);
     CHECK(other.share().others().processes == 0);
     CHECK(taken_and_freed() == 0);
+    const uint64_t id = account.take({0, Holder::program, Kind::array, 48 * group_mib});
+    CHECK(other.share().others().processes == 48 * group_mib);
+    account.give(id);
     account.keep_reserves(true);
     CHECK(taken_and_freed() == reserve);
 }
