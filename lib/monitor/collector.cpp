@@ -3,6 +3,7 @@
 #include "core/lifecycle/lifecycle.h"
 #include "core/memory/memory.h"
 #include "core/memory/recovery.h"
+#include "core/record/asleep.h"
 #include "core/reports/holders.h"
 #include "core/tracking/tracking.h"
 #include "driver/account.h"
@@ -12,6 +13,7 @@
 #include "observe/error.h"
 #include "observe/log.h"
 #include "observe/process.h"
+#include "observe/program_code.h"
 #include "observe/text.h"
 #include "sockets/server.h"
 #include "sockets/socket.h"
@@ -21,6 +23,7 @@
 #include <cstring>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -286,7 +289,13 @@ void Collector::run() noexcept {
     }
 }
 
+// While the process sleeps by emm pause, the program's log callback and finalizers might wait for a
+// call that is held.
 void Collector::work(RequestKind kind, const std::string &rest) {
+    std::optional<observe::NoProgramCode> no_program_code;
+    if (core::must_wait_asleep()) {
+        no_program_code.emplace();
+    }
     if (kind == RequestKind::set) {
         Collected changed;
         if (has_ended()) {

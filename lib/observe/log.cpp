@@ -118,7 +118,8 @@ public:
         const LogLevels levels = levels_.load();
         const bool is_for_callback = level <= levels.callback;
         const bool may_call = !NoProgramCode::is_in_force();
-        if (level <= levels.place || (is_for_callback && !may_call)) {
+        const bool is_instead = is_for_callback && !may_call && !is_decided_by_environment();
+        if (level <= levels.place || is_instead) {
             put(level, line);
         }
         if (is_for_callback && may_call) {

@@ -46,6 +46,16 @@ class Callbacks(outside_test.Asking):
         self.ask("resume", sleeper.pid)
         self.assert_awake(sleeper)
 
+    def test_a_log_callback_is_not_called_by_a_question_to_a_sleeping_program(self):
+        sleeper = Sleeper(self, "alloc")
+        sleeper.tell("own-log")
+        self.ask("pause", sleeper.pid)
+        before = sleeper.tell("own-calls")
+        self.ask("set", sleeper.pid, "slack=0.2")
+        self.assertEqual(sleeper.tell("own-calls"), before)
+        self.ask("resume", sleeper.pid)
+        self.assert_awake(sleeper)
+
     def test_a_finalizer_that_waits_in_a_retirement_does_not_stop_the_resume(self):
         sleeper = Sleeper(self, "alloc")
         sleeper.tell("own-finalizer")
@@ -64,6 +74,16 @@ class Callbacks(outside_test.Asking):
         self.ask("resume", sleeper.pid)
         self.assertEqual(sleeper.process.stdout.readline().strip(), "own-load")
         self.assert_awake(sleeper)
+
+    def test_a_library_that_is_being_loaded_does_not_stop_the_report_of_a_resume_without_memory(self):
+        sleeper = Sleeper(self, "alloc", options=("--pausable", "--track", "module"))
+        self.ask("pause", sleeper.pid)
+        sleeper.tell("fault cuMemCreate@1+")
+        sleeper.process.stdin.write("own-load\n")
+        self.assertEqual(select.select([sleeper.process.stdout], [], [], 0.2)[0], [])
+        self.assertIn("out of device memory", self.refused("resume", sleeper.pid))
+        sleeper.process.kill()  # it has no memory to go on with
+        sleeper.process.wait()
 
 
 if __name__ == "__main__":
