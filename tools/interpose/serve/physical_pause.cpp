@@ -2,6 +2,7 @@
 #include "physical_piece.h"
 
 #include <algorithm>
+#include <deque>
 #include <fmt/format.h>
 #include <utility>
 
@@ -182,11 +183,13 @@ bool PhysicalMemory::find_access(Mapping &mapping, CUdeviceptr address) const {
     return result == CUDA_SUCCESS;
 }
 
-// If a step fails, wake brings back the parts that have gone.
+// If a step fails, wake brings back the parts that have gone. Mappings without access go first: the
+// driver maps a handle no more whose oldest mapping has ended before them (simcuda/mapping.cpp).
 std::string PhysicalMemory::put_to_sleep(const PiecePtr &piece) {
     if (std::string shown = hide(*piece); !shown.empty()) {
         return shown;
     }
+    std::deque<std::pair<CUdeviceptr, Mapping *>> leaving;
     for (const CUdeviceptr address : piece->mapped_at) {
         const auto found = mappings_.find(address);
         if (found == mappings_.end() || !found->second.is_there) {
@@ -196,11 +199,16 @@ std::string PhysicalMemory::put_to_sleep(const PiecePtr &piece) {
         if (!find_access(mapping, address)) {
             return "the driver does not tell which devices may use the memory (cuMemGetAccess)";
         }
-        const CUresult result = unmap_drivers(address, mapping.size);
+        mapping.access.empty() ? leaving.emplace_front(address, &mapping)
+                               : leaving.emplace_back(address, &mapping);
+    }
+    for (const auto &[address, mapping] : leaving) {
+        const CUresult result =
+            mapping->is_there ? unmap_drivers(address, mapping->size) : CUDA_SUCCESS;
         if (result != CUDA_SUCCESS) {
             return failed("cuMemUnmap", result);
         }
-        mapping.is_there = false;
+        mapping->is_there = false;
     }
     const CUresult result = release_drivers(piece->drivers);
     if (result != CUDA_SUCCESS) {
