@@ -214,8 +214,9 @@ size_t PageDriver::map(Block &block, std::vector<Piece> &pieces, size_t kept,
             driver_.cuMemSetAccess(block.begin, at - block.begin, access.data(), access.size());
         if (granted != CUDA_SUCCESS) {
             if (driver_.cuMemUnmap(block.begin, at - block.begin) != CUDA_SUCCESS) {
-                std::for_each(pieces.begin(), pieces.begin() + ptrdiff_t(mapped),
-                              [&](const Piece &piece) { keep_stuck(*block.segment, piece); });
+                std::for_each(
+                    pieces.begin(), pieces.begin() + ptrdiff_t(mapped),
+                    [&](const Piece &piece) { keep_stuck(*block.segment, piece, false); });
             }
             mapped = 0;
             latest = granted;
@@ -231,6 +232,18 @@ size_t PageDriver::map(Block &block, std::vector<Piece> &pieces, size_t kept,
     return mapped;
 }
 
+template <class Which> bool PageDriver::end_stuck_if(Which which) const noexcept {
+    const std::lock_guard lock(stuck_mutex_);
+    bool none_left = true;
+    std::erase_if(stuck_, [&](const Stuck &each) {
+        const bool ended = which(each) && driver_.cuMemUnmap(each.mapping.address,
+                                                             each.mapping.bytes) == CUDA_SUCCESS;
+        none_left = none_left && which(each) == ended;
+        return ended;
+    });
+    return none_left;
+}
+
 std::shared_lock<std::shared_mutex> PageDriver::begin_mapping() const {
     const std::lock_guard turn(turn_mutex_);
     return std::shared_lock(mapping_mutex_);
@@ -239,6 +252,7 @@ std::shared_lock<std::shared_mutex> PageDriver::begin_mapping() const {
 CUresult PageDriver::end_mappings(uint64_t begin, uint64_t end) const {
     const std::lock_guard turn(turn_mutex_);
     const std::lock_guard lock(mapping_mutex_);
+    end_stuck_if([](const Stuck &each) { return !each.has_access; });
     return driver_.cuMemUnmap(begin, end - begin);
 }
 
@@ -251,25 +265,20 @@ CUresult PageDriver::map_piece(uint64_t at, const Piece &piece) const {
 }
 
 // If there is no host memory to note a stuck mapping, the mapping stays permanently.
-void PageDriver::keep_stuck(Segment &segment, const Piece &mapping) const noexcept {
+void PageDriver::keep_stuck(Segment &segment, const Piece &mapping,
+                            bool has_access) const noexcept {
     try {
         const std::lock_guard lock(stuck_mutex_);
-        stuck_.push_back(mapping);
+        stuck_.push_back({mapping, has_access});
     } catch (const std::bad_alloc &) {
         segment.keeps_addresses = true;
     }
 }
 
 bool PageDriver::end_stuck(uint64_t begin, uint64_t end) const noexcept {
-    const std::lock_guard lock(stuck_mutex_);
-    bool none_left = true;
-    std::erase_if(stuck_, [&](const Piece &each) {
-        const bool there = each.address < end && begin < each.end();
-        const bool ended = there && driver_.cuMemUnmap(each.address, each.bytes) == CUDA_SUCCESS;
-        none_left = none_left && there == ended;
-        return ended;
+    return end_stuck_if([=](const Stuck &each) {
+        return each.mapping.address < end && begin < each.mapping.end();
     });
-    return none_left;
 }
 
 // Waits for all work of the context. cuMemFree does so and leaves captures valid, which

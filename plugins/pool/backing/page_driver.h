@@ -100,7 +100,12 @@ private:
 
     // Mappings that the driver refused to end. They end as a whole, before anything else is mapped
     // there, or with the addresses.
-    void keep_stuck(Segment &segment, const Piece &mapping) const noexcept;
+    struct Stuck {
+        Piece mapping;
+        bool has_access = false; // false: it also ends before any other mapping does
+    };
+    void keep_stuck(Segment &segment, const Piece &mapping, bool has_access) const noexcept;
+    template <class Which> bool end_stuck_if(Which which) const noexcept;
     bool end_stuck(uint64_t begin, uint64_t end) const noexcept; // whether none is left there
 
     const ServedContext &context_;
@@ -112,7 +117,7 @@ private:
     mutable std::shared_mutex mapping_mutex_;
     mutable std::mutex turn_mutex_;
     mutable std::mutex stuck_mutex_; // held while mappings end, so that no thread misses one
-    mutable std::vector<Piece> stuck_;
+    mutable std::vector<Stuck> stuck_;
     const bool shares_, reaches_cards_;
     const int host_node_;
 };

@@ -68,7 +68,7 @@ void PageDriver::withdraw(std::span<const Piece> pieces, size_t mapped, bool in_
         if (i < mapped &&
             (in_use || (driver_.cuMemUnmap(piece.address, piece.bytes) != CUDA_SUCCESS &&
                         driver_.cuMemUnmap(piece.address, piece.bytes) != CUDA_SUCCESS))) {
-            keep_stuck(heap.segment_at(piece.address), piece);
+            keep_stuck(heap.segment_at(piece.address), piece, true);
         }
         release(piece, refused);
     }
