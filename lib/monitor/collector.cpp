@@ -23,7 +23,6 @@
 #include <cstring>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <optional>
 #include <set>
 #include <utility>
 
@@ -292,10 +291,7 @@ void Collector::run() noexcept {
 // While the process sleeps by emm pause, the program's log callback and finalizers might wait for a
 // call that is held.
 void Collector::work(RequestKind kind, const std::string &rest) {
-    std::optional<observe::NoProgramCode> no_program_code;
-    if (core::must_wait_asleep()) {
-        no_program_code.emplace();
-    }
+    const observe::NoProgramCode no_program_code(core::must_wait_asleep());
     if (kind == RequestKind::set) {
         Collected changed;
         if (has_ended()) {

@@ -9,7 +9,9 @@ namespace emm::observe {
 // code on other threads. That code may wait for a thread that emm holds.
 class NoProgramCode {
 public:
-    NoProgramCode() noexcept : before_(std::exchange(applies, true)) {}
+    // `is_meant` false: the object changes nothing.
+    explicit NoProgramCode(bool is_meant = true) noexcept
+        : before_(std::exchange(applies, applies || is_meant)) {}
     ~NoProgramCode() { applies = before_; }
     NoProgramCode(const NoProgramCode &) = delete;
     NoProgramCode &operator=(const NoProgramCode &) = delete;

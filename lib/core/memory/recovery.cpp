@@ -166,10 +166,7 @@ bool make_room(int32_t device, size_t size, const std::function<bool()> &again) 
 }
 
 void give_back_idle() noexcept {
-    std::optional<observe::NoProgramCode> no_program_code;
-    if (must_wait_asleep()) {
-        no_program_code.emplace();
-    }
+    const observe::NoProgramCode no_program_code(must_wait_asleep());
     any_context(any_device, nullptr, [](emm_context &context) {
         return_to_driver(context);
         return false;

@@ -184,7 +184,8 @@ bool PhysicalMemory::find_access(Mapping &mapping, CUdeviceptr address) const {
 }
 
 // If a step fails, wake brings back the parts that have gone. Mappings without access go first: the
-// driver maps a handle no more whose oldest mapping has ended before them (simcuda/mapping.cpp).
+// driver maps a handle no more whose oldest mapping has ended before them
+// (tools/simcuda/README.md).
 std::string PhysicalMemory::put_to_sleep(const PiecePtr &piece) {
     if (std::string shown = hide(*piece); !shown.empty()) {
         return shown;
