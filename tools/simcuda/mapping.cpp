@@ -62,8 +62,8 @@ bool are_whole(const std::vector<Region *> &mappings, CUdeviceptr start, uint64_
     return mappings.front()->start == start && mappings.back()->end() == start + size;
 }
 
-// Driver 580 maps a handle no more, and answers CUDA_ERROR_UNKNOWN, once its oldest mapping has
-// ended while another one had access and a third had none yet.
+// Driver 580 may map a handle no more, and answer CUDA_ERROR_UNKNOWN, once its oldest mapping has
+// ended while another one had access and a third had none yet. This driver never maps it again.
 void forget_mapping(Physical &physical, CUdeviceptr start) {
     std::vector<CUdeviceptr> &all = physical.mapped_at;
     const bool was_oldest = all.front() == start;

@@ -63,7 +63,7 @@ TEST_CASE("one physical handle is seen at two addresses") {
 }
 
 TEST_CASE(
-    "a handle whose oldest mapping ends before the youngest one has access is mapped no more") {
+    "a handle whose oldest mapping ends before the youngest one has access may be mapped no more") {
     const Device device;
     const size_t size = granularity();
     CUmemAccessDesc access = {};
@@ -82,7 +82,13 @@ TEST_CASE(
         REQUIRE(cu().cuMemsetD8(second, 42, size) == CUDA_SUCCESS);
         CHECK(byte_at(second) == 42);
         const CUresult again = cu().cuMemMap(first, size, 0, handle, 0);
-        CHECK(again == (has_third ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS));
+        // Driver 580 has refused under load, by a rule that is not known, and served this sequence
+        // on an H200. The simulated driver always refuses.
+        if (has_third && (cu().simulated() || again != CUDA_SUCCESS)) {
+            CHECK(again == CUDA_ERROR_UNKNOWN);
+        } else {
+            CHECK(again == CUDA_SUCCESS);
+        }
         CHECK(cu().cuMemRelease(handle) == CUDA_SUCCESS);
         CHECK(cu().cuMemUnmap(first, 3 * size) == CUDA_SUCCESS);
         CHECK(cu().cuMemAddressFree(first, 3 * size) == CUDA_SUCCESS);
