@@ -110,10 +110,10 @@ private:
 
     const ServedContext &context_;
     const Driver &driver_ = context_.driver;
-    // Driver 580 maps a handle no more, and answers CUDA_ERROR_UNKNOWN, once the oldest mapping of
-    // the handle has ended while another one had access and a third had none yet. So a thread that
-    // maps shares this mutex until the mappings have access, and a thread that ends mappings has it
-    // alone. Both take turns, or a thread that ends mappings might wait for long.
+    // Driver 580 may map a handle no more, and answer CUDA_ERROR_UNKNOWN, once the oldest mapping
+    // of the handle has ended while another one had access and a third had none yet. So a thread
+    // that maps shares this mutex until the mappings have access, and a thread that ends mappings
+    // has it alone. Both take turns, or a thread that ends mappings might wait for long.
     mutable std::shared_mutex mapping_mutex_;
     mutable std::mutex turn_mutex_;
     mutable std::mutex stuck_mutex_; // held while mappings end, so that no thread misses one
