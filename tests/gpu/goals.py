@@ -10,9 +10,9 @@ Parts, in this order if none is named:
     limits     live sets near the size of a device, and what `emm bench` says of large blocks and of a busy device
     programs   the programs themselves, five times in turns: EMM_GOALS_RUN seconds each (5)
 
-Programs run on all GPUs at the same time, all ways of one program on the same GPU; the rest runs on the first. No run
-begins after --seconds (EMM_GOALS_SECONDS, 540). Called again with the same FOLDER and the same build, it goes on where it
-stopped. FOLDER has goals.json with all that was found, and goals.md with the table, which is printed.
+Programs run on all GPUs at the same time, the longest first, all ways of one program on the same GPU; the rest runs on
+the first GPU. No run begins after --seconds (EMM_GOALS_SECONDS, 540). Called again with the same FOLDER and the same build,
+it goes on where it stopped. FOLDER has goals.json with all that was found, and goals.md with the table, which is printed.
 """
 import argparse
 import concurrent.futures
@@ -228,21 +228,23 @@ class Goals:
         return sorted(named.items())
 
     def on_all_devices(self, use):
-        """Gives each GPU its part of the programs at the same time. Whether each use was whole."""
+        """Each GPU uses one program after another, as long as any is left. Whether each use was whole."""
         gpus = [] if self.wish.small else busy_clients.devices()
         gpus = gpus or [None]
-        with concurrent.futures.ThreadPoolExecutor(len(gpus)) as uses:
-            return all(list(uses.map(lambda each: use(gpus[each], busy_clients.PROGRAMS[each::len(gpus)]), range(len(gpus)))))
+        left = iter(busy_clients.PROGRAMS)
+        with concurrent.futures.ThreadPoolExecutor(len(gpus)) as threads:
+            return all(list(threads.map(lambda gpu: all([use(gpu, program) for program in left]), gpus)))
 
     def record(self):
         recordings = {name for name, _ in self.traces()}
 
-        def record_on(device, programs):
-            for program in (one for one in programs if one not in recordings):
-                if self.is_over():
-                    return False
-                if wrong := busy_clients.record(program, self.out / "recordings", *self.small(), device=device):
-                    print(f"{program} was not recorded: {wrong}", flush=True)
+        def record_on(device, program):
+            if program in recordings:
+                return True
+            if self.is_over():
+                return False
+            if wrong := busy_clients.record(program, self.out / "recordings", *self.small(), device=device):
+                print(f"{program} was not recorded: {wrong}", flush=True)
             return True
         return self.on_all_devices(record_on)
 
@@ -298,8 +300,10 @@ class Goals:
                 runs.append(one)
                 self.kept.save()
 
-        def measure_on(device, programs):
-            plan_of_runs = list(busy_clients.turns(programs, busy_clients.WAYS, TIMES, list(runs)))
+        def measure_on(device, program):
+            plan_of_runs = list(busy_clients.turns([program], busy_clients.WAYS, TIMES, list(runs)))
+            if plan_of_runs and self.is_over():
+                return False
             return busy_clients.measure(plan_of_runs, ["--seconds", os.environ.get("EMM_GOALS_RUN", "5"), *self.small()],
                                         keep, self.until, device=device)
         return self.on_all_devices(measure_on)

@@ -26,7 +26,7 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
-PROGRAMS = ("lengths", "experts", "unet", "graph", "detector", "generation")
+PROGRAMS = ("generation", "experts", "lengths", "detector", "unet", "graph")  # the longest first
 WAYS = ("native", "expandable", "pool")
 LONGEST = 60_000  # events of a recording
 GIB = 1 << 30

@@ -69,6 +69,7 @@ def run(make, steps):
     begun = time.monotonic()
     torch.manual_seed(SEED)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+    torch.backends.cuda.enable_cudnn_sdp(False)  # it compiles for each new length of a sequence
     device = torch.device(wish.device)
     step = make(device, wish.small)
     loss = one_round(step, steps)
