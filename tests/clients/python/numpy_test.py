@@ -48,9 +48,9 @@ def place(array):
     return array.__array_interface__["data"][0]
 
 
-def python(program):
+def python(program, **variables):
     return subprocess.run([sys.executable, "-c", program], text=True, capture_output=True,
-                          timeout=60, check=False)
+                          timeout=60, check=False, env={**os.environ, **variables})
 
 
 class Arrays(unittest.TestCase):
@@ -182,6 +182,26 @@ class Ends(unittest.TestCase):
                       "emm.check(emm.lib.emm_context_reset(context))\n"
                       "print(small.sum(), large.sum(), numpy.ones(10).sum())")
         self.assertEqual((done.returncode, done.stdout), (0, "10.0 1000000.0 10.0\n"), done.stderr)
+
+    def test_an_array_waits_for_a_reset_by_a_plugin_in_python(self):
+        done = python("import ctypes, threading, emm, emm.numpy, numpy\n"
+                      "alloc = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t)(\n"
+                      "    emm.lib.emm_driver_entry(b'cuMemAlloc', 12000))\n"
+                      "resets, pinning = threading.Event(), threading.Event()\n"
+                      "class Plugin:\n"
+                      "    def __init__(self, info): pass\n"
+                      "    def memalloc(self, size, stream):\n"
+                      "        ptr = ctypes.c_ulonglong(); alloc(ctypes.byref(ptr), size); return ptr.value\n"
+                      "    def memfree(self, ptr, size, stream): pass\n"
+                      "    def reset(self): resets.set(); pinning.wait(0.5)\n"
+                      "emm.register(Plugin)\n"
+                      "context = emm.context_for_device(0)\n"
+                      "array = emm.Array(context, (100,))\n"
+                      "emm.numpy.use_pinned()\n"
+                      "reset = threading.Thread(target=emm.lib.emm_context_reset, args=(context,))\n"
+                      "reset.start(); resets.wait()\n"
+                      "print(numpy.ones(100_000).sum()); reset.join()", EMM_PLUGIN="")
+        self.assertEqual((done.returncode, done.stdout), (0, "100000.0\n"), done.stderr)
 
     @unittest.skipUnless(hasattr(os, "fork"), "no fork here")
     def test_a_forked_child_goes_on_in_ordinary_memory(self):

@@ -283,6 +283,12 @@ const std::vector<Entry> &entries() {
 // An entry that allocates is refused in its own way; an entry that frees does nothing, and says
 // nothing.
 const std::vector<Entry> &bridge_entries() {
+    static const PythonFunctions interpreter = {[](void *) -> const char * { return nullptr; },
+                                                nullptr,
+                                                [](void **, void **, void **) {},
+                                                [](void *, void *, void *) {},
+                                                []() -> void * { return nullptr; },
+                                                [](void *) {}};
     static const std::vector<Entry> table = {
         BLOCK(emm_torch_malloc, return throws([] { emm_torch_malloc(64, 0, EMM_STREAM_LEGACY); });),
         BLOCK(emm_torch_free, emm_torch_free(reinterpret_cast<void *>(uintptr_t(things.ptr)),
@@ -310,12 +316,19 @@ const std::vector<Entry> &bridge_entries() {
         BLOCK(emm_cupy_set_current_stream, emm_cupy_set_current_stream(nullptr); return true;),
         BLOCK(emm_numpy_handler,
               return !emm_numpy_handler(0) && emm_last_error()->code == EMM_E_FORKED;),
-        {"emm_dlpack_capsule_end",
+        {"emm_python_set_functions",
          [](const Things &) {
-             const PythonCapsules functions = {};
-             return emm_dlpack_capsule_end(&functions) != nullptr;
+             emm_python_set_functions(&interpreter);
+             return true;
          },
          "keeps what it is given"},
+        {"emm_dlpack_end_capsule",
+         [](const Things &) {
+             emm_python_set_functions(&interpreter);
+             emm_dlpack_end_capsule(nullptr);
+             return true;
+         },
+         "a tensor that was taken has its own deleter"},
         {"emm_numpy_capsule_name", [](const Things &) { return emm_numpy_capsule_name()[0] != 0; },
          "a constant"},
         BLOCK(emm_rmm_serve, uintptr_t resource[4] = {};

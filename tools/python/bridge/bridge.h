@@ -63,6 +63,22 @@ EMM_API void emm_cupy_set_current_stream(intptr_t (*current_stream)(void));
 EMM_API void *emm_cupy_malloc(void *param, size_t size, int device);
 EMM_API void emm_cupy_free(void *param, void *ptr, int device);
 
+// --- the interpreter -----------------------------------------------------------------------------
+
+// Functions of the process's interpreter: PyCapsule_GetName, PyCapsule_GetPointer, PyErr_Fetch,
+// PyErr_Restore, PyEval_SaveThread and PyEval_RestoreThread.
+struct PythonFunctions {
+    const char *(*get_name)(void *capsule);
+    void *(*get_pointer)(void *capsule, const char *name);
+    void (*fetch_error)(void **type, void **value, void **traceback);
+    void (*restore_error)(void *type, void *value, void *traceback);
+    void *(*save_thread)();
+    void (*restore_thread)(void *thread);
+};
+
+// Without them the functions below work with the interpreter's lock held, and no capsule may end.
+EMM_API void emm_python_set_functions(const PythonFunctions *functions);
+
 // --- NumPy: PyDataMem_Handler, NEP 49 ------------------------------------------------------------
 
 // As numpy/ndarraytypes.h has it since NumPy 1.22.
@@ -88,19 +104,9 @@ EMM_API const char *emm_numpy_capsule_name(void);
 
 // --- DLPack: capsules in Python ------------------------------------------------------------------
 
-// Functions of the process's interpreter: PyCapsule_GetName, PyCapsule_GetPointer, PyErr_Fetch and
-// PyErr_Restore.
-struct PythonCapsules {
-    const char *(*get_name)(void *capsule);
-    void *(*get_pointer)(void *capsule, const char *name);
-    void (*fetch_error)(void **type, void **value, void **traceback);
-    void (*restore_error)(void *type, void *value, void *traceback);
-};
-
 // The destructor of capsules named "dltensor" and "dltensor_versioned": it calls the deleter of a
 // tensor that no consumer has taken. The interpreter calls it, with its lock held.
-using CapsuleDestructor = void (*)(void *capsule);
-EMM_API CapsuleDestructor emm_dlpack_capsule_end(const PythonCapsules *functions);
+EMM_API void emm_dlpack_end_capsule(void *capsule);
 
 // --- RMM: rmm::mr::callback_memory_resource ------------------------------------------------------
 

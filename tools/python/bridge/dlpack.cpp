@@ -1,6 +1,8 @@
-#include "bridge.h"
+#include "interpreter.h"
 
 #include <cstring>
+
+using emm::bridge::python;
 
 namespace {
 
@@ -16,16 +18,20 @@ struct Versioned {
     void (*deleter)(Versioned *);
 };
 
-PythonCapsules python;
-
+// Only capsules of emm end here, so the deleter needs no lock of the interpreter.
 template <class Tensor> void delete_tensor(void *capsule, const char *name) {
     auto *const tensor = static_cast<Tensor *>(python.get_pointer(capsule, name));
-    tensor->deleter(tensor);
+    emm::bridge::without_lock([tensor] {
+        tensor->deleter(tensor);
+        return 0;
+    });
 }
+
+} // namespace
 
 // A capsule may end while an exception is on its way; the exception stays as it was. A consumer
 // that has taken the tensor has renamed the capsule.
-void end_capsule(void *capsule) {
+void emm_dlpack_end_capsule(void *capsule) {
     void *type = nullptr, *value = nullptr, *traceback = nullptr;
     python.fetch_error(&type, &value, &traceback);
     const char *const name = python.get_name(capsule);
@@ -35,11 +41,4 @@ void end_capsule(void *capsule) {
         delete_tensor<Versioned>(capsule, name);
     }
     python.restore_error(type, value, traceback);
-}
-
-} // namespace
-
-CapsuleDestructor emm_dlpack_capsule_end(const PythonCapsules *functions) {
-    python = *functions;
-    return &end_capsule;
 }

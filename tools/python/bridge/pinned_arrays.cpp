@@ -1,5 +1,7 @@
 #include "pinned_arrays.h"
 
+#include "interpreter.h"
+
 #include <algorithm>
 #include <cstdlib>
 #include <new>
@@ -45,12 +47,15 @@ void PinnedArrays::survive_forks() {
                    [] { the.arrays.mutex_.unlock(); });
 }
 
-emm_status PinnedArrays::make_slab(emm_context *context, size_t size, Slab **ret_slab) noexcept {
+emm_status PinnedArrays::make_slab(emm_context *context, size_t size, Slab **ret_slab) {
     auto *slab = new (std::nothrow) Slab{};
     void *begin = slab ? std::aligned_alloc(page, size) : nullptr;
     emm_status status = EMM_E_OUT_OF_HOST_MEMORY;
     if (begin) {
-        status = emm_memory_pin(context, begin, size, pin_flags, begin, &std::free, &slab->memory);
+        status = without_lock([=] {
+            return emm_memory_pin(context, begin, size, pin_flags, begin, &std::free,
+                                  &slab->memory);
+        });
     }
     if (status < EMM_OK) {
         std::free(begin);
@@ -63,9 +68,9 @@ emm_status PinnedArrays::make_slab(emm_context *context, size_t size, Slab **ret
 }
 
 // The handle's finalizer frees the memory once it is unpinned.
-void PinnedArrays::end(Slab *slab) noexcept {
+void PinnedArrays::end(Slab *slab) {
     if (slab) {
-        emm_memory_release(slab->memory);
+        without_lock([slab] { return emm_memory_release(slab->memory); });
         delete slab;
     }
 }
@@ -102,7 +107,7 @@ PinnedArrays::Slab *PinnedArrays::close(emm_context *context) noexcept {
 }
 
 // Pinning may ask the application to give memory back, arrays among it, so no lock is held there.
-emm_status PinnedArrays::make(emm_context *context, size_t size, void **ret_array) noexcept {
+emm_status PinnedArrays::make(emm_context *context, size_t size, void **ret_array) {
     const bool shared = size <= largest_shared;
     const size_t room = round_up(std::max<size_t>(size, 1), shared ? alignment : page);
     Slab *slab = nullptr, *closed = nullptr;
@@ -142,7 +147,7 @@ size_t PinnedArrays::room_of(void *array) noexcept {
     return found == places_.end() ? 0 : found->second.room;
 }
 
-bool PinnedArrays::drop(void *array) noexcept {
+bool PinnedArrays::drop(void *array) {
     Slab *unused = nullptr;
     {
         const std::lock_guard lock(mutex_);

@@ -22,14 +22,14 @@ public:
     [[gnu::constructor]] static void survive_forks();
 
     // An array of `size` bytes, at most `largest`, aligned to 64.
-    emm_status make(emm_context *context, size_t size, void **ret_array) noexcept;
+    emm_status make(emm_context *context, size_t size, void **ret_array);
 
     // The bytes of an array; 0: not an array of this table. NumPy does not tell realloc the size of
     // an array, and the size that it tells free comes from the shape.
     size_t room_of(void *array) noexcept;
 
     // False: not an array of this table.
-    bool drop(void *array) noexcept;
+    bool drop(void *array);
 
     static constexpr size_t largest = size_t(1) << 62;
 
@@ -45,8 +45,8 @@ private:
         size_t room;
     };
 
-    static emm_status make_slab(emm_context *context, size_t size, Slab **ret_slab) noexcept;
-    static void end(Slab *slab) noexcept;
+    static emm_status make_slab(emm_context *context, size_t size, Slab **ret_slab);
+    static void end(Slab *slab);
 
     // Called with the lock held. The caller passes an unused slab to end(), without the lock.
     void *take_from_open(emm_context *context, size_t room);

@@ -23,8 +23,6 @@ bridge.emm_numpy_capsule_name.argtypes = []
 bridge.emm_numpy_capsule_name.restype = ctypes.c_void_p
 bridge.emm_cupy_set_current_stream.argtypes = [ctypes.c_void_p]
 bridge.emm_cupy_set_current_stream.restype = None
-bridge.emm_dlpack_capsule_end.argtypes = [ctypes.c_void_p]
-bridge.emm_dlpack_capsule_end.restype = ctypes.c_void_p
 bridge.emm_torch_pool.argtypes = [ctypes.c_char_p] * 2 + [ctypes.c_void_p] * 2
 bridge.emm_torch_pool.restype = ctypes.c_int32
 for _serve in bridge.emm_rmm_serve, bridge.emm_rmm_serve_pinned:
@@ -32,6 +30,11 @@ for _serve in bridge.emm_rmm_serve, bridge.emm_rmm_serve_pinned:
     _serve.restype = ctypes.c_int32
 
 
-def address(name):
+def address(name, library=bridge):
     """The address of a function, as a number."""
-    return ctypes.cast(getattr(bridge, name), ctypes.c_void_p).value
+    return ctypes.cast(getattr(library, name), ctypes.c_void_p).value
+
+
+_PYTHON = ("PyCapsule_GetName", "PyCapsule_GetPointer", "PyErr_Fetch", "PyErr_Restore", "PyEval_SaveThread",
+           "PyEval_RestoreThread")
+bridge.emm_python_set_functions((ctypes.c_void_p * len(_PYTHON))(*(address(name, ctypes.pythonapi) for name in _PYTHON)))

@@ -51,6 +51,32 @@ TEST_CASE("a handler for a device that does not exist is refused") {
     CHECK(emm_numpy_handler(-1) == nullptr);
 }
 
+TEST_CASE("the interpreter's lock is not held while memory is pinned or unpinned") {
+    static int saved, restored;
+    saved = restored = 0;
+    const PythonFunctions counting = {nullptr,
+                                      nullptr,
+                                      nullptr,
+                                      nullptr,
+                                      []() -> void * {
+                                          saved++;
+                                          return &saved;
+                                      },
+                                      [](void *thread) { restored += thread == &saved; }};
+    const Numpy numpy;
+    numpy.drop(numpy.make(100), 100); // from memory that is pinned
+    emm_python_set_functions(&counting);
+    unsigned char *small = numpy.make(100), *large = numpy.make(1 << 20);
+    CHECK(saved == 1);
+    numpy.drop(large, 1 << 20);
+    CHECK(saved == 2);
+    numpy.drop(small, 100);
+    CHECK(restored == saved);
+    const PythonFunctions none = {
+        nullptr, nullptr, nullptr, nullptr, []() -> void * { return nullptr; }, [](void *) {}};
+    emm_python_set_functions(&none);
+}
+
 TEST_CASE("NumPy's arrays lie in pinned memory, aligned for its widest instructions") {
     const Numpy numpy;
     for (const size_t size : {size_t(1), size_t(100), size_t(16) << 10, size_t(1) << 20}) {

@@ -1,0 +1,20 @@
+// Work without the interpreter's lock, for functions that the interpreter calls with it.
+#pragma once
+
+#include "bridge.h"
+
+namespace emm::bridge {
+
+extern PythonFunctions python;
+
+// Work that may wait for a thread that needs the lock: one in a plugin, a finalizer or another
+// callback that is written in Python. While the interpreter ends, restore_thread() may end the
+// thread; so neither a destructor calls it nor may a caller be noexcept.
+template <class Work> auto without_lock(Work work) {
+    void *const thread = python.save_thread();
+    const auto result = work();
+    python.restore_thread(thread);
+    return result;
+}
+
+} // namespace emm::bridge
