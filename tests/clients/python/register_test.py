@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """A plugin written in Python serves this process. EMM_PLUGIN is not set."""
 import ctypes
+import signal
 import subprocess
 import sys
 import threading
+import time
 import unittest
 
 import emm
@@ -13,6 +15,11 @@ driver = {name: ctypes.CFUNCTYPE(ctypes.c_int, *arguments)(emm.lib.emm_driver_en
           for name, entry, arguments in (
               ("alloc", b"cuMemAlloc", [ctypes.c_void_p, ctypes.c_size_t]),
               ("free", b"cuMemFree", [ctypes.c_ulonglong]))}
+
+
+class NoText(Exception):
+    def __str__(self):
+        raise ValueError
 
 
 class Plain:
@@ -41,6 +48,12 @@ class Plain:
             raise MemoryError
         if size == 17:
             raise ValueError
+        if size == 18:
+            raise NoText
+        if size == 19:
+            raise emm.Error(0, "no failure")
+        if size == 20:
+            signal.raise_signal(signal.SIGINT)
         if size > 1 << 30:
             raise MemoryError("more than 1 GiB")
         ptr = ctypes.c_ulonglong()
@@ -121,6 +134,19 @@ class Registered(unittest.TestCase):
             with self.assertRaisesRegex(emm.Error, text) as raised:
                 alloc(size)
             self.assertNotRegex(str(raised.exception), "[:;,] *$")
+
+    def test_an_exception_whose_text_raises_or_whose_status_is_no_failure_becomes_one(self):
+        for size, text in ((18, "an exception that could not be reported"), (19, "Error: no failure")):
+            with self.assertRaisesRegex(emm.Error, text) as raised:
+                alloc(size)
+            self.assertEqual(raised.exception.status, _api.EMM_E_PLUGIN_EXCEPTION)
+
+    def test_an_interrupt_fails_the_call_and_reaches_the_main_thread(self):
+        ptr = ctypes.c_ulonglong()
+        with self.assertRaises(KeyboardInterrupt):
+            status = emm.lib.emm_memalloc(context(), 20, emm.UNORDERED, ctypes.byref(ptr))
+            time.sleep(5)
+        self.assertEqual(status, _api.EMM_E_PLUGIN_EXCEPTION)
 
     def test_a_sentence_that_is_no_unicode_or_no_line_still_arrives(self):
         with self.assertRaises(emm.Error) as raised:

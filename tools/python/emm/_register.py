@@ -7,6 +7,9 @@ the process then. So emm shuts down before the interpreter ends.
 import _thread
 import atexit
 import itertools
+import signal
+import threading
+import time
 from ctypes import addressof, memmove, sizeof, string_at
 
 from . import _api
@@ -71,20 +74,38 @@ class _Table:
     def guard(self, function, *arguments):
         """Reports an exception to emm instead of letting it leave a callback."""
         try:
-            function(*arguments)
-        except Error as error:
-            return self.fail(error.status, error.driver_result, error)
-        except MemoryError as error:
-            return self.fail(_api.EMM_E_OUT_OF_MEMORY, 0, error)
-        except BaseException as error:  # no exception may pass through C
+            try:
+                function(*arguments)
+                return _api.EMM_OK
+            except BaseException as error:  # no exception may pass through C
+                if isinstance(error, KeyboardInterrupt):
+                    interrupt_soon()
+                return self.fail(*failure(error))
+        except BaseException as error:  # Ctrl-C while one was reported, or an exception whose text raises another
             if isinstance(error, KeyboardInterrupt):
-                _thread.interrupt_main()
-            text = f"{type(error).__name__}: {error}".removesuffix(": ")
-            return self.fail(_api.EMM_E_PLUGIN_EXCEPTION, 0, text)
-        return _api.EMM_OK
+                interrupt_soon()
+            return self.fail(_api.EMM_E_PLUGIN_EXCEPTION, 0, "an exception that could not be reported")
 
     def fail(self, status, driver_result, text):
-        return self.host.fail(status, driver_result, str(text).encode(errors="replace"))
+        return self.host.fail(status, driver_result, text.encode(errors="replace"))
+
+
+def failure(error):
+    """The status, the driver's result and the text that tell emm of an exception."""
+    if isinstance(error, Error) and isinstance(error.status, int) and -1 << 31 <= error.status < 0:
+        return error.status, error.driver_result, str(error)
+    if isinstance(error, MemoryError):
+        return _api.EMM_E_OUT_OF_MEMORY, 0, str(error)
+    return _api.EMM_E_PLUGIN_EXCEPTION, 0, f"{type(error).__name__}: {error}".removesuffix(": ")
+
+
+def interrupt_soon():
+    """Raises KeyboardInterrupt in the main thread, once the callback that was interrupted has returned."""
+    def interrupt():
+        time.sleep(0.01)
+        if callable(signal.getsignal(signal.SIGINT)):
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+    _thread.start_new_thread(interrupt, ())
 
 
 def store(place, value):
