@@ -77,6 +77,13 @@ class Interface(unittest.TestCase):
                 emm.Array(CONTEXT, shape, typestr)
         self.assertEqual(live(), before)
 
+    def test_strides_are_as_many_as_the_shape_has_numbers(self):
+        data = emm.Array(CONTEXT, (2, 3)).__cuda_array_interface__["data"]
+        for strides in ((4,), (), (12, 4, 99)):
+            producer = Producer(shape=(2, 3), typestr="<f4", data=data, version=3, strides=strides)
+            with self.assertRaisesRegex(emm.Error, f"strides: expected 2 numbers.* found {len(strides)}"):
+                emm.Array.of(CONTEXT, producer)
+
     def test_the_stream_of_the_data_is_told_and_never_as_0(self):
         stream = new_stream()
         for given, told in ((stream, stream), (emm.EMM_STREAM_LEGACY, 1), (emm.EMM_STREAM_PER_THREAD, 2)):
@@ -107,6 +114,8 @@ class Interface(unittest.TestCase):
         masked = Producer(shape=(4,), typestr="<f4", data=(12, False), version=3, mask=producer)
         with self.assertRaisesRegex(emm.Error, "without a mask"):
             emm.Array.of(CONTEXT, masked)
+        with self.assertRaises(ctypes.ArgumentError):
+            emm.Array.of(1.5, producer)
         del producer, masked
         gc.collect()
         self.assertIsNone(kept())

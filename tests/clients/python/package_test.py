@@ -3,6 +3,7 @@
 import ctypes
 import os
 import pathlib
+import pickle
 import re
 import shutil
 import subprocess
@@ -214,6 +215,16 @@ class Calls(unittest.TestCase):
                                            ctypes.byref(ctypes.c_ulonglong())))
         self.assertEqual(raised.exception.status, _api.EMM_E_OUT_OF_MEMORY)
         self.assertIn(str(1 << 60), str(raised.exception))
+
+    def test_an_error_is_the_same_from_another_process(self):
+        with self.assertRaises(emm.Error) as raised:
+            emm.context_for_device(77)
+        told = pickle.dumps(raised.exception)
+        with self.assertRaises(emm.Error):
+            emm.context_named(emm.context_for_device(0), "bad name")
+        again = pickle.loads(told)
+        self.assertEqual((type(again), str(again), vars(again)),
+                         (emm.Error, str(raised.exception), vars(raised.exception)))
 
     def test_a_plugin_that_does_not_load_tells_the_stage(self):
         done = python("import emm\ntry:\n    emm.set_plugin('no-such')\nexcept emm.Error as error:"

@@ -2,11 +2,11 @@
 import functools
 import itertools
 import weakref
-from ctypes import CFUNCTYPE, byref, c_int32, c_int64, c_void_p, cast, py_object, pythonapi
+from ctypes import CFUNCTYPE, byref, c_int32, c_int64, c_void_p, py_object, pythonapi
 
 from ._api import ArrayInfo, ArrayLayout, Finalizer, lib
 from ._constants import (
-    EMM_ARRAY_NO_STREAM, EMM_ARRAY_STREAM_LEGACY, EMM_E_NOT_SUPPORTED, EMM_STREAM_UNORDERED,
+    EMM_ARRAY_NO_STREAM, EMM_ARRAY_STREAM_LEGACY, EMM_E_INVALID_VALUE, EMM_E_NOT_SUPPORTED, EMM_STREAM_UNORDERED,
 )
 from ._error import Error, check
 
@@ -18,10 +18,8 @@ _owners, _keys = {}, itertools.count(1)  # owners that imported memory keeps
 @functools.lru_cache(None)
 def _capsule_end():
     """The destructor of capsules. It is in C, because a capsule may end while an exception is pending."""
-    from ._bridge import bridge
-    names = ("PyCapsule_GetName", "PyCapsule_GetPointer", "PyErr_Fetch", "PyErr_Restore")
-    return bridge.emm_dlpack_capsule_end(
-        (c_void_p * 4)(*(cast(getattr(pythonapi, name), c_void_p).value for name in names)))
+    from ._bridge import address
+    return address("emm_dlpack_end_capsule")
 
 
 @Finalizer
@@ -56,6 +54,8 @@ def _describe(shape, typestr, strides=None, stream=None, **values):
                      typestr=typestr.encode(),
                      stream=EMM_ARRAY_NO_STREAM if stream is None else stream, **values)
     if strides is not None:
+        if len(strides) != len(shape):
+            raise Error(EMM_E_INVALID_VALUE, f"strides: expected {len(shape)} numbers, as in the shape, found {len(strides)}")
         info.strides = (c_int64 * len(strides))(*strides)
     return info
 
@@ -91,7 +91,7 @@ class Array:
         try:
             check(lib.emm_array_import(context, byref(info), stream, 0, key, _let_go, byref(memory),
                                        byref(layout)))
-        except Error:
+        except BaseException:
             _let_go(key)
             raise
         array = cls.__new__(cls)

@@ -23,6 +23,9 @@ class Error(RuntimeError):
             value = getattr(found, name)
             setattr(self, name, value.decode(errors="replace") if value is not None else None)
 
+    def __reduce__(self):  # pickle would call Error(text)
+        return type(self), (self.status, str(self)), self.__dict__
+
 
 class OutOfMemoryError(Error, MemoryError):
     """Device memory or pinned host memory is exhausted."""
