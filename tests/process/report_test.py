@@ -348,6 +348,8 @@ class Changes(Case):
         self.assertIn("at most 137 B, was 110 B; most of it by f in b.so: 32 B, was 10 B\n", said)
         self.assertEqual(self.figures(TRACES / "infer_gpt.csv.gz", "--against", now)["changes"]["by"], "size")
         self.assertNotIn("changes", self.figures(now))
+        for read in (now, before):
+            self.assertIn("this is the file that is read; name another", self.refusal(now, "--against", before, "-o", read))
 
     def test_a_part_is_compared_with_the_same_part(self):
         def trace(name, *sizes):

@@ -79,7 +79,7 @@ public:
         if (options_.log != "-") {
             complete_event_log(options_.log);
         }
-        Output output(options_.output, options_.log);
+        Output output(options_.output, {options_.log});
         const Json result = write(output);
         output.finish();
         progress_.clear();

@@ -67,7 +67,7 @@ public:
 
     int run() {
         const std::string format = options_.from.empty() ? format_of(input_) : options_.from;
-        Output output(options_.output, options_.file);
+        Output output(options_.output, {options_.file});
         const std::unique_ptr<Recording> recording = open(format);
         const auto report = [this] { show_writing(); };
         const Conversion result =

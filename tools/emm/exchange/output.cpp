@@ -4,6 +4,7 @@
 #include "observe/text.h"
 #include "problem.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
@@ -50,10 +51,13 @@ mode_t usual_mode() {
 
 } // namespace
 
-Output::Output(const std::string &path, const std::string &input)
+Output::Output(const std::string &path, std::initializer_list<std::string> inputs)
     : path_(path.empty() ? "" : behind_links(path)), descriptor_(STDOUT_FILENO) {
-    std::error_code none;
-    if (!path_.empty() && std::filesystem::equivalent(path_, input, none)) {
+    const auto is_output = [this](const std::string &input) {
+        std::error_code none;
+        return !path_.empty() && std::filesystem::equivalent(path_, input, none);
+    };
+    if (std::any_of(inputs.begin(), inputs.end(), is_output)) {
         throw Failure({.stage = "usage",
                        .message = fmt::format("-o {}: this is the file that is read; name another",
                                               observe::one_line(path)),

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 
@@ -10,8 +11,8 @@ namespace emm::tool {
 // finish() gives it its name and replaces any file of that name. Throws Failure.
 class Output {
 public:
-    // `input`: a file that is read meanwhile, or "". It is not overwritten.
-    explicit Output(const std::string &path, const std::string &input = "");
+    // `inputs`: files that are read meanwhile. They are not overwritten.
+    explicit Output(const std::string &path, std::initializer_list<std::string> inputs = {});
     ~Output();
     Output(const Output &) = delete;
     Output &operator=(const Output &) = delete;

@@ -80,7 +80,7 @@ private:
     // Writes the page. Gives its figures.
     Json make_page() {
         page_ = options_.output.value_or("report.html");
-        Output output(page_ == "-" ? "" : page_, options_.input);
+        Output output(page_ == "-" ? "" : page_, {options_.input, options_.against});
         std::error_code none;
         replaces_ = std::filesystem::is_regular_file(page_, none);
         const Json document = make();
