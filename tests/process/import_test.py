@@ -129,6 +129,21 @@ class FromRmm(Case):
                          (2, 2, 1, 1))
         self.output("replay", self.folder / "t.csv", "--plugin", "passthrough")
 
+    def test_what_was_allocated_before_is_that_of_the_first_thread(self):
+        path = self.file("rmm.csv", RMM_HEADER + "5,00:00:00.000001,free,0x7f00,100,0x0\n")
+        self.assertEqual(self.rows(path), ["0,0,0,alloc,0,100", "0,0,0,free,0,100"])
+        self.assertEqual(answer("import", path, "-o", self.folder / "t.csv")["threads"], 1)
+
+    def test_a_device_is_refused_however_the_format_is_found(self):
+        path = self.file("rmm.csv", RMM_HEADER + "5,00:00:00.000001,allocate,0x7f00,100,0x0\n")
+        for more in ((), ("--from", "rmm"), ("--to", "event-log")):
+            self.assertIn("an RMM log has no devices", self.refusal("import", path, "--device", 7, *more))
+
+    def test_more_bytes_than_a_number_holds_are_refused(self):
+        path = self.file("rmm.csv", RMM_HEADER + "".join(
+            f"5,00:00:00.000001,allocate,0x{address},{1 << 63},0x0\n" for address in (100, 200)))
+        self.assertIn("expected live blocks of less than 2^64 bytes, found more", self.refusal("import", path))
+
     def test_a_line_that_makes_no_sense_is_refused(self):
         for line in ("5,00:00:00.000001,allocate,0x7f00,-1,0x0", "\x1b[2J", "5,,,,,", "5,00:00:00.000001,allocate"):
             self.assertIn("rmm.csv, line 2: expected",
@@ -191,8 +206,8 @@ class FromKineto(Case):
             del event["args"]["Addr"]
         path = self.trace(*events)
         self.assertEqual(self.rows(path),
-                         ["0,0,0,alloc,0,8", "0,1,0,alloc,1,512", "1,1,0,alloc,2,64", "2,1,0,alloc,3,512",
-                          "3,1,0,free,2,64", "4,1,0,free,3,512", "5,1,0,free,1,512", "6,1,0,free,0,8"])
+                         ["0,0,0,alloc,0,8", "0,0,0,alloc,1,512", "1,0,0,alloc,2,64", "2,0,0,alloc,3,512",
+                          "3,0,0,free,2,64", "4,0,0,free,3,512", "5,0,0,free,1,512", "6,0,0,free,0,8"])
         told = answer("import", path, "-o", self.folder / "t.csv")
         self.assertEqual((told["matched_by_size"], told["live_before"], told["stray_frees"]), (True, 1, 0))
         self.assertIn("has no addresses", self.output("import", path, "-o", self.folder / "t.csv").decode())

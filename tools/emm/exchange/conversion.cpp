@@ -60,11 +60,12 @@ public:
 
     void begin(const std::vector<RecordedBlock> &before) {
         for (const RecordedBlock &block : before) {
-            allocate({.stream = block.stream,
-                      .op = Op::alloc,
-                      .address = block.address,
-                      .size = block.size,
-                      .site = block.site});
+            const RecordedEvent event = {.stream = block.stream,
+                                         .op = Op::alloc,
+                                         .address = block.address,
+                                         .size = block.size,
+                                         .site = block.site};
+            allocate(event, 0); // by the thread of the first event
             result_.live_before++;
             result_.live_before_bytes += block.size;
         }
@@ -79,14 +80,14 @@ public:
         } else if (event.size == 0) {
             return; // takes no memory
         } else if (event.op == Op::alloc) {
-            allocate(event);
+            allocate(event, number_of(threads_, event.thread));
         } else {
             release(event);
         }
     }
 
     Conversion result() {
-        result_.threads = threads_.size();
+        result_.threads = std::max<uint64_t>(threads_.size(), result_.live_before > 0);
         result_.streams = streams_.size();
         return result_;
     }
@@ -105,21 +106,18 @@ private:
         clock_ = std::max(clock_, time - std::min(time, *first_time_));
     }
 
-    RecordingVisitor::Place place_of(const RecordedEvent &event, uint64_t id) {
-        const uint64_t thread = number_of(threads_, event.thread);
-        return {id, thread, number_of(streams_, event.stream)};
-    }
-
-    void allocate(const RecordedEvent &event) {
+    void allocate(const RecordedEvent &event, uint64_t thread) {
         if (live_.contains(event.address)) {
             result_.missed_frees++;
             release(event);
         }
         live_[event.address] = {next_id_, event.size};
-        live_bytes_ += event.size;
+        if (__builtin_add_overflow(live_bytes_, event.size, &live_bytes_)) {
+            throw Malformed("live blocks of less than 2^64 bytes", "more");
+        }
         result_.peak_live_bytes = std::max(result_.peak_live_bytes, live_bytes_);
         result_.allocations++;
-        visitor_.allocated(event, place_of(event, next_id_++));
+        visitor_.allocated(event, {next_id_++, thread, number_of(streams_, event.stream)});
     }
 
     void release(RecordedEvent event) {
@@ -133,7 +131,8 @@ private:
         live_bytes_ -= block.size;
         result_.frees++;
         event.size = block.size;
-        visitor_.freed(event, place_of(event, block.id));
+        const uint64_t thread = number_of(threads_, event.thread);
+        visitor_.freed(event, {block.id, thread, number_of(streams_, event.stream)});
     }
 
     RecordingVisitor &visitor_;

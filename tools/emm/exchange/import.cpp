@@ -67,6 +67,10 @@ public:
 
     int run() {
         const std::string format = options_.from.empty() ? format_of(input_) : options_.from;
+        if (options_.device && format == "rmm") {
+            throw usage("import: --device is for snapshots and Kineto traces; an RMM log has no "
+                        "devices");
+        }
         Output output(options_.output, {options_.file});
         const std::unique_ptr<Recording> recording = open(format);
         const auto report = [this] { show_writing(); };
@@ -187,10 +191,6 @@ private:
 int run_import(const ImportOptions &options) {
     if (options.json && options.output.empty()) {
         throw usage("import: --json needs -o FILE");
-    }
-    if (options.device && options.from == "rmm") {
-        throw usage(
-            "import: --device is for snapshots and Kineto traces; an RMM log has no devices");
     }
     return Import(options).run();
 }

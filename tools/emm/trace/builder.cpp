@@ -109,7 +109,9 @@ uint32_t TraceBuilder::allocated(const Row &row) {
         throw Malformed("an id that was never used before", "id " + id + " again");
     }
     live_[row.id] = {trace_.blocks, row.size};
-    live_bytes_ += row.size;
+    if (__builtin_add_overflow(live_bytes_, row.size, &live_bytes_)) {
+        throw Malformed("live blocks of less than 2^64 bytes", "more");
+    }
     trace_.peak_live_bytes = std::max(trace_.peak_live_bytes, live_bytes_);
     return trace_.blocks++;
 }

@@ -107,6 +107,9 @@ TEST_CASE("what no program could have done is refused") {
           "some.csv, line 3: expected the size of the allocation, 9, found 8 for id 1");
     CHECK(refusal(one + "5,0,0,defer_end,-1,0\n") ==
           "some.csv, line 3: expected defer_begin before its defer_end, found defer_end alone");
+    const std::string half = ",9223372036854775808\n";
+    CHECK(refusal(std::string(header) + "0,0,0,alloc,1" + half + "0,0,0,alloc,2" + half) ==
+          "some.csv, line 3: expected live blocks of less than 2^64 bytes, found more");
 }
 
 TEST_CASE("more threads than a machine could run are refused") {
