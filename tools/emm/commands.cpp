@@ -36,7 +36,8 @@ Command info_command(CLI::App &app) {
     json_flag(info, options->json);
     info->footer(
         "Loads the plugin in a process of its own, and allocates nothing. A missing driver is "
-        "shown and is not a failure.\nA plugin that does not load is a failure (exit status 1).");
+        "shown, and is a failure\n(exit status 1) only if EMM_DRIVER names it. A plugin that does "
+        "not load is a failure (exit status 1).");
     return {info, [options] {
                 make_paths_absolute(options->spec);
                 return run_info(*options);

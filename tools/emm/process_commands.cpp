@@ -39,7 +39,7 @@ Command top_command(CLI::App &app) {
             ->check(whole_number(1));
     option(command, "--sort COLUMN", options->sort,
            "pid, program, plugin, device, live, cached, reserved (default), peak, spilled,\n"
-           "host, failures, limit, free, group, driver, rate or oldest")
+           "host, failures, limit, free, group, driver, rate, oldest or waiting")
         ->check(CLI::Validator(column_problem, "", ""));
     json->excludes(prometheus);
     prometheus->excludes(dump)->excludes(count);
