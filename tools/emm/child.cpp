@@ -210,19 +210,48 @@ void Channel::close_out() {
     out_ = -1;
 }
 
+// Its length, then MessagePack, which carries names of files that are no UTF-8.
 bool Channel::send(const Json &message) {
-    return observe::write_all(out_, dump(message) + "\n");
+    std::string text(sizeof(uint64_t), '\0');
+    Json::to_msgpack(message, text);
+    const uint64_t length = text.size() - sizeof length;
+    std::memcpy(text.data(), &length, sizeof length);
+    return observe::write_all(out_, text);
+}
+
+// No allocation, and one write.
+void Channel::send_inside(int out, const char *what) noexcept {
+    char text[96] = "\0\0\0\0\0\0\0\0\x81\xa6inside\xd9"; // a map of one text to another
+    const size_t begin = 17;
+    const size_t length = strnlen(what, sizeof text - begin - 1);
+    text[begin] = char(length);
+    std::memcpy(text + begin + 1, what, length);
+    const uint64_t all = begin + 1 + length - sizeof all;
+    std::memcpy(text, &all, sizeof all);
+    static_cast<void>(!write(out, text, sizeof all + all));
+}
+
+std::optional<Json> Channel::take_message() {
+    uint64_t length = 0;
+    if (buffer_.size() < sizeof length) {
+        return std::nullopt;
+    }
+    std::memcpy(&length, buffer_.data(), sizeof length);
+    if (buffer_.size() - sizeof length < length) {
+        return std::nullopt;
+    }
+    const auto begin = buffer_.cbegin() + sizeof length, end = begin + ptrdiff_t(length);
+    Json message = Json::from_msgpack(begin, end);
+    buffer_.erase(buffer_.cbegin(), end);
+    return message;
 }
 
 std::optional<Json> Channel::receive(double timeout, End &ret_end) {
     const double until = seconds_now() + timeout;
     for (;;) {
-        const size_t end = buffer_.find('\n');
-        if (end != std::string::npos) {
-            const std::string line = buffer_.substr(0, end);
-            buffer_.erase(0, end + 1);
+        if (std::optional<Json> message = take_message()) {
             ret_end = End::none;
-            return Json::parse(line);
+            return message;
         }
         pollfd waiting = {in_, POLLIN, 0};
         const double left = until - seconds_now();

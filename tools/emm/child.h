@@ -14,7 +14,7 @@
 
 namespace emm::tool {
 
-// One JSON object a line, over a pair of descriptors. A timeout is in seconds.
+// JSON objects, over a pair of descriptors. A timeout is in seconds.
 class Channel {
 public:
     Channel(int in, int out) : in_(in), out_(out) {}
@@ -25,6 +25,9 @@ public:
     // False if the reader has gone.
     bool send(const Json &message);
 
+    // The message {"inside": `what`}, from a signal handler.
+    static void send_inside(int out, const char *what) noexcept;
+
     enum class End { none, closed, timeout };
     // Nothing at the end of the conversation, and `ret_end` says why.
     std::optional<Json> receive(double timeout, End &ret_end);
@@ -33,6 +36,8 @@ public:
     int out() const { return out_; }
 
 private:
+    std::optional<Json> take_message();
+
     int in_, out_;
     std::string buffer_;
 };

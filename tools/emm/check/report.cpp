@@ -1,14 +1,13 @@
 #include "check/report.h"
 
+#include "child.h"
 #include "print.h"
 
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
-#include <cstring>
 #include <fmt/ranges.h>
 #include <sstream>
-#include <unistd.h>
 
 namespace emm::tool::check {
 namespace {
@@ -139,19 +138,10 @@ struct sigaction earlier[sizeof signals / sizeof *signals];
 int report_to = -1;
 thread_local const char *slot = nullptr;
 
-// In a signal handler: no allocation, and one line in one write.
-void write_slot() {
-    char line[96] = "{\"inside\": \"";
-    const size_t room = sizeof line - std::strlen(line) - sizeof "\"}\n";
-    std::strncat(line, slot, room);
-    std::strcat(line, "\"}\n");
-    static_cast<void>(!write(report_to, line, std::strlen(line)));
-}
-
 // The earlier handler, a sanitizer's or the default, gets the signal when this one returns.
 void on_crash(int number) {
     if (slot) {
-        write_slot();
+        Channel::send_inside(report_to, slot);
     }
     for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
         if (signals[i] == number) {

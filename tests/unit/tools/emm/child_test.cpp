@@ -19,19 +19,21 @@ TEST_CASE("settings of the simulated driver are added where the user has not giv
     unsetenv("EMM_SIM");
 }
 
-TEST_CASE("messages arrive whole and in order, also when they are longer than a pipe") {
+TEST_CASE("messages arrive as they are and in order, also when they are longer than a pipe") {
     int ends[2];
     REQUIRE(pipe(ends) == 0);
     const Json long_one = {{"text", std::string(300'000, 'x')}};
     std::thread writer([&] {
         Channel out(dup(0), ends[1]);
         out.send(long_one);
-        out.send({{"second", 2}});
+        out.send({{"name of a file", "tr\xe9"}}); // not UTF-8
+        Channel::send_inside(ends[1], "memalloc");
     });
     Channel in(ends[0], -1);
     Channel::End end = Channel::End::none;
     CHECK(*in.receive(10, end) == long_one);
-    CHECK(in.receive(10, end)->at("second") == 2);
+    CHECK(in.receive(10, end)->at("name of a file") == "tr\xe9");
+    CHECK(in.receive(10, end)->at("inside") == "memalloc");
     writer.join();
     CHECK_FALSE(in.receive(10, end));
     CHECK(end == Channel::End::closed);
