@@ -30,7 +30,7 @@ void Driver::expect_own(CUcontext context, emm_stream stream) const {
     }
     bool foreign = false;
     const CUresult result = cuda::is_foreign(*this, context, stream, foreign);
-    if (!is_late(result)) {
+    if (!is_late(result) && result != CUDA_ERROR_STREAM_CAPTURE_INVALIDATED) {
         check(result, "cuStreamGetCtx");
     }
     if (foreign) {

@@ -32,7 +32,8 @@ struct Driver : cuda::Entries {
     bool is_alive(CUcontext context, uint64_t id) const noexcept;
 
     // Throws if `stream` is known to belong to another context: no order exists between its work
-    // and this context's, and no wait here covers it.
+    // and this context's, and no wait here covers it. If the stream's capture was invalidated, the
+    // driver does not tell the context; such a stream counts as the context's own.
     void expect_own(CUcontext context, emm_stream stream) const;
 
     // Throws if the driver lacks a required entry.

@@ -19,7 +19,7 @@ bool is_known_without_notice(emm_stream stream) {
 emm_status StreamOrder::expect_own(CUstream stream) {
     bool foreign = false;
     const CUresult result = cuda::is_foreign(context_.driver, context_.handle, stream, foreign);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS && result != CUDA_ERROR_STREAM_CAPTURE_INVALIDATED) {
         return context_.failed(result, "cuStreamGetCtx");
     }
     return !foreign ? EMM_OK

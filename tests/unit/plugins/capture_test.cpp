@@ -179,6 +179,25 @@ TEST_CASE("an unordered free while a capture is announced waits, and leaves it w
     CHECK(gpu.stats().pending_bytes == 0);
 }
 
+TEST_CASE("memory is freed on a stream whose capture was invalidated, and goes back afterwards") {
+    const Gpu gpu;
+    const CUstream stream = gpu.make_stream();
+    const emm_deviceptr ptr = gpu.allocate(1 << 20, stream);
+    REQUIRE(emm_capture_begin(gpu.emm(), stream) == EMM_OK);
+    const Capture capture(stream);
+    CHECK(CU(cuStreamSynchronize)(stream) != CUDA_SUCCESS);
+    CHECK_FALSE(capture.valid());
+    emm_deviceptr more = 0;
+    const emm_status status = emm_memalloc(gpu.emm(), 4096, stream, &more);
+    CHECK((status == EMM_OK || status == EMM_E_CAPTURING)); // pool refuses
+    CHECK(gpu.free(ptr, 1 << 20, stream) == EMM_OK);
+    CUgraph none = nullptr;
+    CHECK(CU(cuStreamEndCapture)(stream, &none) == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    REQUIRE(emm_capture_end(gpu.emm(), stream) == EMM_OK);
+    REQUIRE(emm_trim(gpu.emm(), 0, nullptr) == EMM_OK);
+    CHECK(gpu.stats().pending_bytes == 0);
+}
+
 TEST_CASE("the legacy stream is served while a stream that synchronizes with it captures") {
     const Gpu gpu;
     const CUstream blocking = gpu.make_stream(CU_STREAM_DEFAULT);

@@ -302,6 +302,21 @@ TEST_CASE("a free on the legacy stream beside a capture waits for the capture's 
     CHECK_FALSE(is_mapped(ptr));
 }
 
+TEST_CASE("a free on a stream whose capture was invalidated waits for its end over guard") {
+    on("guard+passthrough");
+    const Gpu gpu;
+    const CUstream stream = gpu.make_stream();
+    const emm_deviceptr ptr = gpu.allocate(1024, stream);
+    REQUIRE(CU(cuStreamBeginCapture)(stream, CU_STREAM_CAPTURE_MODE_GLOBAL) == CUDA_SUCCESS);
+    CHECK(CU(cuStreamSynchronize)(stream) != CUDA_SUCCESS);
+    CHECK(gpu.free(ptr, 1024, stream) == EMM_OK);
+    CHECK(is_mapped(ptr));
+    CUgraph none = nullptr;
+    CHECK(CU(cuStreamEndCapture)(stream, &none) == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    REQUIRE(emm_trim(gpu.emm(), 0, nullptr) == EMM_OK);
+    CHECK_FALSE(is_mapped(ptr));
+}
+
 TEST_CASE("a second free is told with the first one also while the first one waits") {
     on("guard+passthrough");
     const Gpu gpu;

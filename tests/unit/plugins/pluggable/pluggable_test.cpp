@@ -214,6 +214,22 @@ TEST_CASE("what is freed on a stream in a deferred section is the library's at i
     CHECK(device_bytes() == idle);
 }
 
+TEST_CASE("a free on a stream whose capture was invalidated is the library's afterwards") {
+    emm_context *const context = served_by(spec());
+    const uint64_t idle = device_bytes();
+    CUstream stream = nullptr;
+    CUgraph none = nullptr;
+    REQUIRE(CU(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
+    const Answer one = request(context);
+    REQUIRE(CU(cuStreamBeginCapture)(stream, CU_STREAM_CAPTURE_MODE_GLOBAL) == CUDA_SUCCESS);
+    CHECK(CU(cuStreamSynchronize)(stream) != CUDA_SUCCESS);
+    CHECK(emm_memfree(context, one.ptr, mib, stream) == EMM_OK);
+    CHECK(CU(cuStreamEndCapture)(stream, &none) == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    REQUIRE(emm_trim(context, 0, nullptr) == EMM_OK);
+    CHECK(device_bytes() == idle);
+    CHECK(CU(cuStreamDestroy)(stream) == CUDA_SUCCESS);
+}
+
 TEST_CASE("a stack over it is opaque, whatever its layers claim") {
     served_by("outer+" + spec());
     emm_plugin_info info = {};
