@@ -416,9 +416,10 @@ void Manager::drop_all() noexcept {
     sections_ = sections;
 }
 
+// A begin that failed below has begun nothing. An end has ended the section even if it failed.
 emm_status Manager::defer_cleanup(uint32_t enter) {
     const emm_status status = EMM_BELOW(this, defer_cleanup, enter);
-    if (status >= EMM_OK) {
+    if (!enter || status >= EMM_OK) {
         sections_ += enter ? 1 : -1;
         give_back_what_can_go();
     }

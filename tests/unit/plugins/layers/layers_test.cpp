@@ -213,6 +213,19 @@ TEST_CASE("memory that guard cannot give back counts until it can") {
     CHECK(reserved() == 0);
 }
 
+TEST_CASE("a deferred section ends in guard even if its end fails below") {
+    emm_context *const context = on("guard+async");
+    REQUIRE(emm_defer_cleanup_begin(context) == EMM_OK);
+    const emm_deviceptr ptr = alloc(context, 1024);
+    CHECK(free(context, ptr, 1024) == EMM_OK);
+    CHECK(is_mapped(ptr));
+    fail_next("cuMemPoolSetAttribute@1:999");
+    CHECK(emm_defer_cleanup_end(context) == EMM_E_DRIVER);
+    fail_next(nullptr);
+    CHECK_FALSE(is_mapped(ptr));
+    CHECK(emm_defer_cleanup_end(context) == EMM_E_INVALID_VALUE);
+}
+
 TEST_CASE("a write to the bytes behind a guarded block is told when it is freed") {
     emm_context *const context = on("guard+passthrough");
     const emm_deviceptr ptr = alloc(context, 1000);
