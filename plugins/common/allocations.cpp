@@ -58,7 +58,10 @@ void LiveAllocations::put_back(Entry entry) noexcept {
 LiveAllocations::Allocations LiveAllocations::take_all() noexcept {
     std::lock_guard lock(mutex_);
     stats_.pending_bytes += std::exchange(stats_.live_bytes, 0);
-    return std::exchange(live_, {});
+    Allocations all = std::exchange(live_, {});
+    all.merge(refused_);
+    has_refused_ = !refused_.empty();
+    return all;
 }
 
 void LiveAllocations::keep_refused(Entry entry) noexcept {

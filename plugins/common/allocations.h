@@ -26,6 +26,7 @@ public:
     // Throws the reason why take() found nothing, in `plugin`'s name.
     [[noreturn]] void refuse_free(const char *plugin, emm_deviceptr ptr, size_t size) const;
     void put_back(Entry entry) noexcept;
+    // Takes out what is live and what was refused.
     Allocations take_all() noexcept;
     // Keeps memory that the driver refused to take back. It stays pending; the caller retries one
     // entry at a time. If the driver refused none, take_refused costs one look, and is empty.

@@ -145,7 +145,8 @@ emm_status QueuedFrees::reset() {
 }
 
 // Pending frees are no longer ours: emm has run them before. If the context died, its addresses may
-// belong to other allocations by now.
+// belong to other allocations by now. The second try is for what the driver has refused in the
+// first, because no later call may come.
 void QueuedFrees::drop_all() noexcept {
     const bool alive = state_->driver.is_alive(cuda_context_, context_id_);
     const auto drop = [&](LiveAllocations::Entry entry) {
@@ -155,13 +156,15 @@ void QueuedFrees::drop_all() noexcept {
             state_->forget(entry.mapped());
         }
     };
-    LiveAllocations::Allocations live = state_->allocations.take_all();
-    while (!live.empty()) {
-        drop(live.extract(live.begin()));
-    }
     for (LiveAllocations::Entry entry = graphs_.take_any(); !entry.empty();
          entry = graphs_.take_any()) {
         drop(std::move(entry));
+    }
+    for (int tries = 0; tries < 2; ++tries) {
+        LiveAllocations::Allocations all = state_->allocations.take_all();
+        while (!all.empty()) {
+            drop(all.extract(all.begin()));
+        }
     }
 }
 

@@ -288,17 +288,19 @@ private:
     }
 
     void drop_all(bool alive) noexcept {
-        Allocations all = allocations_.take_all();
-        all.merge(this->take_postponed());
-        while (!all.empty()) {
-            drop(all.extract(all.begin()), alive);
-        }
         for (Entry entry = graphs_.take_any(); !entry.empty(); entry = graphs_.take_any()) {
             drop(std::move(entry), alive);
         }
         for (Entry entry = exports_.take_held_back(); !entry.empty();
              entry = exports_.take_held_back()) {
             drop(std::move(entry), alive);
+        }
+        for (int tries = 0; tries < 2; ++tries) { // no later call may come
+            Allocations all = allocations_.take_all();
+            all.merge(this->take_postponed());
+            while (!all.empty()) {
+                drop(all.extract(all.begin()), alive);
+            }
         }
         if (alive) {
             driver_.cuStreamSynchronize(returns_); // so that a trim finds all of it free

@@ -302,6 +302,34 @@ TEST_CASE("memory that the driver refuses to take back stays counted, and is fre
     fail_next("");
 }
 
+TEST_CASE("retiring gives back memory that the driver has refused once to take", "[sim]") {
+    const Gpu gpu;
+    const CUstream stream = gpu.make_stream();
+    const uint64_t before = device_bytes();
+    const emm_deviceptr ptr = gpu.allocate(64 << 20, stream);
+    gpu.allocate(64 << 20, stream);
+    const auto refuse_once = [] {
+        fail_next("cuMemFreeAsync@1");
+        fail_next(plugin_name() == "pool" ? "cuMemRelease@1" : "cuMemFree@1");
+    };
+    SECTION("in a trim") {
+        CHECK(gpu.free(ptr, 64 << 20, stream) == EMM_OK);
+        synchronize(stream);
+        refuse_once();
+        REQUIRE(emm_trim(gpu.emm(), 0, nullptr) == EMM_OK);
+    }
+    SECTION("in a reset") {
+        refuse_once();
+        REQUIRE(emm_context_reset(gpu.emm()) == EMM_OK);
+    }
+    SECTION("as the context was retired") {
+        refuse_once();
+    }
+    CHECK(emm_context_retire(gpu.emm()) == EMM_OK);
+    fail_next("");
+    CHECK(device_bytes() <= before);
+}
+
 TEST_CASE("host memory that the driver refuses to take back is freed another time", "[sim]") {
     const Gpu gpu;
     const uint64_t before = host_bytes();
