@@ -58,14 +58,30 @@ emm_status Manager::defer_cleanup(uint32_t enter) {
 }
 
 // Many threads begin and end sections at once, and no lock is held during a driver call. So a
-// thread repeats the call if the state has changed meanwhile.
+// thread repeats the call if the state has changed meanwhile. A call that fails is made again in a
+// later free.
 void Manager::apply_threshold() {
     const RelaxedCapture relaxed(driver_);
     bool deferring;
-    do {
-        deferring = sections_ != 0;
-        source_.set_release_threshold(deferring ? UINT64_MAX : options_.release_threshold);
-    } while (deferring != (sections_ != 0));
+    try {
+        do {
+            deferring = sections_ != 0;
+            source_.set_release_threshold(deferring ? UINT64_MAX : options_.release_threshold);
+        } while (deferring != (sections_ != 0));
+    } catch (...) {
+        has_old_threshold_ = true;
+        throw;
+    }
+}
+
+emm_status Manager::memfree(emm_deviceptr ptr, size_t size, emm_stream stream) {
+    if (has_old_threshold_ && has_old_threshold_.exchange(false)) {
+        try {
+            apply_threshold();
+        } catch (...) { // the next free tries again
+        }
+    }
+    return SourceManager::memfree(ptr, size, stream);
 }
 
 emm_status Manager::get_memory_info(size_t *ret_free, size_t *ret_total) {

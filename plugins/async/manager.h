@@ -16,6 +16,7 @@ public:
     Manager(const emm_host &host, const emm_context_info &info, const char *const *option_texts);
     ~Manager() { end(); }
 
+    emm_status memfree(emm_deviceptr ptr, size_t size, emm_stream stream);
     emm_status get_memory_info(size_t *ret_free, size_t *ret_total);
     emm_status get_ipc_handle(emm_deviceptr ptr, size_t size, emm_ipc_handle *ret_handle);
     emm_status release_ipc_handle(const emm_ipc_handle *handle);
@@ -37,6 +38,7 @@ private:
     const emm_host &host_;
     emm_context *const context_;
     const Options options_;
+    std::atomic<bool> has_old_threshold_{false};
 };
 
 } // namespace emm::async

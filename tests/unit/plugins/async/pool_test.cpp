@@ -38,6 +38,19 @@ TEST_CASE(
     CHECK(gpu.stats().reserved_bytes <= size_t(64) << 20);
 }
 
+TEST_CASE("memory beyond release_threshold goes back after a section whose end has failed",
+          "[.threshold]") {
+    const Gpu gpu;
+    const CUstream stream = gpu.make_stream();
+    REQUIRE(emm_defer_cleanup_begin(gpu.emm()) == EMM_OK);
+    fail_next("cuMemPoolSetAttribute@1:999");
+    CHECK(emm_defer_cleanup_end(gpu.emm()) == EMM_E_DRIVER);
+    fail_next(nullptr);
+    CHECK(gpu.free(gpu.allocate(256 << 20, stream), 256 << 20, stream) == EMM_OK);
+    synchronize(stream);
+    CHECK(gpu.stats().reserved_bytes <= size_t(64) << 20);
+}
+
 TEST_CASE("a request for more than the device has leaves the cache alone") {
     const Gpu gpu;
     CHECK(gpu.free(gpu.allocate(256 << 20), 256 << 20) == EMM_OK);
