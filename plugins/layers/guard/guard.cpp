@@ -335,21 +335,19 @@ void Manager::give_back(Entry entry) noexcept {
 }
 
 void Manager::free_addresses(size_t keep) noexcept {
+    Blocks refused;
     for (;;) {
-        Blocks::node_type oldest;
-        {
-            const std::lock_guard lock(mutex_);
-            if (quarantined_.size() <= keep) {
-                return;
-            }
-            oldest = quarantined_.extract(quarantined_.begin());
+        std::unique_lock lock(mutex_);
+        if (quarantined_.size() <= keep) {
+            quarantined_.merge(refused); // for a later try
+            return;
         }
+        Blocks::node_type oldest = quarantined_.extract(quarantined_.begin());
+        lock.unlock();
         const Block &block = oldest.mapped();
         const Layout layout = layout_of(block.size, at_end_);
         if (!is_returned(driver_.cuMemAddressFree(block.ptr - layout.block, layout.reserved))) {
-            const std::lock_guard lock(mutex_);
-            quarantined_.insert(std::move(oldest));
-            return;
+            refused.insert(std::move(oldest));
         }
     }
 }
@@ -392,27 +390,28 @@ emm_status Manager::reset() {
 // The memory belongs to the device, so it goes back even if the context has died.
 void Manager::drop_all() noexcept {
     const int sections = sections_.exchange(0);
-    if (driver_.is_alive(cuda_context_, context_id_)) {
-        static_cast<void>(driver_.cuStreamSynchronize(stream_) &&
-                          driver_.cuStreamSynchronize(stream_));
-    }
-    LiveAllocations::Allocations live = allocations_.take_all();
-    while (!live.empty()) {
-        give_back(live.extract(live.begin()));
+    if (driver_.is_alive(cuda_context_, context_id_) && driver_.cuStreamSynchronize(stream_)) {
+        driver_.cuStreamSynchronize(stream_); // a second try
     }
     for (Entry entry = graphs_.take_any(); !entry.empty(); entry = graphs_.take_any()) {
         give_back(std::move(entry));
     }
-    {
-        const std::lock_guard lock(mutex_);
-        put_off_.merge(unordered_);
-        has_more_ = true;
-        for (Mapping &each : broken_) {
-            each.written = false; // there is no later try
+    for (int tries = 0; tries < 2; ++tries) { // no later call may come
+        LiveAllocations::Allocations all = allocations_.take_all();
+        while (!all.empty()) {
+            give_back(all.extract(all.begin()));
         }
+        {
+            const std::lock_guard lock(mutex_);
+            put_off_.merge(unordered_);
+            has_more_ = true;
+            for (Mapping &each : broken_) {
+                each.written = false;
+            }
+        }
+        give_back_what_can_go();
+        free_addresses(0);
     }
-    give_back_what_can_go();
-    free_addresses(0);
     sections_ = sections;
 }
 

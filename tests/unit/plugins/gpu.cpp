@@ -73,6 +73,10 @@ uint64_t host_bytes() {
     return counters().host_bytes;
 }
 
+uint64_t objects() {
+    return counters().objects;
+}
+
 uint64_t device_bytes() {
     size_t free = 0, total = 0;
     REQUIRE(CU(cuMemGetInfo)(&free, &total) == CUDA_SUCCESS);

@@ -48,6 +48,7 @@ size_t most_bytes();
 
 // Only on the simulated driver.
 uint64_t host_bytes(); // pinned, registered and managed memory
+uint64_t objects();    // streams, events, pools and address ranges
 uint64_t calls_of(const char *entry);
 void fail_next(const char *fault);
 

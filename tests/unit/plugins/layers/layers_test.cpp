@@ -353,3 +353,22 @@ TEST_CASE("a reset over guard leaves a capture whole") {
     CHECK(CU(cuStreamEndCapture)(stream, &graph) == CUDA_SUCCESS);
     CU(cuGraphDestroy)(graph);
 }
+
+TEST_CASE("retiring frees all of guard's memory and addresses, though the driver refuses once") {
+    on("guard+passthrough");
+    for (const char *const refused : {"cuMemAddressFree@1:999", "cuMemUnmap@1:999"}) {
+        const uint64_t before = objects();
+        const Gpu gpu;
+        const uint64_t bytes = device_bytes();
+        gpu.allocate(1024, EMM_STREAM_LEGACY);
+        for (int i = 0; i < 10; i++) {
+            CHECK(gpu.free(gpu.allocate(1024, EMM_STREAM_LEGACY), 1024, EMM_STREAM_LEGACY) ==
+                  EMM_OK);
+        }
+        fail_next(refused);
+        CHECK(emm_context_retire(gpu.emm()) == EMM_OK);
+        fail_next(nullptr);
+        CHECK(objects() == before);
+        CHECK(device_bytes() == bytes);
+    }
+}
