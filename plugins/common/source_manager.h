@@ -177,7 +177,7 @@ private:
                 result = allocate(size, stream, ret_ptr);
             }
         }
-        if (result == CUDA_ERROR_OUT_OF_MEMORY && sections_ == 0) {
+        if (result != CUDA_SUCCESS && sections_ == 0) {
             source_.return_unused();
         }
         return result;
@@ -210,6 +210,7 @@ private:
         result = driver_.cuStreamSynchronize(supply_);
         if (result != CUDA_SUCCESS) {
             source_.free(ptr, size, supply_);
+            driver_.cuStreamSynchronize(supply_); // so that it can go back
             return result;
         }
         *ret_ptr = ptr;

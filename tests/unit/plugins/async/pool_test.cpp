@@ -98,6 +98,17 @@ TEST_CASE("an unordered free that meets an unannounced capture is kept for later
     CHECK(gpu.stats().pending_bytes == 0);
 }
 
+TEST_CASE("an unordered request whose wait fails keeps no memory", "[sim]") {
+    const Gpu gpu;
+    const uint64_t before = device_bytes();
+    emm_deviceptr none = 0;
+    fail_next("cuStreamSynchronize@1:999");
+    CHECK(emm_memalloc(gpu.emm(), 1 << 20, EMM_STREAM_UNORDERED, &none) == EMM_E_DRIVER);
+    fail_next(nullptr);
+    CHECK(device_bytes() == before);
+    CHECK(gpu.stats().reserved_bytes == 0);
+}
+
 TEST_CASE("a free that the driver refuses leaves the memory the caller's", "[sim]") {
     const Gpu gpu;
     const CUstream stream = gpu.make_stream();
