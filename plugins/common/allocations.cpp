@@ -125,10 +125,10 @@ void LiveAllocations::fill(emm_stats &stats) const noexcept {
     stats.reserved_bytes = stats_.live_bytes + stats_.pending_bytes;
 }
 
-void LiveAllocations::reset_peaks(uint64_t cached) noexcept {
+void LiveAllocations::reset_peaks() noexcept {
     std::lock_guard lock(mutex_);
     stats_.peak_live_bytes = stats_.live_bytes;
-    stats_.peak_reserved_bytes = stats_.live_bytes + stats_.pending_bytes + cached;
+    stats_.peak_reserved_bytes = stats_.live_bytes + stats_.pending_bytes;
 }
 
 uint64_t LiveAllocations::live_bytes() const noexcept {

@@ -43,8 +43,7 @@ public:
     // allocation holds `ptr`.
     emm_block_info at(emm_deviceptr ptr, const char *plugin, int32_t device) const;
     void fill(emm_stats &stats) const noexcept;
-    // For reset_peaks. `cached`: bytes that the manager has reserved besides.
-    void reset_peaks(uint64_t cached = 0) noexcept;
+    void reset_peaks() noexcept;
     uint64_t live_bytes() const noexcept;
 
 private:

@@ -55,6 +55,9 @@ public:
     void empty() noexcept;
 
     uint64_t cached() const;
+    // Of what was handed out and cached; also of requests that failed afterwards.
+    uint64_t peak() const { return peak_; }
+    void reset_peak() noexcept { peak_ = handed_out_ + cached(); }
 
 private:
     struct Origin {
@@ -73,6 +76,7 @@ private:
     std::atomic<bool> all_pooled_{true}; // every allocation so far came from the driver's pools
     std::atomic<uint64_t> handed_out_{0};
     std::atomic<uint64_t> most_{0}; // handed out since the library was last emptied
+    std::atomic<uint64_t> peak_{0};
 };
 
 CUresult Source::allocate(size_t size, CUstream stream, CUdeviceptr *ret_ptr) {
@@ -95,8 +99,10 @@ CUresult Source::allocate(size_t size, CUstream stream, CUdeviceptr *ret_ptr) {
         all_pooled_ = false;
     }
     const uint64_t now = handed_out_ += size;
-    uint64_t most = most_;
-    while (most < now && !most_.compare_exchange_weak(most, now)) {
+    for (std::atomic<uint64_t> *const highest : {&most_, &peak_}) {
+        uint64_t was = *highest;
+        while (was < now && !highest->compare_exchange_weak(was, now)) {
+        }
     }
     *ret_ptr = ptr;
     return CUDA_SUCCESS;
@@ -260,12 +266,14 @@ emm_status Manager::get_stats(emm_stats *ret_stats) {
     allocations_.fill(stats);
     stats.cached_bytes = source_.cached();
     stats.reserved_bytes += stats.cached_bytes;
+    stats.peak_reserved_bytes = std::max(stats.peak_reserved_bytes, source_.peak());
     emm_copy_sized(ret_stats, &stats);
     return EMM_OK;
 }
 
 emm_status Manager::reset_peaks() {
-    allocations_.reset_peaks(source_.cached());
+    source_.reset_peak();
+    allocations_.reset_peaks();
     return EMM_OK;
 }
 

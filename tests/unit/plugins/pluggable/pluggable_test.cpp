@@ -203,6 +203,19 @@ TEST_CASE("a trim empties the library's cache, and a free in a deferred section 
     CHECK(stats_of(context).reserved_bytes == 0);
 }
 
+TEST_CASE("what the library keeps of a request whose wait failed counts in the peak too") {
+    emm_context *const context =
+        served_by(spec("my_alloc", "my_free", ",empty=my_empty", "caching"));
+    fail_next("cuStreamSynchronize@1:999");
+    CHECK(request(context).status == EMM_E_DRIVER);
+    fail_next(nullptr);
+    CHECK(stats_of(context).reserved_bytes == mib);
+    CHECK(stats_of(context).peak_reserved_bytes == mib);
+    REQUIRE(emm_trim(context, 0, nullptr) == EMM_OK);
+    CHECK(stats_of(context).reserved_bytes == 0);
+    CHECK(stats_of(context).peak_reserved_bytes == mib);
+}
+
 TEST_CASE("what is freed on a stream in a deferred section is the library's at its end") {
     emm_context *const context = served_by(spec());
     const uint64_t idle = device_bytes();
