@@ -2,6 +2,7 @@
 
 #include "common/exports.h"
 #include "common/graph_hold.h"
+#include "common/returns.h"
 #include "common/stream_ordered.h"
 
 #include <algorithm>
@@ -122,9 +123,10 @@ protected:
     // postponed again. Only calls that may record an event on the context may call this: the event
     // would invalidate an unannounced capture.
     void release_postponed() noexcept {
-        if (holds_frees()) {
+        if (holds_frees() || !(has_postponed_ || graphs_.has_released())) {
             return;
         }
+        const Returns::Scope returning(under_way_);
         if (has_postponed_ && !wait_.is_capturing()) {
             Allocations postponed = this->take_postponed();
             while (!postponed.empty()) {
@@ -146,6 +148,7 @@ protected:
             return;
         }
         const RelaxedCapture relaxed(driver_);
+        const Returns::Scope returning(under_way_);
         Allocations postponed = this->take_postponed();
         const bool finished = wait_beside_captures() == CUDA_SUCCESS;
         while (!postponed.empty()) {
@@ -173,6 +176,7 @@ private:
         CUresult result = allocate(size, stream, ret_ptr);
         if (result == CUDA_ERROR_OUT_OF_MEMORY) {
             release_postponed();
+            under_way_.wait();
             if (driver_.cuStreamSynchronize(returns_) == CUDA_SUCCESS) {
                 result = allocate(size, stream, ret_ptr);
             }
@@ -330,6 +334,7 @@ private:
 
     const uint64_t most_bytes_; // the device's memory
     GraphHold graphs_;
+    Returns under_way_;
 
 protected:
     Exports exports_;

@@ -15,9 +15,10 @@
 #include "common/allocations.h"
 #include "common/driver.h"
 #include "common/graph_hold.h"
+#include "common/returns.h"
 #include "common/streams.h"
+#include "layers/guard/block.h"
 #include "layers/guard/bound.h"
-#include "layers/guard/caller.h"
 #include "layers/guard/mapping.h"
 
 #include <emm/plugin_helpers.h>
@@ -36,15 +37,6 @@ namespace emm::guard {
 namespace {
 
 constexpr size_t most = size_t(1) << 46;
-
-// A block from its allocation until its addresses are free again.
-struct Block {
-    emm_deviceptr ptr = 0;
-    size_t size = 0;
-    Caller allocated, freed;
-    bool is_freed = false;
-    bool used_elsewhere = false; // by record_use
-};
 
 class Manager {
 public:
@@ -107,6 +99,7 @@ private:
     ContextWait wait_;
     LiveAllocations allocations_;
     GraphHold graphs_;
+    Returns returns_;
     std::atomic<int> sections_{0};
     std::atomic<bool> has_more_{false}; // broken_ or put_off_ is not empty
     // Guards the members below; never held over a call of another library.
@@ -226,6 +219,7 @@ bool Manager::has_context_finished() noexcept {
 }
 
 void Manager::give_back_unordered() noexcept {
+    const Returns::Scope returning(returns_);
     LiveAllocations::Allocations waiting;
     {
         const std::lock_guard lock(mutex_);
@@ -354,6 +348,7 @@ void Manager::free_addresses(size_t keep) noexcept {
 
 void Manager::give_back_what_can_go() noexcept {
     const RelaxedCapture relaxed(driver_);
+    const Returns::Scope returning(returns_);
     if (sections_ == 0 && has_more_.exchange(false)) {
         std::list<Mapping> broken;
         LiveAllocations::Allocations put_off;
@@ -432,6 +427,7 @@ emm_status Manager::trim(size_t keep_bytes, size_t *ret_released) {
         give_back_what_can_go();
         give_back_unordered();
     }
+    returns_.wait(); // after this trim emm tries a request again
     return EMM_BELOW(this, trim, keep_bytes, ret_released);
 }
 

@@ -1,5 +1,9 @@
 #include "gpu.h"
 
+#include <atomic>
+#include <chrono>
+#include <thread>
+
 Gpu::Gpu() {
     using Create = CUresult (*)(CUcontext *, unsigned, CUdevice);
     REQUIRE(CU(cuInit)(0) == CUDA_SUCCESS);
@@ -122,4 +126,37 @@ unsigned last_word(emm_deviceptr ptr, size_t size) {
 
 void synchronize(CUstream stream) {
     REQUIRE(CU(cuStreamSynchronize)(stream) == CUDA_SUCCESS);
+}
+
+void request_what_another_thread_gives_back() {
+    const Gpu gpu;
+    const CUstream stream = gpu.make_stream(), busy = gpu.make_stream();
+    size_t free = 0, total = 0;
+    REQUIRE(CU(cuMemGetInfo)(&free, &total) == CUDA_SUCCESS);
+    const size_t most = total / 8 * 5;
+    const emm_deviceptr large = gpu.allocate(most), small = gpu.allocate(1 << 20);
+    REQUIRE(emm_capture_begin(gpu.emm(), stream) == EMM_OK);
+    CHECK(gpu.free(large, most) == EMM_OK);
+    REQUIRE(emm_capture_end(gpu.emm(), stream) == EMM_OK);
+    std::atomic<bool> waits{false};
+    const auto keep_waiting = [](void *flag) {
+        *static_cast<std::atomic<bool> *>(flag) = true;
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    };
+    emm_status freed = EMM_E_DRIVER;
+    std::thread other([&] {
+        CU(cuCtxSetCurrent)(gpu.cuda());
+        CU(cuLaunchHostFunc)(busy, keep_waiting, &waits);
+        freed = gpu.free(small, 1 << 20); // gives back `large` too, perhaps behind `busy`
+        waits = true;
+    });
+    while (!waits) {
+        std::this_thread::yield();
+    }
+    emm_deviceptr again = 0;
+    const emm_status status = emm_memalloc(gpu.emm(), most, stream, &again);
+    INFO(emm_last_error()->text);
+    other.join();
+    CHECK(freed == EMM_OK);
+    CHECK(status == EMM_OK);
 }

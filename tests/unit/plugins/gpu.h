@@ -58,3 +58,7 @@ std::string plugin_name();
 void fill(emm_deviceptr ptr, size_t size, unsigned value, CUstream stream);
 unsigned last_word(emm_deviceptr ptr, size_t size);
 void synchronize(CUstream stream);
+
+// Frees most of the memory in a call that returns. Then requests it while another thread gives it
+// back and waits for the device.
+void request_what_another_thread_gives_back();

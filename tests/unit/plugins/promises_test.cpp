@@ -330,6 +330,10 @@ TEST_CASE("retiring gives back memory that the driver has refused once to take",
     CHECK(device_bytes() <= before);
 }
 
+TEST_CASE("a request waits for memory that another thread is giving back", "[sim]") {
+    request_what_another_thread_gives_back();
+}
+
 TEST_CASE("host memory that the driver refuses to take back is freed another time", "[sim]") {
     const Gpu gpu;
     const uint64_t before = host_bytes();

@@ -354,6 +354,11 @@ TEST_CASE("a reset over guard leaves a capture whole") {
     CU(cuGraphDestroy)(graph);
 }
 
+TEST_CASE("a request over guard waits for blocks that another thread is giving back") {
+    on("guard+passthrough");
+    request_what_another_thread_gives_back();
+}
+
 TEST_CASE("retiring frees all of guard's memory and addresses, though the driver refuses once") {
     on("guard+passthrough");
     for (const char *const refused : {"cuMemAddressFree@1:999", "cuMemUnmap@1:999"}) {
