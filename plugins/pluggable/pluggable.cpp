@@ -55,7 +55,7 @@ public:
     void empty() noexcept;
 
     uint64_t cached() const;
-    // Of what was handed out and cached; also of requests that failed afterwards.
+    // The most bytes handed out and cached at one time, also for requests that failed afterwards.
     uint64_t peak() const { return peak_; }
     void reset_peak() noexcept { peak_ = handed_out_ + cached(); }
 
