@@ -78,11 +78,12 @@ private:
     Streams in_order_on_;
 };
 
-const emm_option Manager::options[] = {{"max", nullptr,
-                                        "The most memory to take, on the device and the host "
-                                        "together; unless given, twice the device's memory.",
-                                        EMM_OPTION_SIZE, 0},
-                                       {}};
+const emm_option Manager::options[] = {
+    {"max", nullptr,
+     "The most memory to take, on the device and the host "
+     "together, without the driver's rounding; unless given, twice the device's memory.",
+     EMM_OPTION_SIZE, 0},
+    {}};
 
 std::pair<size_t, size_t> Manager::device_memory(const Driver &driver) {
     const RelaxedCapture relaxed(driver);
