@@ -25,8 +25,8 @@ constexpr uint64_t part_pending_ahead = 64;
 constexpr uint64_t blocks_a_batch = 4;
 constexpr uint64_t part_used_pending = 8, part_held_pending = 96, part_held_small = 512;
 
-constexpr uint64_t pieces_a_request = 8;
-constexpr uint64_t pieces_of_all = 64;
+constexpr uint64_t pieces_a_request = 32;
+constexpr uint64_t pieces_of_all = 128;
 constexpr uint64_t part_freed_filling = 1024;
 constexpr uint64_t pieces_of_all_filling = 32;
 constexpr uint64_t least_pieces = 4096;

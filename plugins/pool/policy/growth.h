@@ -67,9 +67,9 @@ bool is_filling(uint64_t requested, uint64_t live);
 
 // The size of the pieces of new memory for a request, rounded down to a power of two, and at least
 // a page.
-// - Usually an eighth of the request, so that a later and smaller request leaves little of a piece
-// unused; but at least 1/64 of all memory, up to the size that is cheap to release, which keeps the
-// number of pieces low.
+// - Usually 1/32 of the request, so that a later and smaller request leaves little of a piece
+// unused; but at least 1/128 of all memory, up to the size that is cheap to release, which keeps
+// the number of pieces low.
 // - While the program fills its memory, a piece may be as large as the request, up to 1/32 of the
 // held memory and up to the size that is cheap to release.
 // - At most 1/4096 of the limit: a piece that is partly in use cannot move, so its free part serves

@@ -44,12 +44,12 @@ TEST_CASE("moving may cost more with every call and every byte asked for") {
     CHECK(moving_allowance(0, gib) == begin + 1024 * 12);
 }
 
-TEST_CASE("pieces are an eighth of the request, a 64th of all at least, up to 64 MiB") {
-    CHECK(piece_bytes(64 * mib, held(0, 64 * mib)) == 8 * mib);
-    CHECK(piece_bytes(63 * mib, held(0, 63 * mib)) == 4 * mib);
-    CHECK(piece_bytes(100 * mib, held(0, 100 * mib)) == 8 * mib);
-    CHECK(piece_bytes(2 * mib, held(255 * mib, 255 * mib)) == 2 * mib);
-    CHECK(piece_bytes(2 * mib, held(2 * gib, 2 * gib)) == 32 * mib);
+TEST_CASE("pieces are a 32nd of the request, a 128th of all at least, up to 64 MiB") {
+    CHECK(piece_bytes(256 * mib, held(0, 256 * mib)) == 8 * mib);
+    CHECK(piece_bytes(255 * mib, held(0, 255 * mib)) == 4 * mib);
+    CHECK(piece_bytes(400 * mib, held(0, 400 * mib)) == 8 * mib);
+    CHECK(piece_bytes(2 * mib, held(511 * mib, 511 * mib)) == 2 * mib);
+    CHECK(piece_bytes(2 * mib, held(2 * gib, 2 * gib)) == 16 * mib);
     CHECK(piece_bytes(2 * mib, held(40 * gib, 40 * gib)) == 64 * mib);
     CHECK(piece_bytes(2 * mib, held(0, 2 * mib)) == page_bytes);
 }
@@ -65,8 +65,8 @@ TEST_CASE("while a program fills its memory a piece is all of a request, up to a
     CHECK(piece_bytes(8 * mib, filling(127 * mib)) == 2 * mib);
     CHECK(piece_bytes(64 * mib, filling(gib)) == 32 * mib);
     CHECK(piece_bytes(64 * mib, filling(256 * mib)) == 8 * mib);
-    CHECK(piece_bytes(gib, filling(40 * gib)) == 128 * mib);
-    CHECK(piece_bytes(40 * mib, filling(0)) == 4 * mib);
+    CHECK(piece_bytes(4 * gib, filling(40 * gib)) == 128 * mib);
+    CHECK(piece_bytes(160 * mib, filling(0)) == 4 * mib);
     Allowance limited = filling(gib);
     limited.limit = 4 * gib;
     CHECK(piece_bytes(64 * mib, limited) == page_bytes);
@@ -90,7 +90,7 @@ TEST_CASE("no piece is more than 1/4096 of the limit, and all are pages where no
 }
 
 TEST_CASE("growth takes a whole piece while the free slack has room for it") {
-    CHECK(growth_bytes(2 * mib, held(1 * gib, 2 * gib)) == 16 * mib);
+    CHECK(growth_bytes(2 * mib, held(1 * gib, 2 * gib)) == 8 * mib);
     CHECK(growth_bytes(64 * mib, held(1 * gib, 2 * gib)) == 64 * mib);
     CHECK(growth_bytes(2 * mib, held(2 * gib + 50 * mib, 2 * gib)) == 2 * mib);
 }
