@@ -25,6 +25,7 @@ except ImportError:  # NumPy 1
     from numpy.core.multiarray import get_handler_name
 
 SUITE = pathlib.Path(__file__).resolve().parents[1] / "gpu"  # where pinned_suite.py is
+STAND_INS = str(pathlib.Path(__file__).with_name("stand_ins"))
 HAS_PYTEST = importlib.util.find_spec("pytest") and importlib.util.find_spec("hypothesis")
 PINNED = "emm pinned memory of device 0"
 DEFAULT = "default_allocator"
@@ -48,8 +49,8 @@ def place(array):
     return array.__array_interface__["data"][0]
 
 
-def python(program, **variables):
-    return subprocess.run([sys.executable, "-c", program], text=True, capture_output=True,
+def python(program, *arguments, **variables):
+    return subprocess.run([sys.executable, "-c", program, *arguments], text=True, capture_output=True,
                           timeout=60, check=False, env={**os.environ, **variables})
 
 
@@ -184,23 +185,10 @@ class Ends(unittest.TestCase):
         self.assertEqual((done.returncode, done.stdout), (0, "10.0 1000000.0 10.0\n"), done.stderr)
 
     def test_an_array_waits_for_a_reset_by_a_plugin_in_python(self):
-        done = python("import ctypes, threading, emm, emm.numpy, numpy\n"
-                      "alloc = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t)(\n"
-                      "    emm.lib.emm_driver_entry(b'cuMemAlloc', 12000))\n"
-                      "resets, pinning = threading.Event(), threading.Event()\n"
-                      "class Plugin:\n"
-                      "    def __init__(self, info): pass\n"
-                      "    def memalloc(self, size, stream):\n"
-                      "        ptr = ctypes.c_ulonglong(); alloc(ctypes.byref(ptr), size); return ptr.value\n"
-                      "    def memfree(self, ptr, size, stream): pass\n"
-                      "    def reset(self): resets.set(); pinning.wait(0.5)\n"
-                      "emm.register(Plugin)\n"
-                      "context = emm.context_for_device(0)\n"
-                      "array = emm.Array(context, (100,))\n"
-                      "emm.numpy.use_pinned()\n"
-                      "reset = threading.Thread(target=emm.lib.emm_context_reset, args=(context,))\n"
-                      "reset.start(); resets.wait()\n"
-                      "print(numpy.ones(100_000).sum()); reset.join()", EMM_PLUGIN="")
+        done = python("import sys; sys.path.append(sys.argv[1])\n"
+                      "import emm.numpy, long_reset, numpy\n"
+                      "thread = long_reset.begin(emm.numpy.use_pinned)\n"
+                      "print(numpy.ones(100_000).sum()); thread.join()", STAND_INS, EMM_PLUGIN="")
         self.assertEqual((done.returncode, done.stdout), (0, "100000.0\n"), done.stderr)
 
     @unittest.skipUnless(hasattr(os, "fork"), "no fork here")

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """A plugin written in Python serves this process. EMM_PLUGIN is not set."""
 import ctypes
+import pathlib
 import signal
 import subprocess
 import sys
@@ -203,6 +204,27 @@ class Exit(unittest.TestCase):
     def test_no_manager_is_called_after_the_interpreter_has_ended(self):
         ended = subprocess.run([sys.executable, "-c", ENDS], cwd=sys.path[0], capture_output=True, text=True)
         self.assertEqual((ended.returncode, ended.stderr), (0, ""))
+
+
+# PyDLL calls a function with the interpreter's lock held, as CuPy does.
+FIRST = """
+import ctypes, sys
+sys.path.append(sys.argv[1])
+import long_reset
+from emm._bridge import bridge_path
+malloc = ctypes.PyDLL(bridge_path).emm_cupy_malloc
+malloc.argtypes, malloc.restype = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int), ctypes.c_void_p
+thread = long_reset.begin()
+print(malloc(1, 100, 0) is not None)
+thread.join()
+"""
+
+
+class FirstAllocation(unittest.TestCase):
+    def test_one_by_cupy_waits_for_a_reset_in_another_thread(self):
+        stand_ins = str(pathlib.Path(__file__).with_name("stand_ins"))
+        done = subprocess.run([sys.executable, "-c", FIRST, stand_ins], capture_output=True, text=True, timeout=60)
+        self.assertEqual((done.returncode, done.stdout), (0, "True\n"), done.stderr)
 
 
 if __name__ == "__main__":

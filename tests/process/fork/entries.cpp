@@ -287,6 +287,7 @@ const std::vector<Entry> &bridge_entries() {
                                                 nullptr,
                                                 [](void **, void **, void **) {},
                                                 [](void *, void *, void *) {},
+                                                [] { return 1; },
                                                 []() -> void * { return nullptr; },
                                                 [](void *) {}};
     static const std::vector<Entry> table = {

@@ -66,17 +66,18 @@ EMM_API void emm_cupy_free(void *param, void *ptr, int device);
 // --- the interpreter -----------------------------------------------------------------------------
 
 // Functions of the process's interpreter: PyCapsule_GetName, PyCapsule_GetPointer, PyErr_Fetch,
-// PyErr_Restore, PyEval_SaveThread and PyEval_RestoreThread.
+// PyErr_Restore, PyGILState_Check, PyEval_SaveThread and PyEval_RestoreThread.
 struct PythonFunctions {
     const char *(*get_name)(void *capsule);
     void *(*get_pointer)(void *capsule, const char *name);
     void (*fetch_error)(void **type, void **value, void **traceback);
     void (*restore_error)(void *type, void *value, void *traceback);
+    int (*holds_lock)();
     void *(*save_thread)();
     void (*restore_thread)(void *thread);
 };
 
-// Without them the functions below work with the interpreter's lock held, and no capsule may end.
+// Without them no function of this header lets the interpreter's lock go, and no capsule may end.
 EMM_API void emm_python_set_functions(const PythonFunctions *functions);
 
 // --- NumPy: PyDataMem_Handler, NEP 49 ------------------------------------------------------------

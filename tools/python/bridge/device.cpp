@@ -1,6 +1,7 @@
 #include "device.h"
 
 #include "exceptions.h"
+#include "interpreter.h"
 
 #include <atomic>
 #include <string>
@@ -19,10 +20,11 @@ emm_context *known_context(int device) noexcept {
                                                 : nullptr;
 }
 
-emm_status find_context(int device, emm_context **ret_context) noexcept {
+emm_status find_context(int device, emm_context **ret_context) {
     emm_context *context = known_context(device);
     if (!context) {
-        const emm_status status = emm_context_for_device(device, &context);
+        const emm_status status =
+            without_lock([&] { return emm_context_for_device(device, &context); });
         if (status < EMM_OK) {
             return status;
         }

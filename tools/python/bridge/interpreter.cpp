@@ -2,8 +2,7 @@
 
 namespace emm::bridge {
 
-PythonFunctions python = {
-    nullptr, nullptr, nullptr, nullptr, []() -> void * { return nullptr; }, [](void *) {}};
+PythonFunctions python = {.holds_lock = [] { return 0; }};
 
 } // namespace emm::bridge
 

@@ -1,4 +1,4 @@
-// Work without the interpreter's lock, for functions that the interpreter calls with it.
+// Work without the interpreter's lock, for functions that may be called with it.
 #pragma once
 
 #include "bridge.h"
@@ -11,6 +11,9 @@ extern PythonFunctions python;
 // callback that is written in Python. While the interpreter ends, restore_thread() may end the
 // thread; so neither a destructor calls it nor may a caller be noexcept.
 template <class Work> auto without_lock(Work work) {
+    if (!python.holds_lock()) {
+        return work();
+    }
     void *const thread = python.save_thread();
     const auto result = work();
     python.restore_thread(thread);

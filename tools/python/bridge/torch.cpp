@@ -53,7 +53,7 @@ struct NamedPool {
     std::atomic<const PoolName *> chosen{nullptr};               // once, permanently
     std::atomic<emm_context *> known[bridge::most_devices] = {}; // for frees: the latest
 
-    emm_status find(int device, emm_context **ret_context) noexcept {
+    emm_status find(int device, emm_context **ret_context) {
         const PoolName &wanted = *chosen.load(std::memory_order_acquire);
         const char *const options = wanted.has_options ? wanted.options.c_str() : nullptr;
         emm_context *context = nullptr;

@@ -35,6 +35,6 @@ def address(name, library=bridge):
     return ctypes.cast(getattr(library, name), ctypes.c_void_p).value
 
 
-_PYTHON = ("PyCapsule_GetName", "PyCapsule_GetPointer", "PyErr_Fetch", "PyErr_Restore", "PyEval_SaveThread",
-           "PyEval_RestoreThread")
+_PYTHON = ("PyCapsule_GetName", "PyCapsule_GetPointer", "PyErr_Fetch", "PyErr_Restore", "PyGILState_Check",
+           "PyEval_SaveThread", "PyEval_RestoreThread")
 bridge.emm_python_set_functions((ctypes.c_void_p * len(_PYTHON))(*(address(name, ctypes.pythonapi) for name in _PYTHON)))

@@ -58,6 +58,7 @@ TEST_CASE("the interpreter's lock is not held while memory is pinned or unpinned
                                       nullptr,
                                       nullptr,
                                       nullptr,
+                                      [] { return 1; },
                                       []() -> void * {
                                           saved++;
                                           return &saved;
@@ -72,8 +73,7 @@ TEST_CASE("the interpreter's lock is not held while memory is pinned or unpinned
     CHECK(saved == 2);
     numpy.drop(small, 100);
     CHECK(restored == saved);
-    const PythonFunctions none = {
-        nullptr, nullptr, nullptr, nullptr, []() -> void * { return nullptr; }, [](void *) {}};
+    const PythonFunctions none = {.holds_lock = [] { return 0; }};
     emm_python_set_functions(&none);
 }
 
