@@ -78,14 +78,19 @@ void StreamOrder::begin_capture(emm_stream stream) {
     // would invalidate the captures that are not announced.
     query(lock, unordered_);
     collect_graphs();
-    announced_++;
     StreamPool *pool = streams_.find_registered(stream);
     if (pool) {
+        pool->references_++;
         memory_.close_magazines(*pool);
+    }
+    // These two get no event while the stream captures, and their frees may serve the capture.
+    record_event_if_reachable(lock, streams_.legacy);
+    if (pool) {
+        record_event_if_reachable(lock, *pool);
         pool->capturing_++;
         pool->announced_ = stream;
-        pool->references_++;
     }
+    announced_++;
     unpinned_.wait(lock, [this, pool] {
         return context_records_ == 0 && streams_.legacy.pins_ == 0 && (!pool || pool->pins_ == 0);
     });

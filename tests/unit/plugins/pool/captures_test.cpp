@@ -401,6 +401,26 @@ TEST_CASE("the announcement of a capture leaves one that was not announced valid
     }
 }
 
+TEST_CASE("memory that is complete before a capture serves it once the device is full") {
+    for (const bool on_legacy : {false, true}) {
+        Simulation sim("growth=vmm");
+        const CUstream stream = sim.stream(), before = on_legacy ? legacy : stream;
+        const CUdeviceptr freed = sim.alloc(5120 * MiB, before);
+        sim.touch(freed, MiB, before);
+        sim.free(freed, before);
+        REQUIRE(cuda().cuStreamSynchronize(before) == CUDA_SUCCESS);
+        Captured graph(sim, stream, true);
+        CUdeviceptr ptr = 0;
+        if (sim.try_alloc(5120 * MiB, stream, ptr) == EMM_OK) {
+            sim.touch(ptr, 5120 * MiB, stream);
+            sim.free(ptr, stream);
+        } else {
+            FAIL_CHECK("no memory; freed on the legacy stream: " << on_legacy);
+        }
+        graph.end();
+    }
+}
+
 TEST_CASE("two unregistered streams of one capture share no memory without a join") {
     Simulation sim;
     const CUstream first = sim.stream(false), second = sim.stream(false);
