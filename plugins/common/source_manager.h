@@ -90,8 +90,11 @@ public:
             *ret_released = 0;
             return EMM_OK;
         }
-        release_postponed();
+        const bool are_under_way = release_postponed();
         const RelaxedCapture relaxed(driver_);
+        if (are_under_way) {
+            driver_.cuStreamSynchronize(returns_); // so that the trim finds this memory free
+        }
         *ret_released = source_.trim(keep_bytes);
         return EMM_OK;
     }
@@ -121,10 +124,10 @@ protected:
 
     // Frees memory whose capture or graph has ended. A free that must wait again, or fails, is
     // postponed again. Only calls that may record an event on the context may call this: the event
-    // would invalidate an unannounced capture.
-    void release_postponed() noexcept {
+    // would invalidate an unannounced capture. Returns whether there may be frees on `returns`.
+    bool release_postponed() noexcept {
         if (holds_frees() || !(has_postponed_ || graphs_.has_released())) {
-            return;
+            return false;
         }
         const Returns::Scope returning(under_way_);
         if (has_postponed_ && !wait_.is_capturing()) {
@@ -139,6 +142,7 @@ protected:
                 release_or_postpone(std::move(entry));
             }
         }
+        return true;
     }
 
     // Frees memory that a deferred section has put off. This waits for the device, and invalidates

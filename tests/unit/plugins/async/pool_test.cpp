@@ -20,6 +20,18 @@ TEST_CASE("freed memory is kept, and trim gives it back down to what is to be ke
     CHECK(gpu.free(live, 1 << 20, stream) == EMM_OK);
 }
 
+TEST_CASE("a trim gives back memory whose free a capture has postponed") {
+    const Gpu gpu;
+    const CUstream stream = gpu.make_stream();
+    const emm_deviceptr ptr = gpu.allocate(256 << 20, stream);
+    REQUIRE(emm_capture_begin(gpu.emm(), stream) == EMM_OK);
+    CHECK(gpu.free(ptr, 256 << 20) == EMM_OK);
+    REQUIRE(emm_capture_end(gpu.emm(), stream) == EMM_OK);
+    size_t released = 0;
+    REQUIRE(emm_trim(gpu.emm(), 0, &released) == EMM_OK);
+    CHECK(released >= size_t(256) << 20);
+}
+
 TEST_CASE(
     "memory beyond release_threshold goes back as a stream is waited for, but not in a section",
     "[.threshold]") { // async:release_threshold=64MiB
