@@ -572,8 +572,8 @@ EMM_API emm_status emm_set_plugin(const char *spec);
 EMM_API emm_status emm_set_plugin_entry(emm_plugin_entry entry, const char *options);
 
 /* The plugin that serves this process. All texts live as long as the process. emm cleans these
- * texts as it cleans the texts of emm_error, except `option_texts`: these are the texts that
- * `create` gets. */
+ * texts as it cleans the texts of emm_error, except `option_texts` and `path`: these are the texts
+ * that `create` gets, and the bytes that name the file. */
 typedef struct emm_plugin_info {
     uint32_t struct_size; /* in: sizeof(emm_plugin_info) of the caller */
     uint32_t abi_major;   /* as the plugin states them */

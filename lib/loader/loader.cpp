@@ -6,7 +6,6 @@
 #include "loader/refusal.h"
 #include "loader/text.h"
 #include "observe/log.h"
-#include "observe/text.h"
 
 #include <map>
 #include <memory>
@@ -35,7 +34,7 @@ template <class Load> emm_status obtain(const Key &key, Load load, const Plugin 
 
 emm_status load_file(const PluginFile &file, const emm_host &host, const emm_plugin &defaults,
                      Plugin &ret) {
-    ret.path = observe::one_line(file.path());
+    ret.path = file.path();
     EMM_TRY(check_elf(file.descriptor(), file.path(), ret.build_id));
     const driver::PluginLoading bringing;
     emm_plugin_entry entry = nullptr;

@@ -50,7 +50,7 @@ struct Plugin {
     uint64_t defaulted = 0; // bit Slot::x is set if x is a default; for a layer, if x is NULL
     bool is_layer = false;  // its NULL slots stay NULL: the slots below it apply
     std::string name, version, description;
-    std::string path;     // the real path; empty for a linked-in plugin
+    std::string path;     // the real path, whatever its bytes; empty for a linked-in plugin
     std::string build_id; // hexadecimal; empty if the file has none
     uint32_t abi_major = 0, abi_minor = 0;
     // Ends with a NULL name. The texts can be shown as they are; `default_texts` has the plugin's

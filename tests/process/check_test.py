@@ -6,7 +6,9 @@ with more seeds for the good ones.
 """
 import json
 import os
+import shutil
 import sys
+import tempfile
 import unittest
 
 from emm_program import answer, fixture, run
@@ -355,6 +357,12 @@ class ConformanceSuite(unittest.TestCase):
     def test_a_plugin_that_does_not_load_is_told_as_the_loader_tells_it(self):
         told = answer("check", "passthruogh", status=1)
         self.assertEqual(told["error"]["stage"], "resolve")
+
+    def test_a_path_need_not_be_utf_8(self):
+        with tempfile.TemporaryDirectory(prefix=os.fsdecode(b"\xff")) as folder:
+            path = shutil.copy(fixture("bad"), folder)
+            report, status = check(path, "--filter", "library/", "--filter", "table/constant")
+            self.assertEqual((failed(report), report["skipped"], status), ([], 0, 0))
 
     def test_a_limit_is_told_before_there_is_a_context(self):
         for spec in "pool", "pool:max=64MiB", "async:max=64MiB":

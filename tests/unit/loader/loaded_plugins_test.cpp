@@ -30,6 +30,12 @@ TEST_CASE("the same file under two names is one plugin, known by its real path")
     CHECK(loaded(path).plugin == plugin);
 }
 
+TEST_CASE("a plugin's path keeps bytes that are not UTF-8") {
+    Folder folder;
+    const std::string path = folder.copy("good", "\xff.so");
+    CHECK(loaded(path).plugin->path == path);
+}
+
 TEST_CASE("a copy is another plugin") {
     Folder folder;
     CHECK(loaded(folder.copy("good", "a.so")).plugin != loaded(folder.copy("good", "b.so")).plugin);
