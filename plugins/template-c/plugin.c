@@ -16,8 +16,7 @@ enum { relaxed = 2, bucket_count = 4096 };
 struct block {
     emm_deviceptr ptr;
     size_t size;
-    mem_free cuMemFree; /* a pending free may run while the manager is being destroyed */
-    exchange_mode exchange;
+    emm_manager *manager;
     struct block *next;
 };
 
@@ -32,8 +31,9 @@ struct emm_manager {
     exchange_mode exchange;
     is_capturing cuStreamIsCapturing;
     uint64_t granule;
-    pthread_mutex_t mutex; /* around `live`; never held in a driver call */
+    pthread_mutex_t mutex; /* around `live` and `users`; never held in a driver call */
     struct block *live[bucket_count];
+    size_t users; /* emm until destroy, and the pending frees, which may run after destroy */
 };
 
 static const emm_option options[] = {
@@ -63,6 +63,7 @@ static emm_status create(const emm_host *host, const emm_context_info *info,
                           "this driver lacks a function that the manager calls");
     }
     pthread_mutex_init(&self->mutex, NULL);
+    self->users = 1;
     *ret_manager = self;
     return EMM_OK;
 }
@@ -78,6 +79,13 @@ static struct block **place_of(emm_manager *self, emm_deviceptr ptr) {
         place = &(*place)->next;
     }
     return place;
+}
+
+static void add(emm_manager *self, struct block *block) {
+    block->next = NULL;
+    pthread_mutex_lock(&self->mutex);
+    *place_of(self, block->ptr) = block;
+    pthread_mutex_unlock(&self->mutex);
 }
 
 /* A graph uses its memory at every launch, long after the captured free. A plugin can serve a
@@ -127,36 +135,66 @@ static emm_status memalloc(emm_manager *self, size_t size, emm_stream stream,
         return emm_failf(self->host, result == out_of_memory ? EMM_E_OUT_OF_MEMORY : EMM_E_DRIVER,
                          result, "cuMemAlloc of %zu bytes failed: error %d", rounded, result);
     }
-    *block = (struct block){block->ptr, rounded, self->cuMemFree, self->exchange, NULL};
+    *block = (struct block){block->ptr, rounded, self, NULL};
     *ret_ptr = block->ptr;
-    pthread_mutex_lock(&self->mutex);
-    *place_of(self, block->ptr) = block;
-    pthread_mutex_unlock(&self->mutex);
+    add(self, block);
     return EMM_OK;
 }
 
-/* Runs when emm flushes its queue; after EMM_DEFERRED_DROP the address is not ours any more. */
-static emm_status release(void *argument, uint32_t what) {
-    struct block *block = argument;
+static int free_memory(const emm_manager *self, emm_deviceptr ptr) {
     int mode = relaxed;
-    const int changed = exchange(block->exchange, &mode) == success;
-    const int result = what == EMM_DEFERRED_RUN ? block->cuMemFree(block->ptr) : success;
+    const int changed = exchange(self->exchange, &mode) == success;
+    const int result = self->cuMemFree(ptr);
     if (changed) {
-        exchange(block->exchange, &mode);
+        exchange(self->exchange, &mode);
     }
-    free(block);
-    return result == success || result == deinitialized ? EMM_OK : EMM_E_DRIVER;
+    return result == deinitialized ? success : result; /* the driver's end has freed it */
 }
 
-/* emm's queue checks that the context lives. Without the queue, this function checks. */
-static emm_status give_back(emm_manager *self, struct block *block) {
+/* Addresses of a dead context may belong to another context, so they are dropped. */
+static uint32_t what_to_do(const emm_manager *self) {
     unsigned long long id = 0;
-    if (self->host->defer(self->context, release, block, block->size) == EMM_OK) {
-        return EMM_OK;
+    const int known = self->cuCtxGetId(self->cuda_context, &id) == success ||
+                      self->cuCtxGetId(self->cuda_context, &id) == success;
+    return known && id == self->context_id ? EMM_DEFERRED_RUN : EMM_DEFERRED_DROP;
+}
+
+/* The last user gives everything up. It tries twice, because no later call may come. */
+static void leave(emm_manager *self) {
+    pthread_mutex_lock(&self->mutex);
+    const size_t users = --self->users;
+    pthread_mutex_unlock(&self->mutex);
+    if (users > 0) {
+        return;
     }
-    const int lives =
-        self->cuCtxGetId(self->cuda_context, &id) == success && id == self->context_id;
-    return release(block, lives ? EMM_DEFERRED_RUN : EMM_DEFERRED_DROP);
+    for (size_t i = 0; i < bucket_count; i++) {
+        for (struct block *block; (block = self->live[i]); free(block)) {
+            self->live[i] = block->next;
+            if (what_to_do(self) == EMM_DEFERRED_RUN && free_memory(self, block->ptr) != success) {
+                free_memory(self, block->ptr);
+            }
+        }
+    }
+    pthread_mutex_destroy(&self->mutex);
+    free(self);
+}
+
+/* Runs when emm flushes its queue; after EMM_DEFERRED_DROP the address is not ours any more. A
+ * block that the driver refuses to take back is live again. */
+static emm_status release(void *argument, uint32_t what) {
+    struct block *block = argument;
+    emm_manager *const self = block->manager;
+    const int result = what == EMM_DEFERRED_RUN ? free_memory(self, block->ptr) : success;
+    emm_status status = EMM_OK;
+    if (result == success) {
+        free(block);
+    } else {
+        status = emm_failf(self->host, EMM_E_DRIVER, result, "cuMemFree of 0x%llx failed: error %d",
+                           block->ptr, result);
+        add(self, block);
+    }
+    leave(self);
+    return status;
 }
 
 /* `stream` does not matter: cuMemFree waits for all of them. */
@@ -170,6 +208,7 @@ static emm_status memfree(emm_manager *self, emm_deviceptr ptr, size_t size, emm
     const int fits = block && (size == 0 || round_up(self, size) == block->size);
     if (fits) {
         *place = block->next;
+        self->users++;
     }
     pthread_mutex_unlock(&self->mutex);
     if (!fits) {
@@ -178,16 +217,13 @@ static emm_status memfree(emm_manager *self, emm_deviceptr ptr, size_t size, emm
                      : emm_failf(self->host, EMM_E_NOT_OWNED, 0,
                                  "no live allocation of this manager is at 0x%llx", ptr);
     }
-    return give_back(self, block);
+    return self->host->defer(self->context, release, block, block->size) == EMM_OK
+               ? EMM_OK
+               : release(block, what_to_do(self)); /* emm has no memory for its queue */
 }
 
 static emm_status destroy(emm_manager *self) {
-    for (size_t i = 0; i < bucket_count; i++) {
-        for (struct block *block; (block = self->live[i]); give_back(self, block)) {
-            self->live[i] = block->next;
-        }
-    }
-    free(self);
+    leave(self);
     return EMM_OK;
 }
 

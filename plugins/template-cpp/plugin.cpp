@@ -52,46 +52,85 @@ constexpr emm_option options[] = {
 // Sizes by address; a node is one allocation.
 using Blocks = std::map<emm_deviceptr, size_t>;
 
-// A pending free: it may run on another thread while the manager is being destroyed.
-struct Release {
-    MemFree mem_free;
-    ExchangeMode exchange;
+// The live blocks. The manager and its pending frees share them, because a free may run while the
+// manager is being destroyed. The last owner gives up what is still live.
+struct Memory {
+    Memory(const emm_host &the_host, const emm_context_info &info)
+        : host(the_host), cuda_context(info.cuda_context), context_id(info.context_id),
+          get_id(reinterpret_cast<GetId>(host.driver("cuCtxGetId", 12000))),
+          mem_free(reinterpret_cast<MemFree>(host.driver("cuMemFree", 12000))),
+          exchange(reinterpret_cast<ExchangeMode>(
+              host.driver("cuThreadExchangeStreamCaptureMode", 12000))) {}
+    ~Memory() {
+        for (int tries = 0; tries < 2; ++tries) { // no later call may come
+            for (Blocks all = std::exchange(live, {}); !all.empty();) {
+                free(all.extract(all.begin()), what_to_do());
+            }
+        }
+    }
+    Memory(const Memory &) = delete;
+    Memory &operator=(const Memory &) = delete;
+
+    void add(Blocks::node_type block) {
+        const std::lock_guard<std::mutex> lock(mutex);
+        live.insert(std::move(block));
+    }
+
+    // With EMM_DEFERRED_DROP the address is not ours any more. A block that the driver refuses to
+    // take back is live again.
+    emm_status free(Blocks::node_type block, uint32_t what) {
+        const Relaxed relaxed(exchange);
+        const emm_deviceptr ptr = block.key();
+        const int result = what == EMM_DEFERRED_RUN ? mem_free(ptr) : success;
+        if (result == success || result == deinitialized) {
+            return EMM_OK;
+        }
+        add(std::move(block));
+        return emm_failf(&host, EMM_E_DRIVER, result, "cuMemFree of 0x%llx failed: error %d", ptr,
+                         result);
+    }
+
+    // Addresses of a dead context may belong to another context, so they are dropped.
+    uint32_t what_to_do() const {
+        unsigned long long id = 0;
+        const bool known =
+            get_id(cuda_context, &id) == success || get_id(cuda_context, &id) == success;
+        return known && id == context_id ? EMM_DEFERRED_RUN : EMM_DEFERRED_DROP;
+    }
+
+    const emm_host &host;
+    void *const cuda_context;
+    const uint64_t context_id;
+    const GetId get_id;
+    const MemFree mem_free;
+    const ExchangeMode exchange;
+    std::mutex mutex; // guards `live`; never held over a driver call
+    Blocks live;
+};
+
+struct PendingFree {
+    std::shared_ptr<Memory> memory;
     Blocks::node_type block;
 
     static emm_status run(void *argument, uint32_t what) {
-        const std::unique_ptr<Release> self(static_cast<Release *>(argument));
-        return self->free(what);
-    }
-    emm_status free(uint32_t what) const {
-        const Relaxed relaxed(exchange);
-        // With EMM_DEFERRED_DROP the address is not ours any more.
-        const int result = what == EMM_DEFERRED_RUN ? mem_free(block.key()) : success;
-        return result == success || result == deinitialized ? EMM_OK : EMM_E_DRIVER;
+        const std::unique_ptr<PendingFree> self(static_cast<PendingFree *>(argument));
+        return self->memory->free(std::move(self->block), what);
     }
 };
 
 class Manager {
 public:
     Manager(const emm_host &host, const emm_context_info &info, const char *const *option_texts)
-        : host_(host), context_(info.context), cuda_context_(info.cuda_context),
-          context_id_(info.context_id), device_(info.device),
-          get_id_(reinterpret_cast<GetId>(host.driver("cuCtxGetId", 12000))),
+        : host_(host), context_(info.context), device_(info.device),
+          memory_(std::make_shared<Memory>(host, info)),
           mem_alloc_(reinterpret_cast<MemAlloc>(host.driver("cuMemAlloc", 12000))),
-          mem_free_(reinterpret_cast<MemFree>(host.driver("cuMemFree", 12000))),
-          exchange_(reinterpret_cast<ExchangeMode>(
-              host.driver("cuThreadExchangeStreamCaptureMode", 12000))),
           is_capturing_(reinterpret_cast<IsCapturing>(host.driver("cuStreamIsCapturing", 12000))) {
-        if (!get_id_ || !mem_alloc_ || !mem_free_ || !exchange_ || !is_capturing_) {
+        if (!memory_->get_id || !mem_alloc_ || !memory_->mem_free || !memory_->exchange ||
+            !is_capturing_) {
             throw emm::PluginError(EMM_E_NO_DRIVER, 0,
                                    "this driver lacks a function that the manager calls");
         }
         emm_parse_size(emm_option_text(options, option_texts, "granule"), &granule_);
-    }
-
-    ~Manager() {
-        while (!live_.empty()) {
-            give_back(live_.extract(live_.begin()));
-        }
     }
 
     // `stream` does not matter: any stream may use fresh memory at once, and cuMemFree waits for
@@ -101,15 +140,14 @@ public:
         const size_t rounded = round_up(size);
         Blocks one{{0, rounded}}; // made first, so that nothing can fail after cuMemAlloc
         auto block = one.extract(one.begin());
-        const Relaxed relaxed(exchange_);
+        const Relaxed relaxed(memory_->exchange);
         const int result = rounded < size ? out_of_memory : mem_alloc_(&block.key(), rounded);
         if (result != success) {
             return emm_failf(&host_, result == out_of_memory ? EMM_E_OUT_OF_MEMORY : EMM_E_DRIVER,
                              result, "cuMemAlloc of %zu bytes failed: error %d", rounded, result);
         }
         *ret_ptr = block.key();
-        const std::lock_guard<std::mutex> lock(mutex_);
-        live_.insert(std::move(block));
+        memory_->add(std::move(block));
         return EMM_OK;
     }
 
@@ -119,9 +157,9 @@ public:
     }
 
     emm_status query(emm_deviceptr ptr, emm_block_info *ret_info) {
-        const std::lock_guard<std::mutex> lock(mutex_);
-        auto block = live_.upper_bound(ptr);
-        if (block == live_.begin() || ptr - (--block)->first >= block->second) {
+        const std::lock_guard<std::mutex> lock(memory_->mutex);
+        auto block = memory_->live.upper_bound(ptr);
+        if (block == memory_->live.begin() || ptr - (--block)->first >= block->second) {
             return emm_failf(&host_, EMM_E_NOT_OWNED, 0,
                              "no live allocation of this manager is at 0x%llx", ptr);
         }
@@ -137,9 +175,9 @@ private:
     // Takes the block at `ptr` out of the live ones.
     Blocks::node_type take(emm_deviceptr ptr, size_t size) {
         char text[96];
-        const std::lock_guard<std::mutex> lock(mutex_);
-        const auto found = live_.find(ptr);
-        if (found == live_.end()) {
+        const std::lock_guard<std::mutex> lock(memory_->mutex);
+        const auto found = memory_->live.find(ptr);
+        if (found == memory_->live.end()) {
             snprintf(text, sizeof text, "no live allocation of this manager is at 0x%llx", ptr);
             throw emm::PluginError(EMM_E_NOT_OWNED, 0, text);
         }
@@ -147,7 +185,7 @@ private:
             snprintf(text, sizeof text, "0x%llx was not allocated with %zu bytes", ptr, size);
             throw emm::PluginError(EMM_E_INVALID_VALUE, 0, text);
         }
-        return live_.extract(found);
+        return memory_->live.extract(found);
     }
 
     // A graph uses its memory at every launch, long after the free that was captured. Only a plugin
@@ -171,35 +209,25 @@ private:
     // flushed. Without host memory for an entry, the block is freed at once.
     emm_status give_back(Blocks::node_type block) {
         const size_t size = block.mapped();
-        Release release{mem_free_, exchange_, std::move(block)};
-        std::unique_ptr<Release> queued(new (std::nothrow) Release(std::move(release)));
-        if (queued && host_.defer(context_, &Release::run, queued.get(), size) == EMM_OK) {
-            queued.release(); // the queue owns it from here on
-            return EMM_OK;
+        std::unique_ptr<PendingFree> queued(new (std::nothrow) PendingFree{memory_, {}});
+        if (queued) {
+            queued->block = std::move(block);
+            if (host_.defer(context_, &PendingFree::run, queued.get(), size) == EMM_OK) {
+                queued.release(); // the queue owns it from here on
+                return EMM_OK;
+            }
+            block = std::move(queued->block);
         }
-        const Release &kept = queued ? *queued : release;
-        return kept.free(context_lives() ? EMM_DEFERRED_RUN : EMM_DEFERRED_DROP);
-    }
-
-    // Addresses of a dead context may belong to another one.
-    bool context_lives() const {
-        unsigned long long id = 0;
-        return get_id_(cuda_context_, &id) == success && id == context_id_;
+        return memory_->free(std::move(block), memory_->what_to_do());
     }
 
     const emm_host &host_;
     emm_context *context_;
-    void *cuda_context_;
-    uint64_t context_id_;
     int32_t device_;
-    GetId get_id_;
+    std::shared_ptr<Memory> memory_;
     MemAlloc mem_alloc_;
-    MemFree mem_free_;
-    ExchangeMode exchange_;
     IsCapturing is_capturing_;
     uint64_t granule_ = 512;
-    std::mutex mutex_; // guards `live_`; never held over a driver call
-    Blocks live_;
 };
 
 } // namespace
