@@ -51,7 +51,7 @@ emm_status Manager::memalloc(size_t size, emm_stream stream, emm_deviceptr *ret_
     const RelaxedCapture relaxed(driver_);
     void *ptr = nullptr;
     try {
-        ptr = allocate(size, arena_stream(stream));
+        ptr = allocate_or_reclaim(size, arena_stream(stream));
     } catch (...) {
         allocations_.failed();
         throw;
@@ -59,6 +59,21 @@ emm_status Manager::memalloc(size_t size, emm_stream stream, emm_deviceptr *ret_
     *ret_ptr = reinterpret_cast<emm_deviceptr>(ptr);
     allocations_.add(std::move(entry), *ret_ptr);
     return EMM_OK;
+}
+
+// A request that runs out of memory carries out postponed frees, and waits for those that other
+// threads carry out.
+void *Manager::allocate_or_reclaim(size_t size, emm_stream stream) {
+    try {
+        return allocate(size, stream);
+    } catch (const PluginError &error) {
+        if (error.status() != EMM_E_OUT_OF_MEMORY) {
+            throw;
+        }
+    }
+    release_postponed();
+    under_way_.wait();
+    return allocate(size, stream);
 }
 
 // RMM rounds sizes up, and sizes near 2^64 to 0.
@@ -147,6 +162,7 @@ void Manager::release_postponed() noexcept {
         return;
     }
     const RelaxedCapture relaxed(driver_);
+    const common::Returns::Scope returning(under_way_);
     Allocations postponed = take_postponed();
     const CUresult result = wait_.unless_capturing(returns_);
     while (!postponed.empty()) {

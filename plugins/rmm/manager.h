@@ -1,5 +1,6 @@
 #pragma once
 
+#include "common/returns.h"
 #include "common/stream_ordered.h"
 #include "rmm/driver.h"
 #include "rmm/resources.h"
@@ -38,6 +39,7 @@ private:
     void empty_pool(bool alive) noexcept;
     void refuse_capture(emm_stream stream) const;
     void *allocate(size_t size, emm_stream stream);
+    void *allocate_or_reclaim(size_t size, emm_stream stream);
     emm_stream arena_stream(emm_stream stream);
     void give_back(Entry &entry, emm_stream stream) noexcept;
     void release_postponed() noexcept;
@@ -46,6 +48,7 @@ private:
     const uint64_t device_bytes_;
     std::unique_ptr<Taken> taken_;
     std::unique_ptr<Resource> resource_;
+    common::Returns under_way_;
 
     std::mutex ids_mutex_;
     std::map<emm_stream, unsigned long long> stream_ids_; // of streams that an arena has seen

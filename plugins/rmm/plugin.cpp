@@ -177,8 +177,12 @@ emm_status Manager::trim(size_t keep_bytes, size_t *ret_released) {
         *ret_released = 0;
         return EMM_OK;
     }
+    const bool has_postponed = has_postponed_;
     release_postponed();
     const RelaxedCapture relaxed(driver_);
+    if (has_postponed) {
+        driver_.cuStreamSynchronize(returns_); // so that the trim finds this memory free
+    }
     *ret_released = common::trim_pool(driver_, resource_->pool, keep_bytes);
     return EMM_OK;
 }

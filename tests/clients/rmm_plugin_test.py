@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""rmm_plugin_test.py SOURCES CUDA_INCLUDE CACHE EMM TRAFFIC COMPILER...: the plugin rmm, built against librmm.
+"""rmm_plugin_test.py SOURCES CUDA_INCLUDE CACHE EMM TRAFFIC PROMISES ASYNC COMPILER...: the plugin rmm, built against librmm.
 
 With the librmm of the Python registry, in CACHE: its file is as plugin.h asks, with a CUDA runtime inside, and making a
 manager fails in one sentence on the simulated driver, where NVIDIA's runtime does not work.
 
 With EMM_TEST_RMM, a checkout of RMM: its resources are built from there with plugin-rmm/runtime.cpp in the place of NVIDIA's
 runtime. The conformance suite finds the exceptions that plugins/rmm/README.md explains, and no others; and random traffic
-finds no memory that is handed out early.
+finds no memory that is handed out early. Two tests of other plugins pass: of PROMISES, and of ASYNC.
 
 Exits with 77, to be skipped, where librmm, CUDA's runtime or its headers are missing.
 """
@@ -21,8 +21,8 @@ import unittest
 from rmm_test import knows_rmm, obstacle
 
 HERE = pathlib.Path(__file__).resolve().parent
-SOURCES, CUDA, CACHE, EMM, TRAFFIC = (pathlib.Path(word) for word in sys.argv[1:6])
-COMPILER = sys.argv[6:]
+SOURCES, CUDA, CACHE, EMM, TRAFFIC, PROMISES, ASYNC = (pathlib.Path(word) for word in sys.argv[1:8])
+COMPILER = sys.argv[8:]
 RMM, LOGGER = CACHE / "rmm/librmm", CACHE / "rmm/rapids_logger"
 OF_RMM, OF_LOGGER = RMM / "lib64/librmm.so", LOGGER / "lib64/librapids_logger.so"
 RUNTIME = next((CACHE / "runtime/cuda-13").rglob("libcudart_static.a"), None)
@@ -145,6 +145,21 @@ class FromCheckout(unittest.TestCase):
     def test_a_recorded_training_loses_no_memory(self):
         said = run(EMM, "replay", "--generate", "train", "--touch", "--plugin", self.plugin).stdout
         self.assertRegex(said, r"(?m)^\S+libemm-rmm\.so +\d+ +0 .* 0 B +0 ")
+
+    def check_promise(self, tests, promise, resources):
+        for resource in resources:
+            for progress in "eager", "lazy", "random":
+                with self.subTest(resource=resource, progress=progress):
+                    said = run(tests, promise, EMM_SIM=f"race=count,memory=8GiB,progress={progress}",
+                               EMM_PLUGIN=f"{self.plugin}:resource={resource}")
+                    self.assertIn("All tests passed", said.stdout, said.stderr)
+
+    def test_a_request_waits_for_memory_that_another_thread_is_giving_back(self):
+        self.check_promise(PROMISES, "a request waits for memory that another thread is giving back",
+                           ["pool", "arena,max=6GiB", "binning", "async"])
+
+    def test_a_trim_gives_back_memory_whose_free_a_capture_has_postponed(self):
+        self.check_promise(ASYNC, "a trim gives back memory whose free a capture has postponed", ["async"])
 
     def test_threads_get_no_memory_that_others_still_use(self):
         version = tuple(map(int, pathlib.Path(CHECKOUT, "VERSION").read_text().split(".")[:2]))
