@@ -7,18 +7,6 @@
 namespace emm::core {
 namespace {
 
-// Counts one capture less; false if the count was zero.
-bool leave_capture(emm_context &context) noexcept {
-    std::atomic<uint32_t> &announced = context.group.captures;
-    uint32_t captures = announced.load();
-    while (captures != 0) {
-        if (announced.compare_exchange_weak(captures, captures - 1)) {
-            return true;
-        }
-    }
-    return false;
-}
-
 constexpr const char *announced_within = "a plugin must not announce a stream from inside a stream "
                                          "or manager call of the same CUDA context";
 
@@ -93,6 +81,7 @@ emm_status end_unwatched(emm_context &context) noexcept {
 
 emm_status register_stream(emm_context &context, emm_stream stream) noexcept {
     EMM_TRY(admit(context));
+    EMM_TRY(expect_own(context, stream));
     return announce(context, {EMM_STREAM_REGISTERED, stream}, EMM_STREAM_RETIRING);
 }
 
@@ -101,7 +90,9 @@ emm_status retire_stream(emm_context &context, emm_stream stream) noexcept {
     const OwnerGuard guard(context.group.announcing);
     EMM_TRY(guard.expect_owned(announced_within));
     // The stream ends even if the plugin refuses.
-    context.group.announced.remove({EMM_STREAM_REGISTERED, stream});
+    if (!context.group.announced.remove({EMM_STREAM_REGISTERED, stream})) {
+        EMM_TRY(expect_own(context, stream));
+    }
     return tell_end(context.group, stream, EMM_STREAM_RETIRING);
 }
 
@@ -112,7 +103,7 @@ emm_status begin_capture(emm_context &context, emm_stream stream) noexcept {
     const emm_status status =
         announce(context, {EMM_STREAM_CAPTURE_BEGINS, stream}, EMM_STREAM_CAPTURE_ENDS);
     if (status < EMM_OK) {
-        leave_capture(context);
+        --context.group.captures;
     }
     return status;
 }
@@ -121,11 +112,12 @@ emm_status end_capture(emm_context &context, emm_stream stream) noexcept {
     EMM_TRY(admit(context));
     const OwnerGuard guard(context.group.announcing);
     EMM_TRY(guard.expect_owned(announced_within));
-    if (!leave_capture(context)) {
+    if (!context.group.announced.remove({EMM_STREAM_CAPTURE_BEGINS, stream})) {
         return observe::fail(EMM_E_INVALID_VALUE, 0,
-                             "emm_capture_end: no capture has been announced in this context");
+                             "emm_capture_end: no capture of this stream has been announced in "
+                             "this context");
     }
-    context.group.announced.remove({EMM_STREAM_CAPTURE_BEGINS, stream});
+    --context.group.captures;
     return tell_end(context.group, stream, EMM_STREAM_CAPTURE_ENDS);
 }
 

@@ -18,12 +18,14 @@ void Announced::set_access(int32_t device, uint32_t flags) {
     }
 }
 
-void Announced::remove(const Notice &notice) noexcept {
+bool Announced::remove(const Notice &notice) noexcept {
     const std::lock_guard lock(mutex_);
     const auto found = notices_.find(notice);
-    if (found != notices_.end()) {
-        notices_.erase(found);
+    if (found == notices_.end()) {
+        return false;
     }
+    notices_.erase(found);
+    return true;
 }
 
 void Announced::set_options(Options options) noexcept {

@@ -31,7 +31,7 @@ public:
     void add(const Notice &notice); // a stream once, a capture as often as it comes
     void set_access(int32_t device, uint32_t flags);
 
-    void remove(const Notice &notice) noexcept; // one of them
+    bool remove(const Notice &notice) noexcept; // one of them; false: there is none
     void set_options(Options options) noexcept; // all of them
 
     uint32_t access(int32_t device) const;
