@@ -120,22 +120,22 @@ emm_status recover(emm_context &context, size_t size, emm_status status,
     ++counters().memory_retries;
     context.pressure_runs.fetch_add(1, std::memory_order_relaxed);
     forget_ended_contexts();
-    return_and_wait(context);
     const bool of_device = status == EMM_E_OUT_OF_MEMORY;
-    if (may_others_hold(context, of_device, size)) {
-        status = again();
-        if (!is_exhaustion(status)) {
-            return status;
-        }
+    return_and_wait(context);
+    status = again();
+    if (is_exhaustion(status) && may_others_hold(context, of_device, size)) {
         any_other(context, of_device, [](emm_context &other) {
             return_and_wait(other);
             return false;
         });
+        status = again();
     }
-    if (press(context, size) > 0 && !observe::is_forked_child()) {
-        return_and_wait(context);
+    if (is_exhaustion(status) && press(context, size) > 0) {
+        if (!observe::is_forked_child()) {
+            return_and_wait(context);
+        }
+        status = again();
     }
-    status = again();
     return status == EMM_E_OUT_OF_MEMORY && did_neighbours_give(context.device, size) ? again()
                                                                                       : status;
 }

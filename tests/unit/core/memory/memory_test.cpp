@@ -94,7 +94,7 @@ TEST_CASE("a C++ exception out of a slot becomes a status") {
     CHECK(emm_memfree(context, 0x1000, 64, EMM_STREAM_LEGACY) == EMM_E_PLUGIN_EXCEPTION);
 }
 
-TEST_CASE("running out drains, trims, asks the application and tries once more") {
+TEST_CASE("running out drains and trims, then asks the application, and tries again after each") {
     emm_context *context = recorded_context();
     Recorder &recorder = Recorder::the();
     recorder.on_memalloc = [](size_t) {
@@ -117,7 +117,7 @@ TEST_CASE("running out drains, trims, asks the application and tries once more")
     CHECK(emm_memalloc(context, 64, EMM_STREAM_LEGACY, &ptr) == EMM_OK);
     CHECK(ptr == 0x1000);
     CHECK(recorder.calls() ==
-          std::vector<std::string>{"memalloc", "run", "pressure", "run", "memalloc"});
+          std::vector<std::string>{"memalloc", "run", "memalloc", "pressure", "run", "memalloc"});
 }
 
 TEST_CASE("a pressure callback is told when it is replaced, and can be put back") {

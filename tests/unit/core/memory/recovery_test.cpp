@@ -40,7 +40,7 @@ emm_status ask(emm_context *context, size_t size) {
 
 } // namespace
 
-TEST_CASE("another context of the device is trimmed before the application is asked") {
+TEST_CASE("the application is asked only if a trim of the device's other contexts is not enough") {
     Recorder::the().table.trim = trim_noted;
     emm_context *const context = recorded_context();
     second_context();
@@ -50,11 +50,16 @@ TEST_CASE("another context of the device is trimmed before the application is as
             return 0;
         },
         nullptr);
+    std::vector<std::string> expected = {"memalloc", "trim", "memalloc", "trim", "memalloc"};
     Recorder::the().on_memalloc = succeed_after(2);
     Recorder::the().clear();
     CHECK(ask(context, context->total_memory) == EMM_OK);
-    CHECK(Recorder::the().calls() ==
-          std::vector<std::string>{"memalloc", "trim", "memalloc", "trim", "press", "memalloc"});
+    CHECK(Recorder::the().calls() == expected);
+    Recorder::the().on_memalloc = succeed_after(3);
+    Recorder::the().clear();
+    CHECK(ask(context, context->total_memory) == EMM_E_OUT_OF_MEMORY);
+    expected.push_back("press"); // it gives nothing back
+    CHECK(Recorder::the().calls() == expected);
 }
 
 TEST_CASE("no other context is trimmed where the context's own memory does, or the driver has it") {
