@@ -38,6 +38,7 @@ void while_capturing_case();
 void host_functions_case();
 void green_case();
 void passed_on_case();
+void after_large_frees_case();
 void peers_case();
 void device_pools_case();
 void pool_access_case();

@@ -52,6 +52,7 @@ const Case *find_cases(const std::string &how, size_t &ret_count) {
                                  {"own-pools", own_pools_case},
                                  {"ended-pools", ended_pools_case},
                                  {"passed-on", passed_on_case},
+                                 {"after-large-frees", after_large_frees_case},
                                  {"fork", fork_case},
                                  {"exec", [how] { exec_case(how); }},
                                  {"zeroed", zeroed_case},

@@ -163,6 +163,13 @@ class Interposed(Client):
         self.assertNotIn("the driver's own memory", self.interposed("alloc", EMM_LOG="info").stderr)
 
     @unittest.skipUnless(HOW == "dlsym", "it is as with the other ways")
+    def test_a_graph_is_tried_again_if_the_driver_has_no_memory(self):
+        for call in "cuGraphLaunch", "cuGraphInstantiateWithFlags":
+            failing = f"fail={call}@1:2"  # CUDA_ERROR_OUT_OF_MEMORY
+            self.check(self.interposed("passed-on", sim=failing), "passed-on")
+            self.assertNotEqual(run("passed-on", DRIVER, sim=failing).returncode, 0, call)
+
+    @unittest.skipUnless(HOW == "dlsym", "it is as with the other ways")
     def test_a_layer_that_guards_is_told_of_what_is_freed_twice(self):
         done = self.interposed(WRONG, EMM_PLUGIN="guard+" + PLUGIN)
         said = [line for line in done.stderr.splitlines() if "guard: a wrong free of 0x" in line]

@@ -89,7 +89,82 @@ void nodes(CUstream stream) {
     NEED(cu.cuGraphExecDestroy(executable));
 }
 
+// --- the driver's memory after large frees -----------------------------------------------------
+
+// Three quarters of the free memory are allocated, used and freed, so a plugin may cache as much.
+void free_most(size_t free, CUstream stream) {
+    const CUdeviceptr memory = allocate(free / 4 * 3 / mib * mib);
+    NEED(fill(memory, mib, 145, stream));
+    NEED(cu.cuMemFree(memory));
+    NEED(cu.cuCtxSynchronize());
+}
+
+CUDA_ARRAY3D_DESCRIPTOR array_of(size_t size) {
+    CUDA_ARRAY3D_DESCRIPTOR array = {};
+    array.Width = array.Height = 4096;
+    array.Depth = size / (256 * mib);
+    array.Format = CU_AD_FORMAT_FLOAT;
+    array.NumChannels = 4;
+    return array;
+}
+
+void physical_memory_is_had(size_t size) {
+    const CUmemAllocationProp properties = on_device_0();
+    CUmemGenericAllocationHandle handle = 0;
+    result(cu.cuMemCreate(&handle, size, &properties, 0), CUDA_SUCCESS, "cuMemCreate");
+    NEED(cu.cuMemRelease(handle));
+}
+
+void arrays_are_had(size_t size, size_t free, CUstream stream) {
+    const CUDA_ARRAY3D_DESCRIPTOR wanted = array_of(size);
+    CUarray array = nullptr;
+    CUmipmappedArray mipmapped = nullptr;
+    result(cu.cuArray3DCreate(&array, &wanted), CUDA_SUCCESS, "cuArray3DCreate");
+    NEED(cu.cuArrayDestroy(array));
+    free_most(free, stream);
+    result(cu.cuMipmappedArrayCreate(&mipmapped, &wanted, 1), CUDA_SUCCESS,
+           "cuMipmappedArrayCreate");
+    NEED(cu.cuMipmappedArrayDestroy(mipmapped));
+}
+
+void memory_of_a_pool_is_had(size_t size, CUstream stream) {
+    const CUmemoryPool pool = make_pool();
+    CUdeviceptr memory = 0;
+    result(cu.cuMemAllocFromPoolAsync(&memory, size, pool, stream), CUDA_SUCCESS,
+           "cuMemAllocFromPoolAsync");
+    NEED(cu.cuMemFreeAsync(memory, stream));
+    NEED(cu.cuStreamSynchronize(stream));
+    NEED(cu.cuMemPoolDestroy(pool));
+}
+
+void memory_of_a_graph_is_had(size_t size) {
+    CUgraph graph = nullptr;
+    CUgraphNode allocates = nullptr;
+    CUDA_MEM_ALLOC_NODE_PARAMS params = {};
+    params.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+    params.poolProps.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    params.bytesize = size;
+    NEED(cu.cuGraphCreate(&graph, 0));
+    result(cu.cuGraphAddMemAllocNode(&allocates, graph, nullptr, 0, &params), CUDA_SUCCESS,
+           "cuGraphAddMemAllocNode");
+    NEED(cu.cuGraphDestroy(graph));
+}
+
 } // namespace
+
+void after_large_frees_case() {
+    const Primary primary;
+    const Stream stream;
+    const size_t free = free_memory(), size = free / 2 / (256 * mib) * (256 * mib);
+    free_most(free, stream);
+    physical_memory_is_had(size);
+    free_most(free, stream);
+    arrays_are_had(size, free, stream);
+    free_most(free, stream);
+    memory_of_a_pool_is_had(size, stream);
+    free_most(free, stream);
+    memory_of_a_graph_is_had(size);
+}
 
 void passed_on_case() {
     const Primary primary;

@@ -10,11 +10,9 @@ class Charged {
 public:
     // Charges nothing for calls that are not the program's, and for memory of no device. If the
     // bound has no room, the managers and the program's caches give back first.
-    Charged(bool is_programs, const emm_driver_memory &memory) {
-        if (is_programs && memory.device >= 0) {
-            is_refused_ = !take(memory);
-        }
-    }
+    Charged(bool is_programs, const emm_driver_memory &memory)
+        : memory_(memory), is_meant_(is_programs && memory.device >= 0),
+          is_refused_(is_meant_ && !take()) {}
     ~Charged() {
         if (!is_kept_) {
             emm_give_driver_memory(id_);
@@ -24,14 +22,12 @@ public:
     Charged &operator=(const Charged &) = delete;
 
     bool is_refused() const { return is_refused_; }
-    // A request larger than the device goes to the driver, which refuses it and may have another
-    // reason.
-    template <class Call> static CUresult refuse(const emm_driver_memory &memory, Call call) {
-        size_t whole = 0;
-        const bool is_beyond = ask_driver<&cuDeviceTotalMem>(served_cuDeviceTotalMem_v2, &whole,
-                                                             memory.device) == CUDA_SUCCESS &&
-                               memory.bytes > whole;
-        return is_beyond ? call() : CUDA_ERROR_OUT_OF_MEMORY;
+    // Has `call` take the memory from the driver, unless the bound has refused it. If the driver
+    // has none, the managers and the program's caches give back here, too.
+    template <class Call> CUresult call(Call call) const {
+        return is_refused_ ? refuse(call)
+               : is_meant_ ? with_room(device(), memory_.bytes, call)
+                           : call();
     }
     uint64_t id() const { return id_; }
     void keep(CUmemoryPool pool) {
@@ -40,20 +36,31 @@ public:
     }
 
 private:
-    bool take(const emm_driver_memory &memory) {
-        const auto try_it = [&] { return emm_take_driver_memory(&memory, &id_); };
+    bool take() {
+        const auto try_it = [&] { return emm_take_driver_memory(&memory_, &id_); };
         emm_status status = try_it();
-        if (status == EMM_E_OUT_OF_MEMORY) {
-            emm_context *const context = server().contexts.known_on(memory.device);
-            if (context && server().release.ask(context, memory.bytes, Memory::device)) {
-                status = try_it();
-            }
+        if (status == EMM_E_OUT_OF_MEMORY && ask_programs_caches(memory_.device, memory_.bytes)) {
+            status = try_it();
         }
         return status != EMM_E_OUT_OF_MEMORY; // after other failures memory is not counted
     }
+    // A request larger than the device goes to the driver, which refuses it and may have another
+    // reason.
+    template <class Call> CUresult refuse(Call call) const {
+        size_t whole = 0;
+        const bool is_beyond = !memory_.pool &&
+                               ask_driver<&cuDeviceTotalMem>(served_cuDeviceTotalMem_v2, &whole,
+                                                             memory_.device) == CUDA_SUCCESS &&
+                               memory_.bytes > whole;
+        return is_beyond ? call() : CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    // Only the account knows the device of each pool.
+    CUdevice device() const { return memory_.pool ? every_device : memory_.device; }
 
+    const emm_driver_memory memory_;
     uint64_t id_ = 0;
-    bool is_refused_ = false, is_kept_ = false;
+    const bool is_meant_, is_refused_;
+    bool is_kept_ = false;
 };
 
 } // namespace emm::run

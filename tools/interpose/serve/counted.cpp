@@ -51,10 +51,7 @@ template <class Call, class Key>
 CUresult make(const Turn &turn, Passed kind, CUcontext context, const emm_driver_memory &wanted,
               Call call, Key key) {
     Charged charged(turn.is_programs(), wanted);
-    if (charged.is_refused()) {
-        return Charged::refuse(wanted, call);
-    }
-    const CUresult result = call();
+    const CUresult result = charged.call(call);
     if (result == CUDA_SUCCESS && charged.id() != 0) {
         server().passed_on.add(kind, key(), {charged.id(), context, 1, wanted.device});
         charged.keep(pool_made(wanted.kind, key()));

@@ -203,12 +203,10 @@ Answer from_own_pool(CUmemoryPool pool, CUstream stream, CUdeviceptr *ret_ptr, s
     }
     constexpr CUdevice any = 0; // the account knows the device of each pool
     const Charged charged(true, {sizeof(emm_driver_memory), any, EMM_MEMORY_POOL, 0, bytes, pool});
-    if (charged.is_refused()) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    const CUresult result =
-        ask_driver<&serve_call<entry, nullptr, nullptr, CUdeviceptr *, size_t, More...>>(
+    const CUresult result = charged.call([&] {
+        return ask_driver<&serve_call<entry, nullptr, nullptr, CUdeviceptr *, size_t, More...>>(
             entry, ret_ptr, bytes, more...);
+    });
     if (result == CUDA_SUCCESS) {
         driver_gave(ret_ptr, bytes);
     }

@@ -41,10 +41,7 @@ CUresult add_allocating(const Turn &turn, CUgraph graph, Params *params, Add add
         EMM_MEMORY_GRAPH_NODE,         0,
         params ? params->bytesize : 0, nullptr};
     Charged charged(turn.is_programs(), wanted);
-    if (charged.is_refused()) {
-        return Charged::refuse(wanted, add);
-    }
-    const CUresult result = add();
+    const CUresult result = charged.call(add);
     if (turn.is_programs() && result == CUDA_SUCCESS) {
         server().allocations.forget_within(params->dptr, params->bytesize);
         count_node(graph, charged);

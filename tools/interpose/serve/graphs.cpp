@@ -74,7 +74,10 @@ CUresult graph_launch(CUgraphExec executable, CUstream stream) {
     if (refused != CUDA_SUCCESS) {
         return refused;
     }
-    const CUresult result = ask_driver<&graph_launch<entry, per_thread>>(entry, executable, stream);
+    const auto ask = [&] {
+        return ask_driver<&graph_launch<entry, per_thread>>(entry, executable, stream);
+    };
+    const CUresult result = turn.is_programs() ? with_room(every_device, 0, ask) : ask();
     if (known && result == CUDA_SUCCESS) {
         server().give_back_of_graphs(memory.launched(*known));
     }

@@ -31,10 +31,7 @@ CUresult physical_create(Handle *ret_handle, size_t size, const CUmemAllocationP
     emm_status status = EMM_OK;
     server().contexts.current(status); // makes a record, by which a pause knows the context
     Charged charged(true, wanted);
-    if (charged.is_refused()) {
-        return Charged::refuse(wanted, ask);
-    }
-    const CUresult result = ask();
+    const CUresult result = charged.call(ask);
     if (result == CUDA_SUCCESS) {
         *ret_handle = physical().made(*ret_handle, size, *properties, flags, charged.id());
         charged.keep(nullptr);

@@ -14,6 +14,7 @@
 #include "pools.h"
 #include "release.h"
 #include "result.h"
+#include "room.h"
 #include "sharing.h"
 #include "streams.h"
 
@@ -178,8 +179,10 @@ CUresult serve_call(Arguments... arguments) {
             return *own;
         }
     }
-    const CUresult result =
-        ask_driver<&serve_call<entry, answer, then, Arguments...>>(entry, arguments...);
+    const auto ask = [&] {
+        return ask_driver<&serve_call<entry, answer, then, Arguments...>>(entry, arguments...);
+    };
+    const CUresult result = turn.is_programs() ? with_room(every_device, 0, ask) : ask();
     if constexpr (is_there<then>) {
         if (turn.is_programs() && result == CUDA_SUCCESS) {
             then(arguments...);
