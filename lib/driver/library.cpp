@@ -7,6 +7,7 @@
 #include "observe/error.h"
 #include "observe/log.h"
 #include "observe/process.h"
+#include "observe/program_code.h"
 
 #include <atomic>
 #include <cuda.h>
@@ -97,6 +98,8 @@ bool take_loaded(Library &library, const std::string &wanted) {
     if (!library.handle) {
         return false;
     }
+    observe::exchange_depth =
+        reinterpret_cast<observe::ExchangeDepth>(dlsym(found, observe::exchange_depth_name));
     const std::string path = real_path(library.handle);
     if (wanted != soname && !same_file(path, wanted)) {
         observe::log(EMM_LOG_WARN, "EMM_DRIVER={1} is ignored: the process has loaded {0} already",

@@ -1,9 +1,11 @@
-// A program under `emm run` that calls emm itself as well: a second cuMemFree of an address leaves
-// the block alone that emm has given to the program there since.
+// A program under `emm run` that calls emm itself as well. `reused`: a second cuMemFree of an
+// address leaves the block alone that emm has given to the program there since. `reused callbacks`:
+// emm serves the code of the program that it calls within a served call.
 #include <cstdio>
 #include <cuda.h>
 #include <dlfcn.h>
 #include <emm/emm.h>
+#include <utility>
 
 namespace {
 
@@ -18,16 +20,10 @@ int wrong(const char *what, int answer) {
     return 1;
 }
 
-} // namespace
-
-int main() {
+int free_twice() {
     const auto free_block = driver<CUresult(CUdeviceptr)>("cuMemFree_v2");
-    CUcontext current = nullptr;
     CUstream stream = nullptr;
     CUdeviceptr block = 0;
-    driver<CUresult(unsigned)>("cuInit")(0);
-    driver<CUresult(CUcontext *, CUdevice)>("cuDevicePrimaryCtxRetain")(&current, 0);
-    driver<CUresult(CUcontext)>("cuCtxSetCurrent")(current);
     driver<CUresult(CUstream *, unsigned)>("cuStreamCreate")(&stream, CU_STREAM_NON_BLOCKING);
     driver<CUresult(CUdeviceptr *, size_t, CUstream)>("cuMemAllocAsync")(&block, size, stream);
     emm_context *context = nullptr;
@@ -44,4 +40,82 @@ int main() {
     }
     const emm_status status = emm_memfree(context, again, size, stream);
     return status == EMM_OK ? 0 : wrong("the block has been freed", status);
+}
+
+// --- code of the program that emm calls --------------------------------------------------------
+
+constexpr size_t most = size_t(50) << 30; // of the device's 80 GiB
+
+CUdeviceptr kept = 0;    // freed by the code that emm calls
+CUdeviceptr by_hook = 0; // allocated by it
+int calls = 0;
+
+CUresult free_kept() {
+    calls++;
+    return driver<CUresult(CUdeviceptr)>("cuMemFree_v2")(std::exchange(kept, 0));
+}
+
+size_t press(emm_context *, size_t, void *) {
+    return kept && free_kept() == CUDA_SUCCESS ? most : 0;
+}
+
+void run_hook(const emm_event *, void *) {
+    if (by_hook == 0) {
+        driver<CUresult(CUdeviceptr *, size_t)>("cuMemAlloc_v2")(&by_hook, size);
+    }
+}
+
+// The driver fails to unpin the range, so the finalizer waits for the next pending frees.
+void make_finalizer_pending(emm_context *context) {
+    static char bytes[1 << 16];
+    void *fail = nullptr;
+    CUdriverProcAddressQueryResult found = {};
+    emm_memory *pinned = nullptr;
+    driver<decltype(cuGetProcAddress)>("cuGetProcAddress_v2")("simcuda_fail", &fail, 12000, 0,
+                                                              &found);
+    emm_memory_pin(
+        context, bytes, sizeof bytes, 0, bytes, [](void *) { free_kept(); }, &pinned);
+    reinterpret_cast<int (*)(const char *)>(fail)("cuMemHostUnregister@1");
+    emm_memory_release(pinned);
+}
+
+int serve_callbacks() {
+    const auto allocate = driver<CUresult(CUdeviceptr *, size_t)>("cuMemAlloc_v2");
+    const auto free_block = driver<CUresult(CUdeviceptr)>("cuMemFree_v2");
+    const auto get_info = driver<CUresult(size_t *, size_t *)>("cuMemGetInfo_v2");
+    CUdeviceptr block = 0;
+    emm_context *context = nullptr;
+    emm_set_pressure_callback(&press, nullptr);
+    if (allocate(&kept, most) != CUDA_SUCCESS || emm_context_current(&context) != EMM_OK) {
+        return wrong("there is no memory, or no context", 0);
+    }
+    const CUresult pressed = allocate(&block, most);
+    if (pressed != CUDA_SUCCESS || calls != 1) {
+        return wrong("an allocation whose pressure callback frees", pressed);
+    }
+    emm_set_event_hook(&run_hook, nullptr, nullptr);
+    free_block(block);
+    emm_set_event_hook(nullptr, nullptr, nullptr);
+    auto info = emm_block_info{};
+    info.struct_size = sizeof info;
+    if (emm_query(context, by_hook, &info) != EMM_OK || free_block(by_hook) != CUDA_SUCCESS) {
+        return wrong("what an event hook allocates is not emm's", 0);
+    }
+    allocate(&kept, most);
+    make_finalizer_pending(context);
+    size_t free = 0, total = 0;
+    get_info(&free, &total);
+    return calls == 2 && get_info(&free, &total) == CUDA_SUCCESS && free > most
+               ? 0
+               : wrong("a finalizer that frees", calls);
+}
+
+} // namespace
+
+int main(int argc, char *[]) {
+    CUcontext current = nullptr;
+    driver<CUresult(unsigned)>("cuInit")(0);
+    driver<CUresult(CUcontext *, CUdevice)>("cuDevicePrimaryCtxRetain")(&current, 0);
+    driver<CUresult(CUcontext)>("cuCtxSetCurrent")(current);
+    return argc > 1 ? serve_callbacks() : free_twice();
 }

@@ -261,8 +261,9 @@ int get_proc_address_v2(const char *name, void **found, int version, uint64_t fl
 pthread_mutex_t serving_lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 enum class Serving { not_yet, starting, on, failed } serving = Serving::not_yet;
 
-TellFigures tell_figures = nullptr;        // once a plugin serves
-monitor::AskOutside ask_outside = nullptr; // likewise
+TellFigures tell_figures = nullptr;              // once a plugin serves
+monitor::AskOutside ask_outside = nullptr;       // likewise
+observe::ExchangeDepth exchange_depth = nullptr; // likewise
 
 bool start_serving() {
     const auto serve = reinterpret_cast<Serve>(find_in_serving(serve_name));
@@ -276,6 +277,10 @@ bool start_serving() {
     __atomic_store_n(&ask_outside,
                      reinterpret_cast<monitor::AskOutside>(find_in_serving(monitor::outside_name)),
                      __ATOMIC_RELEASE);
+    __atomic_store_n(
+        &exchange_depth,
+        reinterpret_cast<observe::ExchangeDepth>(find_in_serving(observe::exchange_depth_name)),
+        __ATOMIC_RELEASE);
     for (int i = 0; i < served_count; i++) {
         if (driver.at[i]) {
             set_target(Served(i), entries.at[i]);
@@ -432,6 +437,12 @@ extern "C" __attribute__((visibility("default"))) bool emm_run_outside(monitor::
              is_pausable ? "it has not called cuInit yet"
                          : "it was started without emm run --pausable");
     return false;
+}
+
+// libemm asks, around code of the program. Before cuInit no call is served.
+extern "C" __attribute__((visibility("default"))) int emm_run_exchange_depth(int depth) {
+    const observe::ExchangeDepth exchange = __atomic_load_n(&exchange_depth, __ATOMIC_ACQUIRE);
+    return exchange ? exchange(depth) : 0;
 }
 
 } // namespace emm::run

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "monitor/outside.h"
+#include "observe/program_code.h"
 
 #include <stddef.h>
 #include <stdint.h>

@@ -4,6 +4,7 @@
 #include "core/record/this_thread.h"
 #include "observe/error.h"
 #include "observe/log.h"
+#include "observe/program_code.h"
 
 #include <memory>
 #include <new>
@@ -122,6 +123,7 @@ void finalize(const emm_memory &memory) noexcept {
     }
     const Uncancelled uncancelled;
     try {
+        const observe::ProgramCode program_code;
         memory.finalizer(memory.owner);
     } catch (...) {
         observe::log(EMM_LOG_WARN, "a memory handle's finalizer threw an exception");

@@ -224,6 +224,7 @@ size_t press(emm_context &context, size_t bytes) noexcept {
     pressing = true;
     size_t given_back = 0;
     try {
+        const observe::ProgramCode program_code;
         given_back = current.callback(&context, bytes, current.user_data);
     } catch (...) {
         observe::log(EMM_LOG_WARN,

@@ -128,6 +128,7 @@ emm_context *Contexts::end(CUcontext context) {
     }
     wait_for_work_of(context);
     const std::unique_lock no_questions(ending_);
+    const Turn::Locked locked;
     emm_context_retire(ending);
     begin_epoch();
     const std::lock_guard lock(mutex_);

@@ -1,6 +1,8 @@
 // The CUDA contexts of the program, and emm's record of each.
 #pragma once
 
+#include "call.h"
+
 #include <emm/cuda.h>
 #include <emm/emm.h>
 
@@ -94,7 +96,14 @@ public:
 
     // While the lock is held, no context ends: for calls about a context that may be another
     // thread's.
-    using Kept = std::shared_lock<std::shared_mutex>;
+    class Kept {
+    public:
+        explicit Kept(std::shared_mutex &ending) : lock_(ending) {}
+
+    private:
+        const std::shared_lock<std::shared_mutex> lock_;
+        const Turn::Locked locked_;
+    };
     Kept keep() { return Kept(ending_); }
 
     // The context is about to end: waits for its work, and gives up emm's memory there. Gives its

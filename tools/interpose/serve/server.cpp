@@ -10,7 +10,7 @@ Server *the_server = nullptr;
 
 Entries driver_entries;
 
-[[gnu::tls_model("initial-exec")]] constinit thread_local int Turn::depth_ = 0;
+[[gnu::tls_model("initial-exec")]] constinit thread_local int Turn::depth_ = 0, Turn::locked_ = 0;
 bool Turn::is_forked_child_ = false;
 
 void Turn::watch_forks() {
@@ -168,6 +168,10 @@ bool Server::end_context(CUcontext context) {
 }
 
 } // namespace emm::run
+
+extern "C" __attribute__((visibility("default"))) int emm_run_exchange_depth(int depth) {
+    return emm::run::Turn::exchange_depth(depth);
+}
 
 extern "C" __attribute__((visibility("default"))) bool
 emm_run_serve(const emm::run::Entries *driver, emm::run::Entries *ret_serving,
