@@ -134,7 +134,9 @@ class Interposed(Client):
         for progress in MODES:
             self.check(self.interposed(ZEROED, progress, EMM_RUN="zero"), ZEROED)
         if PLUGIN.startswith("pool"):
-            self.assertEqual(self.interposed(ZEROED).stdout.count("bytes of cuMemAllocAsync: zero: no"), 3)
+            found = self.interposed(ZEROED).stdout
+            self.assertEqual(found.count("bytes of cuMemAllocAsync: zero: no"), 3)
+            self.assertIn("blocks of cuMemHostAlloc: zero: no", found)
 
     @unittest.skipUnless(HOW == "dlsym", "it is as with the other ways")
     def test_a_program_that_opens_the_driver_by_its_path_is_told_at_its_end(self):

@@ -2,6 +2,7 @@
 #include "objects.h"
 
 #include <algorithm>
+#include <cstring>
 #include <iterator>
 #include <vector>
 
@@ -82,6 +83,22 @@ void reuse_case() {
     fact(had == 1000, "1000 blocks of 64 MiB, one after the other");
 }
 
+// So many that memory which was freed comes again.
+static void zeroed_pinned_memory() {
+    constexpr int rounds = 40;
+    int zeroed = 0;
+    for (int round = 0; round < rounds; ++round) {
+        void *host = nullptr;
+        NEED(cu.cuMemHostAlloc(&host, mib, 0));
+        const auto *const bytes = static_cast<const char *>(host);
+        zeroed += std::all_of(bytes, bytes + mib, [](char byte) { return byte == 0; });
+        std::memset(host, 0xAA, mib);
+        NEED(cu.cuMemFreeHost(host));
+        NEED(cu.cuCtxSynchronize());
+    }
+    fact(zeroed == rounds, "%d blocks of cuMemHostAlloc: zero", rounds);
+}
+
 // EMM_RUN=zero promises, as no driver does, that the bytes of the memory's former owner are gone.
 void zeroed_case() {
     const Primary primary;
@@ -100,6 +117,7 @@ void zeroed_case() {
         fact(holds(block, size, 0, stream), "%zu bytes of cuMemAllocAsync: zero", size);
         NEED(cu.cuMemFreeAsync(block, stream));
     }
+    zeroed_pinned_memory();
 }
 
 // Memory that a launch has left is freed once, and once more after the next launch.

@@ -2,6 +2,7 @@
 #include "server.h"
 
 #include <cstdint>
+#include <cstring>
 
 namespace emm::run {
 namespace {
@@ -34,6 +35,9 @@ Answer allocate_pinned(size_t bytes, unsigned flags, void **ret_host) {
         if (!server().allocations.insert(made)) {
             emm_memhostfree(context, host, bytes, flags_for_emm(flags), EMM_STREAM_UNORDERED);
             return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        if (server().options.zero) {
+            std::memset(host, 0, bytes); // no work of the device uses the memory any longer
         }
         *ret_host = host;
         return CUDA_SUCCESS;
