@@ -73,6 +73,7 @@
     X(cuMemSetAccess)                                                                              \
     X(cuMemGetAccess)                                                                              \
     X(cuMemExportToShareableHandle)                                                                \
+    X(cuMemImportFromShareableHandle)                                                              \
     X(cuMemGetAllocationPropertiesFromHandle)                                                      \
     X(cuArrayCreate)                                                                               \
     X(cuArray3DCreate)                                                                             \

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <simcuda.h>
+#include <unistd.h>
 #include <vector>
 
 namespace {
@@ -363,6 +364,26 @@ void a_pool_that_does_not_end_goes_on_counting() {
     NEED(cu.cuDeviceSetMemPool(0, before));
 }
 
+// The simulated driver gives the process its own handle again.
+void memory_that_is_imported_again_counts_until_its_last_handle() {
+    const Contexts contexts(1);
+    CUmemAllocationProp properties = on_device_0();
+    properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    CUmemGenericAllocationHandle handle = 0, again = 0;
+    int descriptor = -1;
+    const size_t free = free_bytes();
+    NEED(cu.cuMemCreate(&handle, 256 * mib, &properties, 0));
+    NEED(cu.cuMemExportToShareableHandle(&descriptor, handle, properties.requestedHandleTypes, 0));
+    NEED(cu.cuMemImportFromShareableHandle(&again, reinterpret_cast<void *>(uintptr_t(descriptor)),
+                                           properties.requestedHandleTypes));
+    close(descriptor);
+    NEED(cu.cuMemRelease(handle));
+    fact(again != handle || free_bytes() == free - 256 * mib,
+         "memory with a further handle counts");
+    NEED(cu.cuMemRelease(again));
+    fact(free_bytes() == free, "memory without a handle counts no more");
+}
+
 // As without a bound: no device has so much.
 void what_makes_no_sense_is_told_so() {
     const Contexts contexts(1);
@@ -400,6 +421,7 @@ int main(int argc, char *argv[]) {
     fact(total == bound, "the device's total is the bound");
     a_pool_that_does_not_end_goes_on_counting();
     what_makes_no_sense_is_told_so();
+    memory_that_is_imported_again_counts_until_its_last_handle();
     for (const size_t contexts : {1, 3}) {
         for (const Kind &kind : kinds) {
             take_all(kind, contexts);

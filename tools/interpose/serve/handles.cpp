@@ -1,6 +1,6 @@
 // The entries of cuMemCreate's memory in a program that can be paused: the program's handles are
 // emm's (physical.h).
-#include "charged.h"
+#include "physical_piece.h"
 
 namespace emm::run {
 namespace {
@@ -91,6 +91,21 @@ CUresult physical_export(void *ret_shareable, Handle handle, CUmemAllocationHand
     return result;
 }
 
+// The process itself may have exported the memory. The driver then gives the same handle again, and
+// emm keeps only one of them.
+CUresult physical_import(Handle *ret_handle, void *shareable, CUmemAllocationHandleType type) {
+    const Turn turn;
+    const CUresult result = ask_driver<&physical_import>(served_cuMemImportFromShareableHandle,
+                                                         ret_handle, shareable, type);
+    const Handle own =
+        turn.is_programs() && result == CUDA_SUCCESS ? physical().imported(*ret_handle) : 0;
+    if (own != 0) {
+        release_drivers(*ret_handle);
+        *ret_handle = own;
+    }
+    return result;
+}
+
 CUresult physical_properties(CUmemAllocationProp *ret_properties, Handle handle) {
     const Turn turn;
     return ask_driver<&physical_properties>(
@@ -175,6 +190,7 @@ void serve_physical(Entries &entries) {
     entries.at[served_cuMemUnmap] = entry_of<&physical_unmap>();
     entries.at[served_cuMemRetainAllocationHandle] = entry_of<&physical_retain>();
     entries.at[served_cuMemExportToShareableHandle] = entry_of<&physical_export>();
+    entries.at[served_cuMemImportFromShareableHandle] = entry_of<&physical_import>();
     entries.at[served_cuMemGetAllocationPropertiesFromHandle] = entry_of<&physical_properties>();
     entries.at[served_cuMemGetHandleForAddressRange] = entry_of<&physical_range_handle>();
     entries.at[served_cuMulticastBindMem] =

@@ -1,5 +1,7 @@
 #include "physical_piece.h"
 
+#include <algorithm>
+
 namespace emm::run {
 namespace {
 
@@ -92,6 +94,18 @@ bool PhysicalMemory::retain(CUdeviceptr address, Handle &ret_handle) {
     found->second.piece->references++;
     ret_handle = found->second.piece->handle;
     return true;
+}
+
+Handle PhysicalMemory::imported(Handle drivers) {
+    const std::lock_guard lock(mutex_);
+    const auto found = std::find_if(pieces_.begin(), pieces_.end(), [&](const auto &each) {
+        return each.second->drivers == drivers;
+    });
+    if (found == pieces_.end()) {
+        return 0;
+    }
+    found->second->references++;
+    return found->first;
 }
 
 void PhysicalMemory::mapped(CUdeviceptr address, size_t size, size_t offset, Handle handle) {

@@ -31,6 +31,9 @@ public:
     // False: the handle is not emm's, or no memory of emm's is mapped there.
     bool release(CUmemGenericAllocationHandle handle);
     bool retain(CUdeviceptr address, CUmemGenericAllocationHandle &ret_handle);
+    // Adds a handle of the memory that has this handle of the driver's, and gives it; 0: the memory
+    // is not emm's.
+    CUmemGenericAllocationHandle imported(CUmemGenericAllocationHandle drivers);
     void mapped(CUdeviceptr address, size_t size, size_t offset,
                 CUmemGenericAllocationHandle handle);
     CUresult unmap(CUdeviceptr address, size_t size,

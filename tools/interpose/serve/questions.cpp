@@ -36,16 +36,27 @@ Answer mem_retain_allocation_handle(CUmemGenericAllocationHandle *, void *addres
     return server().around(ptr).address != 0 ? CUDA_ERROR_INVALID_VALUE : Answer();
 }
 
-// Adds a handle. The last handle before may have been released while the memory was mapped.
+// Counts a further handle of memory with the charge `id`; 0: no charge.
+void add_handle(CUmemGenericAllocationHandle handle, uint64_t id) {
+    PassedOn &passed = server().passed_on;
+    if (id != 0 && emm_keep_driver_memory(id, nullptr) >= 0 &&
+        !passed.retain(Passed::physical, handle)) {
+        passed.add(Passed::physical, handle, {id});
+    }
+}
+
+// The last handle before may have been released while the memory was mapped.
 void handle_retained(CUmemGenericAllocationHandle *ret_handle, void *address) {
     PassedOn &passed = server().passed_on;
     const uint64_t known = passed.charge_of(Passed::physical, *ret_handle);
-    const uint64_t id =
-        known != 0 ? known : passed.charge_mapped_at(reinterpret_cast<CUdeviceptr>(address));
-    if (id != 0 && emm_keep_driver_memory(id, nullptr) >= 0 &&
-        !passed.retain(Passed::physical, *ret_handle)) {
-        passed.add(Passed::physical, *ret_handle, {id});
-    }
+    add_handle(*ret_handle, known != 0
+                                ? known
+                                : passed.charge_mapped_at(reinterpret_cast<CUdeviceptr>(address)));
+}
+
+// The process itself may have exported the memory. The driver then gives the same handle again.
+void handle_imported(CUmemGenericAllocationHandle *ret_handle, void *, CUmemAllocationHandleType) {
+    add_handle(*ret_handle, server().passed_on.charge_of(Passed::physical, *ret_handle));
 }
 
 // --- the objects asked about -------------------------------------------------------------------
@@ -197,6 +208,7 @@ void serve_questions(Entries &entries) {
     entries.at[served_cuPointerGetAttributes] = entry_of<&pointer_get_attributes>();
     serve<served_cuMemRetainAllocationHandle, &mem_retain_allocation_handle, &handle_retained>(
         entries);
+    watch<served_cuMemImportFromShareableHandle, &handle_imported>(entries);
 }
 
 } // namespace emm::run
