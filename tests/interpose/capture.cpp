@@ -295,6 +295,19 @@ void freed_by_a_node_after_a_lost_capture(CUstream stream) {
            "after a lost capture, one that frees what a launch has left");
 }
 
+// An allocation that fails leaves no node.
+void failed(CUstream stream) {
+    CUdeviceptr address = 0;
+    CUgraph graph = nullptr, clone = nullptr;
+    NEED(cu.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    result(cu.cuMemAllocAsync(&address, size_t(1) << 50, stream), CUDA_ERROR_OUT_OF_MEMORY,
+           "1 PiB in a capture");
+    NEED(cu.cuStreamEndCapture(stream, &graph));
+    result(cu.cuGraphClone(&clone, graph), CUDA_SUCCESS, "clone of one without memory");
+    NEED(cu.cuGraphDestroy(clone));
+    NEED(cu.cuGraphDestroy(graph));
+}
+
 // CUDA refuses these operations on a graph that has nodes for memory.
 void refused_with_memory(CUstream stream) {
     CUdeviceptr address = 0;
@@ -381,6 +394,7 @@ void capture_case() {
         launched_again(stream);
         freed_by_a_node(out, stream);
         freed_by_a_node_after_a_lost_capture(stream);
+        failed(stream);
         refused_with_memory(stream);
         made_before(stream);
         relaxed(stream);

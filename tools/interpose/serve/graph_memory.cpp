@@ -91,6 +91,7 @@ CUresult GraphMemory::prepare(const Capture &capture) {
 void GraphMemory::add(const Capture &capture, AllocationName name) noexcept {
     const std::lock_guard lock(mutex_);
     if (Graph *const graph = find(capture)) {
+        graph->allocates = true;
         graph->uses.leaves.push_back(name);
         graph->token->memory.push_back(name);
     }
@@ -152,7 +153,8 @@ void GraphMemory::capture_lost(uint64_t id) {
 
 bool GraphMemory::has_nodes(CUgraph graph) {
     const std::lock_guard lock(mutex_);
-    return find(graph) != nullptr;
+    const Graph *const found = find(graph);
+    return found && (found->allocates || !found->uses.frees.empty());
 }
 
 void GraphMemory::graph_ended(CUgraph graph) {
@@ -164,7 +166,9 @@ void GraphMemory::graph_ended(CUgraph graph) {
 void GraphMemory::graph_moved(CUgraph child, CUgraph parent) {
     const std::lock_guard lock(mutex_);
     if (const Graph *const from = find(child)) {
-        Uses &to = graph_of({parent, 0}).uses;
+        Graph &graph = graph_of({parent, 0});
+        graph.allocates = graph.allocates || from->allocates;
+        Uses &to = graph.uses;
         to.leaves.insert(to.leaves.end(), from->uses.leaves.begin(), from->uses.leaves.end());
         to.frees.insert(to.frees.end(), from->uses.frees.begin(), from->uses.frees.end());
         graphs_.erase(child);

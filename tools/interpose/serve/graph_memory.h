@@ -98,6 +98,7 @@ private:
     struct Graph {
         uint64_t capture_id = 0; // of the last capture into it
         bool complete = false;   // the call has succeeded
+        bool allocates = false;  // CUDA would have nodes that allocate
         Token *token = nullptr;  // NULL: the token of a graph that was moved here
         Uses uses;
     };
