@@ -169,7 +169,7 @@ std::optional<uint64_t> Account::ask(uint64_t pool, PoolFigure which) const {
 
 // If the driver tells no figure now, the pool keeps its last one. The caller holds growth_mutex_,
 // so that the later of two answers stays.
-void Account::refresh_pool(uint64_t pool) {
+void Account::ask_reserved(uint64_t pool) {
     const std::optional<uint64_t> told = ask(pool, PoolFigure::reserved);
     const std::lock_guard lock(mutex_);
     const auto found = pools_.find(pool);
@@ -178,11 +178,41 @@ void Account::refresh_pool(uint64_t pool) {
     }
 }
 
+bool Account::has_new_peak(int32_t device) const {
+    const std::lock_guard lock(mutex_);
+    const auto &rows = devices_.at(device).rows;
+    const auto exceeds = [&](Holder holder) {
+        return reserved_now(device, holder) > rows[size_t(holder)][size_t(Kind::pool)].peak_bytes;
+    };
+    return exceeds(Holder::managers) || exceeds(Holder::program);
+}
+
+// The other pools may have become smaller since the last look, so a new peak counts only once all
+// have been asked.
+void Account::refresh_pool(uint64_t pool) noexcept {
+    ask_reserved(pool);
+    try {
+        if (const int32_t device = device_of(pool); device >= 0 && has_new_peak(device)) {
+            refresh_all(device);
+        }
+    } catch (const std::bad_alloc &) { // the peak stays as it is
+    }
+}
+
 void Account::refresh_all(int32_t device) {
     for (const auto &[handle, pool] : pools()) {
         if (pool.charge.device == device) {
-            refresh_pool(handle);
+            ask_reserved(handle);
         }
+    }
+    const std::lock_guard lock(mutex_);
+    raise_peaks(device, devices_[device]);
+}
+
+void Account::raise_peaks(int32_t device, Device &its) const {
+    for (size_t holder = 0; holder < holders; holder++) {
+        uint64_t &peak = its.rows[holder][size_t(Kind::pool)].peak_bytes;
+        peak = std::max(peak, reserved_now(device, Holder(holder)));
     }
 }
 
@@ -197,6 +227,14 @@ void Account::refresh_with_copies(int32_t device) {
     }
 }
 
+uint64_t Account::reserved_now(int32_t device, Holder holder) const {
+    uint64_t sum = 0;
+    for (const auto &[handle, pool] : pools_) {
+        sum += pool.charge.device == device && pool.charge.holder == holder ? pool.reserved : 0;
+    }
+    return sum;
+}
+
 uint64_t Account::used_now(int32_t device) {
     const Device &its = devices_[device];
     uint64_t used = its.pending;
@@ -205,9 +243,7 @@ uint64_t Account::used_now(int32_t device) {
             used += is_bounded(Kind(kind)) ? rows[kind].bytes : 0;
         }
     }
-    for (const auto &[handle, pool] : pools_) {
-        used += pool.charge.device == device ? pool.reserved : 0;
-    }
+    used += reserved_now(device, Holder::managers) + reserved_now(device, Holder::program);
     for (const auto &[copy, bytes] : its.copies) {
         used += bytes;
     }
@@ -355,13 +391,7 @@ Account::Figures Account::figures(int32_t device) {
     }
     for (size_t holder = 0; holder < holders; holder++) {
         std::copy(std::begin(its.rows[holder]), std::end(its.rows[holder]), figures.rows[holder]);
-    }
-    for (const auto &[handle, pool] : pools_) {
-        if (pool.charge.device == device) {
-            Tally &row = figures.rows[size_t(pool.charge.holder)][size_t(Kind::pool)];
-            row.bytes += pool.reserved;
-            row.peak_bytes = row.bytes;
-        }
+        figures.rows[holder][size_t(Kind::pool)].bytes += reserved_now(device, Holder(holder));
     }
     return figures;
 }
@@ -399,40 +429,26 @@ Tally Account::managers_total(bool of_host) const {
     return totals_[of_host];
 }
 
-uint64_t Account::managers_pools(PoolFigure which) {
-    uint64_t sum = 0;
+Tally Account::managers_pools() {
     const std::lock_guard growth(growth_mutex_);
-    const bool is_peak = which == PoolFigure::peak_reserved;
     for (const auto &[handle, pool] : pools()) {
-        if (pool.charge.holder == Holder::managers) {
-            sum += is_peak ? pool_peak(handle, pool) : ask(handle, which).value_or(0);
-        }
+        ask_reserved(handle);
     }
+    Tally sum;
     const std::lock_guard lock(mutex_);
-    return is_peak ? std::max(sum, ended_pools_peak_) : sum;
-}
-
-uint64_t Account::pool_peak(uint64_t handle, const Pool &pool) const {
-    return std::max(pool.peak, ask(handle, PoolFigure::peak_reserved).value_or(0));
-}
-
-void Account::keep_pool_peak(uint64_t pool) {
-    const std::lock_guard growth(growth_mutex_);
-    const uint64_t peak = ask(pool, PoolFigure::peak_reserved).value_or(0);
-    const std::lock_guard lock(mutex_);
-    if (const auto found = pools_.find(pool); found != pools_.end()) {
-        found->second.peak = std::max(found->second.peak, peak);
+    for (auto &[device, its] : devices_) {
+        raise_peaks(device, its);
+        sum.bytes += reserved_now(device, Holder::managers);
+        sum.peak_bytes += its.rows[size_t(Holder::managers)][size_t(Kind::pool)].peak_bytes;
     }
+    return sum;
 }
 
 void Account::pool_ends(uint64_t pool) {
     const std::lock_guard growth(growth_mutex_);
-    const uint64_t peak = ask(pool, PoolFigure::peak_reserved).value_or(0);
     refresh_pool(pool);
     const std::lock_guard lock(mutex_);
-    ended_pools_peak_ = std::max(ended_pools_peak_, peak);
     if (const auto found = pools_.find(pool); found != pools_.end()) {
-        ended_pools_peak_ = std::max(ended_pools_peak_, found->second.peak);
         found->second.has_ended = true;
     }
 }

@@ -78,7 +78,7 @@ struct Tally {
     void remove(uint64_t size);
 };
 
-enum class PoolFigure : uint8_t { reserved, used, peak_reserved };
+enum class PoolFigure : uint8_t { reserved, used };
 
 class Account {
 public:
@@ -145,19 +145,17 @@ public:
     // Lowers the driver's figures for the device to its bound, and to what the bound leaves.
     void bound_figures(int32_t device, size_t *free, size_t *total);
 
-    // On all devices: memory that managers have taken outside their pools, and memory that the
-    // pools have reserved.
+    // On all devices: memory that managers have taken outside their pools, and the bytes and peaks
+    // of memory that their pools have reserved.
     Tally managers_total(bool of_host) const;
-    uint64_t managers_pools(PoolFigure which);
+    Tally managers_pools();
 
     // Reserved bytes of the device's tracked pools. The key is the number that the caller gave.
     std::map<uint64_t, uint64_t> tracked_pools(int32_t device);
 
-    // Called before the driver destroys the pool: its peak is remembered. If the driver refuses,
-    // the pool counts with its present size, because no manager takes from it any more.
+    // Called before the driver destroys the pool. If the driver refuses, the pool counts with its
+    // present size, because no manager takes from it any more.
     void pool_ends(uint64_t pool);
-    // Called before a manager resets the pool's peak in the driver: this account's peak goes on.
-    void keep_pool_peak(uint64_t pool);
 
 private:
     struct Item {
@@ -169,18 +167,20 @@ private:
         uint64_t bound = 0, pending = 0;
         Share *share = nullptr;              // NULL: no one shares the bound
         std::map<uint64_t, uint64_t> copies; // bytes that other copies have taken
-        Tally rows[holders][kinds];
+        Tally rows[holders][kinds]; // of pools: their peak, as all were reported at one time
     };
     struct Pool {
         Charge charge;
         uint64_t reserved = 0;  // as last reported
-        uint64_t peak = 0;      // before the driver's peak was reset
         bool has_ended = false; // the driver has refused to destroy it: its memory stays
     };
     using Pools = std::map<uint64_t, Pool>; // by handle
 
     Pools pools() const;
-    void refresh_pool(uint64_t pool);
+    bool has_new_peak(int32_t device) const; // as far as pools have been asked
+    // growth_mutex_ is held for these three.
+    void ask_reserved(uint64_t pool);
+    void refresh_pool(uint64_t pool) noexcept;
     void refresh_all(int32_t device);
     void refresh_with_copies(int32_t device);
     uint64_t take(const Charge &charge, uint64_t growing);
@@ -188,8 +188,10 @@ private:
     bool keep_charge(uint64_t id, uint64_t pool) noexcept;
     uint64_t pool_of(uint64_t id) const noexcept;
     std::optional<uint64_t> ask(uint64_t pool, PoolFigure which) const;
-    uint64_t pool_peak(uint64_t handle, const Pool &pool) const; // growth_mutex_ is held
-    uint64_t used_now(int32_t device); // the mutex is held, also for the next two
+    // The mutex is held for these five.
+    uint64_t reserved_now(int32_t device, Holder holder) const;
+    void raise_peaks(int32_t device, Device &its) const;
+    uint64_t used_now(int32_t device);
     bool has_room(int32_t device, const Device &its, uint64_t bytes);
     void return_unused_share(int32_t device, const Device &its, bool keeps_reserve);
 
@@ -203,7 +205,6 @@ private:
     uint64_t last_id_ = 0;
     bool keeps_reserves_ = true;
     Tally totals_[2]; // of managers: device, host
-    uint64_t ended_pools_peak_ = 0;
 };
 
 // The sum that counts against a bound.

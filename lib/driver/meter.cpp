@@ -28,8 +28,7 @@ template <class Function> Function plain_entry(const char *name) {
 std::optional<uint64_t> ask_pool(uint64_t pool, PoolFigure which) {
     static const auto get = EMM_PLAIN(cuMemPoolGetAttribute);
     constexpr CUmemPool_attribute attributes[] = {CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT,
-                                                  CU_MEMPOOL_ATTR_USED_MEM_CURRENT,
-                                                  CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH};
+                                                  CU_MEMPOOL_ATTR_USED_MEM_CURRENT};
     cuuint64_t bytes = 0;
     const CUresult result = get ? get(reinterpret_cast<CUmemoryPool>(pool),
                                       attributes[static_cast<size_t>(which)], &bytes)
@@ -142,15 +141,6 @@ template <> struct Effect<&cuMemPoolDestroy> : GivesBack<Charges::By::pool> {
     static Step before(CUmemoryPool pool) {
         account().pool_ends(key_of(pool));
         return GivesBack::before(pool);
-    }
-};
-
-template <> struct Effect<&cuMemPoolSetAttribute> : Nothing {
-    static Step before(CUmemoryPool pool, CUmemPool_attribute attribute, const void *) {
-        if (attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH) {
-            account().keep_pool_peak(key_of(pool));
-        }
-        return {};
     }
 };
 
@@ -411,9 +401,9 @@ void read_usage(emm_driver_usage &ret_usage) {
         return;
     }
     const Tally device = account().managers_total(false), host = account().managers_total(true);
-    ret_usage.device_bytes = device.bytes + account().managers_pools(PoolFigure::reserved);
-    ret_usage.peak_device_bytes =
-        device.peak_bytes + account().managers_pools(PoolFigure::peak_reserved);
+    const Tally pools = account().managers_pools();
+    ret_usage.device_bytes = device.bytes + pools.bytes;
+    ret_usage.peak_device_bytes = device.peak_bytes + pools.peak_bytes;
     ret_usage.host_bytes = host.bytes;
     ret_usage.peak_host_bytes = host.peak_bytes;
 }

@@ -63,20 +63,36 @@ TEST_CASE("one device's bound is no other's, and memory of the host and of other
     CHECK(row(account.figures(0), Kind::pinned).bytes == 1000);
 }
 
-TEST_CASE("a manager that has its pool's peak begin anew does not lower the account's") {
+TEST_CASE("the peak of pools is that of their sum, and outlives them") {
     Account account(&ask);
-    account.keep(account.take(charge(0, Kind::pool, Holder::managers)), 5);
-    pools[5] = {70, 0}; // the driver's peak is that of its reserved memory
-    account.keep_pool_peak(5);
-    pools[5] = {20, 0};
-    CHECK(account.managers_pools(PoolFigure::peak_reserved) == 70);
-    CHECK(account.managers_pools(PoolFigure::reserved) == 20);
-    pools[5] = {90, 0};
-    CHECK(account.managers_pools(PoolFigure::peak_reserved) == 90);
-    account.keep_pool_peak(5);
+    const auto take_and_trim = [&](uint64_t handle) {
+        const uint64_t growth = account.take_growth(handle, 70);
+        pools[handle] = {70, 70};
+        account.give(growth);
+        pools[handle] = {20, 0};
+    };
+    const auto peak = [&] {
+        const uint64_t its = row(account.figures(0), Kind::pool, Holder::managers).peak_bytes;
+        CHECK(account.managers_pools().peak_bytes == its);
+        return its;
+    };
+    const uint64_t first = took(account, charge(0, Kind::pool, Holder::managers), 5),
+                   second = took(account, charge(0, Kind::pool, Holder::managers), 6);
+    take_and_trim(5);
+    CHECK(peak() == 70);
+    CHECK(account.managers_pools().bytes == 20);
+    take_and_trim(6); // beside the 20 bytes of the first
+    CHECK(peak() == 90);
+    pools[5] = {75, 0};
+    CHECK(peak() == 95);
     pools[5] = {20, 0};
     account.pool_ends(5);
-    CHECK(account.managers_pools(PoolFigure::peak_reserved) == 90);
+    account.pool_ends(6);
+    account.give(first);
+    account.give(second);
+    CHECK(peak() == 95);
+    CHECK(account.managers_pools().bytes == 0);
+    pools.clear();
 }
 
 TEST_CASE("a call that fails leaves no trace in the rows") {
