@@ -81,7 +81,7 @@ ContextFigures identify(const emm_context &context) {
     }
     std::memcpy(figures.uuid, context.uuid, sizeof figures.uuid);
     std::memcpy(figures.pci, context.pci, sizeof figures.pci);
-    figures.total_bytes = context.total_memory;
+    figures.total_bytes = core::obtainable_memory(context);
     figures.pending_frees = context.pending.count();
     figures.pending_free_bytes = context.pending.bytes();
     figures.problem = "the plugin has not answered yet";

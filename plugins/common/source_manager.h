@@ -192,14 +192,21 @@ private:
     }
 
     // For a request that cannot fit, a pool of the driver would first take all of the device's
-    // memory, and keep it.
-    void refuse_what_never_fits(size_t size) const {
-        const uint64_t live = std::min<uint64_t>(most_bytes_, allocations_.live_bytes());
-        if (size > most_bytes_ - live) {
-            refuse(EMM_E_OUT_OF_MEMORY, "%s: %llu bytes live, and the device has %llu", this->name_,
-                   static_cast<unsigned long long>(live),
-                   static_cast<unsigned long long>(most_bytes_));
+    // memory, and keep it. The device's bound may have been raised meanwhile.
+    void refuse_what_never_fits(size_t size) {
+        const uint64_t live = allocations_.live_bytes();
+        if (fits(size, live, most_bytes_)) {
+            return;
         }
+        const uint64_t most = most_bytes_ = this->device_memory().second;
+        if (!fits(size, live, most)) {
+            refuse(EMM_E_OUT_OF_MEMORY, "%s: %llu bytes live, and the device has %llu", this->name_,
+                   static_cast<unsigned long long>(live), static_cast<unsigned long long>(most));
+        }
+    }
+
+    static bool fits(size_t size, uint64_t live, uint64_t most) {
+        return live <= most && size <= most - live;
     }
 
     CUresult allocate(size_t size, emm_stream stream, CUdeviceptr *ret_ptr) {
@@ -336,7 +343,7 @@ private:
         }
     }
 
-    const uint64_t most_bytes_; // the device's memory
+    std::atomic<uint64_t> most_bytes_; // the device's memory, or its bound, as last read
     GraphHold graphs_;
     Returns under_way_;
 

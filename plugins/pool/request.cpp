@@ -79,12 +79,27 @@ emm_status Manager::Request::serve(emm_deviceptr *ret_ptr) {
 }
 
 // If no amount of reclaiming could serve the request, nothing is asked for, and nothing moves. The
-// driver gives whole pages or segments.
-bool Manager::Request::is_impossible() const {
+// driver gives whole pages or segments. The device's bound may have been raised meanwhile.
+bool Manager::Request::is_impossible() {
+    if (size_ > largest_request) {
+        return true;
+    }
+    if (!exceeds_limit()) {
+        return false;
+    }
+    uint64_t bytes;
+    {
+        const Unlocked unlocked(lock_);
+        bytes = manager_.served_.read_device_bytes();
+    }
+    manager_.served_.device_bytes = bytes;
+    return exceeds_limit();
+}
+
+bool Manager::Request::exceeds_limit() const {
     const uint64_t obtainable =
         manager_.holdings_.request_limit() / segment_granule * segment_granule;
-    return size_ > largest_request ||
-           round_up(block_bytes(manager_.options_, size_), segment_granule) > obtainable;
+    return round_up(block_bytes(manager_.options_, size_), segment_granule) > obtainable;
 }
 
 // --- free memory ---------------------------------------------------------------------------------

@@ -20,7 +20,8 @@ public:
     emm_status serve(emm_deviceptr *ret_ptr);
 
 private:
-    bool is_impossible() const;
+    bool is_impossible();
+    bool exceeds_limit() const;
     emm_status identify();
 
     // --- free memory: the address, or 0 ---

@@ -78,8 +78,10 @@ void *Manager::allocate_or_reclaim(size_t size, emm_stream stream) {
 
 // RMM rounds sizes up, and sizes near 2^64 to 0.
 void *Manager::allocate(size_t size, emm_stream stream) {
-    if (size > device_bytes_) {
-        common::refuse(EMM_E_OUT_OF_MEMORY, "rmm: the device has %zu bytes", device_bytes_);
+    // The device's bound may have been raised meanwhile.
+    const size_t device_bytes = size > device_bytes_ ? device_memory().second : device_bytes_;
+    if (size > device_bytes) {
+        common::refuse(EMM_E_OUT_OF_MEMORY, "rmm: the device has %zu bytes", device_bytes);
     }
     const bool for_any = stream == EMM_STREAM_UNORDERED;
     const ::cuda::stream_ref used(for_any ? static_cast<CUstream>(supply_) : stream);

@@ -274,6 +274,13 @@ class Changed(Budget):
         self.assertLessEqual(filled, 256)
         self.assertGreaterEqual(filled, 256 * 0.99)
 
+    def test_once_there_is_more_a_block_may_be_larger_than_the_old_limit(self):
+        for plugin in ("passthrough", "pool", "async"):
+            with self.subTest(plugin):
+                alone = self.member("block=400", plugin=plugin, name=None)
+                self.assertEqual(self.limit(alone.pid, "1GiB").returncode, 0)
+                alone.tell("block=900")
+
     def test_a_smaller_limit_has_the_program_give_back_what_it_keeps(self):
         alone = self.member("hold=400", name=None)
         self.assertEqual(self.limit(alone.pid, "64MiB").returncode, 0)

@@ -88,7 +88,7 @@ template <observe::EventType kind> struct Request {
     }
     // If the request exceeds the device, no cache is given up, because that could not make room.
     // Managed memory may be larger.
-    bool can_be_met() const { return !is_device || size <= context.total_memory; }
+    bool can_be_met() const { return !is_device || size <= obtainable_memory(context); }
     emm_status explain(emm_status status) const {
         return is_pinned || is_range ? explain_mapping(context, flags, status) : status;
     }

@@ -1,6 +1,7 @@
 #include "core/record/context.h"
 
 #include "core/record/this_thread.h"
+#include "driver/account.h"
 #include "driver/meter.h"
 #include "observe/error.h"
 #include "observe/events/record.h"
@@ -10,6 +11,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 
 fmt::format_context::iterator fmt::formatter<emm_context>::format(const emm_context &context,
@@ -28,7 +30,6 @@ emm_context::emm_context(emm_context &its_group, std::string name,
       total_memory(its_group.total_memory), pending(limits) {
     std::memcpy(uuid, its_group.uuid, sizeof uuid);
     std::memcpy(pci, its_group.pci, sizeof pci);
-    pending.set_total_memory(total_memory);
 }
 
 namespace emm::core {
@@ -102,13 +103,20 @@ emm_status identify(emm_context &context) {
     driver::DeviceIdentity identity;
     EMM_TRY(driver::identify_device(driver, device, &identity));
     driver::RelaxedCapture relaxed(driver);
-    EMM_TRY(EMM_DRIVER_CALL(driver, cuMemGetInfo, &context.free_at_first, &context.total_memory));
+    // Not the metered entry, because that one would report the bound, which may change.
+    const auto get_info =
+        reinterpret_cast<decltype(&::cuMemGetInfo)>(driver::entry("cuMemGetInfo", 12000));
+    EMM_TRY(driver::check(get_info(&context.free_at_first, &context.total_memory), "cuMemGetInfo"));
     context.device = device;
     std::memcpy(context.uuid, identity.uuid, sizeof context.uuid);
     std::memcpy(context.pci, identity.pci, sizeof context.pci);
     context.primary = is_primary(driver, device, context.cuda_context);
-    context.pending.set_total_memory(context.total_memory);
     return EMM_OK;
+}
+
+uint64_t obtainable_memory(const emm_context &context) noexcept {
+    const uint64_t bound = driver::account().bound(context.device);
+    return bound == 0 ? context.total_memory : std::min<uint64_t>(context.total_memory, bound);
 }
 
 emm_status admit(const emm_context &context) noexcept {
@@ -233,6 +241,7 @@ void flush(emm_context &context) noexcept {
 emm_status defer(emm_context &context, emm_deferred function, void *argument,
                  size_t bytes) noexcept {
     bool due = false;
+    context.pending.set_total_memory(obtainable_memory(context));
     EMM_TRY(observe::with_memory("no host memory for a pending free", [&] {
         due = context.pending.push({function, argument, bytes});
         return EMM_OK;

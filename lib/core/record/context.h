@@ -71,8 +71,9 @@ struct emm_context {
     int32_t device = 0;
     bool primary = false;
     uint8_t uuid[16] = {};
-    uint32_t pci[3] = {};                       // domain, bus, device
-    size_t free_at_first = 0, total_memory = 0; // bytes, when the record was made
+    uint32_t pci[3] = {}; // domain, bus, device
+    // Of the device when the record was made, whatever its bound: bytes.
+    size_t free_at_first = 0, total_memory = 0;
 
     // Constant while the context serves.
     const emm::loader::Selection *selection = nullptr;
@@ -154,6 +155,9 @@ emm_context_info info_of(emm_context &context);
 
 // Finds out the device, the UUID and whether the context is a primary one.
 emm_status identify(emm_context &context);
+
+// The most memory of the device that the process may hold now: the device's total, or its bound.
+uint64_t obtainable_memory(const emm_context &context) noexcept;
 
 inline bool is_served(const emm_context &context) noexcept {
     return (context.state.load(std::memory_order_acquire) & ~state_serving) == 0;

@@ -36,7 +36,8 @@ public:
 
     explicit PendingDeallocations(const DeferredLimits &limits) : limits_(limits) {}
 
-    // The base of the ratio. 0 means that it is not known yet: then only the count limits.
+    // The base of the ratio, which may change. 0 means that it is not known yet: then only the
+    // count limits.
     void set_total_memory(uint64_t bytes) { total_ = bytes; }
 
     // True if a limit is passed and no section forbids a flush. May throw std::bad_alloc.

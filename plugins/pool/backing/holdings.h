@@ -12,7 +12,7 @@ namespace emm::pool {
 class Holdings {
 public:
     Holdings(const Options &options, const DeviceMemory &memory, const ThreadCaches &caches,
-             uint64_t device_bytes)
+             const uint64_t &device_bytes)
         : options_(options), memory_(memory), caches_(caches), device_bytes_(device_bytes) {}
     Holdings(const Holdings &) = delete;
     Holdings &operator=(const Holdings &) = delete;
@@ -98,7 +98,7 @@ private:
     const Options &options_;
     const DeviceMemory &memory_;
     const ThreadCaches &caches_;
-    const uint64_t device_bytes_;
+    const uint64_t &device_bytes_;
     uint64_t reserved_ = 0;
     uint64_t paused_ = 0;   // of `reserved_`, memory that the driver has back until a resume
     uint64_t arriving_ = 0; // being asked from the driver, besides `reserved_`

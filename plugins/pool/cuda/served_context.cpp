@@ -1,22 +1,18 @@
 #include "served_context.h"
 
 namespace emm::pool {
-namespace {
 
-uint64_t bytes_of(const Driver &driver, CUdevice device) {
+ServedContext::ServedContext(const emm_host &its_host, const emm_context_info &info,
+                             std::atomic<uint64_t> &serving)
+    : host(its_host), emm(info.context), handle(info.cuda_context), id(info.context_id),
+      device(info.device), driver(its_host), device_bytes(read_device_bytes()), serving_(serving) {}
+
+uint64_t ServedContext::read_device_bytes() const {
     size_t bytes = 0;
     const bool told =
         driver.cuDeviceTotalMem && driver.cuDeviceTotalMem(&bytes, device) == CUDA_SUCCESS;
     return told ? bytes : UINT64_MAX;
 }
-
-} // namespace
-
-ServedContext::ServedContext(const emm_host &its_host, const emm_context_info &info,
-                             std::atomic<uint64_t> &serving)
-    : host(its_host), emm(info.context), handle(info.cuda_context), id(info.context_id),
-      device(info.device), driver(its_host), device_bytes(bytes_of(driver, device)),
-      serving_(serving) {}
 
 void ServedContext::note_error(CUresult result) {
     if (is_sticky(result) || is_gone(result)) {

@@ -21,6 +21,7 @@ public:
 
     CUresult lost() const { return lost_.load(); } // that error, or CUDA_SUCCESS
     bool serves() const { return lost() == CUDA_SUCCESS; }
+    uint64_t read_device_bytes() const; // asks the driver
     // Notes the result of any driver call, which may end reuse.
     void note_error(CUresult result);
     emm_status failed(CUresult result, const char *call); // the same; returns the caller's error
@@ -31,8 +32,10 @@ public:
     const uint64_t id;
     const int32_t device;
     const Driver driver;
-    const uint64_t device_bytes; // the device's memory; UINT64_MAX if the driver does not tell
-    alignas(64) Mutex mutex;     // the pool's lock
+    // The device's memory, or its bound, as last read; UINT64_MAX if the driver does not tell. The
+    // pool's lock is held.
+    uint64_t device_bytes;
+    alignas(64) Mutex mutex; // the pool's lock
 
 private:
     std::atomic<uint64_t> &serving_;

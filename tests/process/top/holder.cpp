@@ -6,6 +6,7 @@
 //     grow=COUNT      the same until it is refused, and prints how many of them it got
 //     fill            the same with no end but that, and prints how many it has
 //     free=COUNT      frees so many of them, the newest first
+//     block=SIZE      allocates one block of so many MiB, and frees it
 //     hold=COUNT      allocates so many blocks of 1 MiB, and frees them: its plugin may keep them
 //     trim, pause
 //     used, limit, told   prints MiB: what counts against its bound, that, and what CUDA says is
@@ -231,6 +232,12 @@ void carry_out(const std::string &step) {
         std::printf("filled %zu\n", kept.size());
     } else if (what == "grow") {
         std::printf("grown %zu\n", grow(count));
+    } else if (what == "block") {
+        emm_deviceptr block = 0;
+        require(emm_memalloc(context(), count * mib, EMM_STREAM_UNORDERED, &block) == EMM_OK,
+                "emm_memalloc");
+        require(emm_memfree(context(), block, count * mib, EMM_STREAM_UNORDERED) == EMM_OK,
+                "emm_memfree");
     } else if (what == "free") {
         free_some(count);
     } else if (what == "hold") {

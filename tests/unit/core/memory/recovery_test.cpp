@@ -75,6 +75,33 @@ TEST_CASE("no other context is trimmed where the context's own memory does, or t
     CHECK(Recorder::the().count("trim") == 1);
 }
 
+TEST_CASE("whether a request can be met at all is asked of the bound that holds now") {
+    setenv("EMM_LIMIT", "64MiB", 1);
+    Recorder::the().table.trim = trim_noted;
+    emm_context *const context = recorded_context();
+    Recorder::the().on_memalloc = succeed_after(1);
+    CHECK(ask(context, 96 << 20) == EMM_E_OUT_OF_MEMORY);
+    CHECK(Recorder::the().count("trim") == 0);
+    REQUIRE(emm::driver::change_limits("128MiB") == EMM_OK);
+    CHECK(ask(context, 96 << 20) == EMM_OK);
+    CHECK(Recorder::the().count("trim") == 1);
+}
+
+TEST_CASE("the share of memory that frees may hold is taken of the bound that holds now") {
+    setenv("EMM_LIMIT", "64MiB", 1);
+    setenv("EMM_MAX_PENDING_DEALLOCS_RATIO", "0.5", 1);
+    emm_context *const context = recorded_context();
+    const auto defer = [&](size_t bytes) {
+        return Recorder::the().host->defer(
+            context, [](void *, uint32_t) -> emm_status { return EMM_OK; }, nullptr, bytes);
+    };
+    REQUIRE(defer(48 << 20) == EMM_OK);
+    CHECK(context->pending.count() == 0);
+    REQUIRE(emm::driver::change_limits("128MiB") == EMM_OK);
+    REQUIRE(defer(48 << 20) == EMM_OK);
+    CHECK(context->pending.count() == 1);
+}
+
 TEST_CASE("pinned memory of another context makes room for pinned memory") {
     Recorder::the().table.trim = trim_noted;
     Recorder::the().table.memhostalloc = [](emm_manager *, size_t, uint32_t, void **ret_host,
