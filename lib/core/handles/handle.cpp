@@ -1,5 +1,6 @@
 #include "core/handles/handle.h"
 
+#include "core/memory/default_memory.h"
 #include "core/record/context.h"
 #include "core/record/this_thread.h"
 #include "observe/error.h"
@@ -153,22 +154,34 @@ bool drop_reference(emm_memory &memory) noexcept {
            memory.references.fetch_sub(1, std::memory_order_acq_rel) == 1;
 }
 
+// Whether the host could not unpin the range at a reset or retirement; tries again.
+bool is_still_pinned(const emm_memory &memory) noexcept {
+    return memory.deallocator == Deallocator::memunpin &&
+           !defaults_of(*memory.context).finish_unpin(memory.host);
+}
+
 // Whether the handle is inert by a reset or retirement that has not yet given up its memory. A
 // context that died gives up nothing.
 bool waits_for_drop(const emm_memory &memory) noexcept {
     const emm_context &context = *memory.context;
     return memory.finalizer && memory.deallocator != Deallocator::none &&
-           context.epoch.is_dropping(memory.epoch) && is_alive(context);
+           (context.epoch.is_dropping(memory.epoch) || is_still_pinned(memory)) &&
+           is_alive(context);
 }
 
-// Keeps one reference, for the next flush or the end of the reset. Allocates nothing, because the
-// free may have failed for want of memory.
-void keep_unfinished(emm_memory &memory) noexcept {
+// Keeps one reference. Allocates nothing, because the free may have failed for want of memory.
+void add_unfinished(emm_memory &memory) noexcept {
     emm_context &context = *memory.context;
-    const uint64_t epoch = memory.epoch;
     memory.next = context.unfinished.load(std::memory_order_relaxed);
     while (!context.unfinished.compare_exchange_weak(memory.next, &memory)) {
     }
+}
+
+// The same, for the next flush or the end of the reset.
+void keep_unfinished(emm_memory &memory) noexcept {
+    emm_context &context = *memory.context;
+    const uint64_t epoch = memory.epoch;
+    add_unfinished(memory);
     if (context.epoch.has_dropped(epoch)) {
         finalize_dropped(context); // the end of the reset may have looked before
     }
@@ -340,7 +353,11 @@ void finalize_dropped(emm_context &context) noexcept {
     while (first) {
         emm_memory &memory = *first;
         first = std::exchange(memory.next, nullptr);
-        context.epoch.has_dropped(memory.epoch) ? end(memory) : keep_unfinished(memory);
+        if (!context.epoch.has_dropped(memory.epoch)) {
+            keep_unfinished(memory);
+        } else {
+            is_still_pinned(memory) ? add_unfinished(memory) : end(memory);
+        }
     }
 }
 

@@ -321,21 +321,35 @@ emm_status DefaultMemory::memory_info(size_t *ret_free, size_t *ret_total) {
     return EMM_OK;
 }
 
-// Blocks that the driver refuses are tried again by a later call.
+// Blocks that the driver refuses are tried once more here: a retired context has no later call.
 void DefaultMemory::release_all() noexcept {
-    Live blocks;
-    {
-        std::lock_guard lock(mutex_);
-        blocks.swap(live_);
-        blocks.merge(refused_);
-    }
-    if (blocks.empty() || !is_alive(context_)) {
-        return;
-    }
     const observe::Preserved said; // if the plugin's reset has failed, its sentence stays
-    while (!blocks.empty()) {
-        release_or_keep(blocks.extract(blocks.begin()), refused_);
+    for (int tries = 0; tries < 2; ++tries) {
+        Live blocks;
+        {
+            std::lock_guard lock(mutex_);
+            blocks.swap(live_);
+            blocks.merge(refused_);
+        }
+        if (blocks.empty() || !is_alive(context_)) {
+            return;
+        }
+        while (!blocks.empty()) {
+            release_or_keep(blocks.extract(blocks.begin()), refused_);
+        }
     }
+}
+
+bool DefaultMemory::finish_unpin(void *host) noexcept {
+    std::unique_lock lock(mutex_);
+    const auto found = refused_.find(address_of(host));
+    if (found == refused_.end() || found->second.kind != Kind::registered) {
+        return true;
+    }
+    Live::node_type block = refused_.extract(found);
+    lock.unlock();
+    const observe::Preserved said;
+    return release_or_keep(std::move(block), refused_) >= EMM_OK;
 }
 
 void make_defaults(emm_context &context) {

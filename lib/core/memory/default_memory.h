@@ -26,6 +26,9 @@ public:
     // Gives all memory back to the driver; if the context has died, forgets the memory.
     void release_all() noexcept;
 
+    // If release_all could not unpin the range, tries once more. False: the range is still pinned.
+    bool finish_unpin(void *host) noexcept;
+
     uint64_t pinned_bytes() const;
 
 private:

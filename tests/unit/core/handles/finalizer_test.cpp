@@ -27,6 +27,28 @@ void release_in_another_thread() {
     std::thread([] { emm_memory_release(pinned); }).join();
 }
 
+void fail_calls(const char *which) {
+    const auto fail =
+        reinterpret_cast<CUresult (*)(const char *)>(emm_driver_entry("simcuda_fail", 12000));
+    REQUIRE(fail(which) == CUDA_SUCCESS);
+}
+
+// The driver refuses once to unpin the range at the end of its context or of its manager.
+void end_with_refusal(emm_status (*end)(emm_context *)) {
+    static bool was_pinned = false;
+    emm_context *const context = context_with_pinned_range([](void *owner) {
+        unsigned flags = 0;
+        was_pinned = CU(cuMemHostGetFlags)(&flags, owner) == CUDA_SUCCESS;
+        note_finalizer(owner);
+    });
+    fail_calls("cuMemHostUnregister@1:999");
+    Recorder::the().clear();
+    CHECK(end(context) == EMM_OK);
+    CHECK(emm_memory_release(pinned) == EMM_OK);
+    CHECK(Recorder::the().count("finalizer") == 1);
+    CHECK_FALSE(was_pinned);
+}
+
 // The plugin pins by itself.
 void pin_by_plugin(emm_status (*unpin)(emm_manager *, void *, size_t)) {
     Recorder::the().table.mempin = [](emm_manager *, void *, size_t, uint32_t,
@@ -170,4 +192,25 @@ TEST_CASE("after a reset that failed the next one finalizes what it drops") {
     reset_answer = EMM_OK;
     CHECK(emm_context_reset(context) == EMM_OK);
     CHECK(Recorder::the().calls() == Calls{"reset", "reset", "finalizer"});
+}
+
+TEST_CASE("a reset unpins a range that the driver refuses to unpin once", "[sim]") {
+    end_with_refusal(&emm_context_reset);
+}
+
+TEST_CASE("a retirement unpins a range that the driver refuses to unpin once", "[sim]") {
+    end_with_refusal(&emm_context_retire);
+}
+
+TEST_CASE("the owner of a range that a reset cannot unpin is finalized once it is unpinned",
+          "[sim]") {
+    emm_context *const context = context_with_pinned_range();
+    fail_calls("cuMemHostUnregister@1+");
+    Recorder::the().clear();
+    CHECK(emm_context_reset(context) == EMM_OK);
+    CHECK(emm_memory_release(pinned) == EMM_OK);
+    CHECK(Recorder::the().count("finalizer") == 0);
+    fail_calls("");
+    CHECK(emm_trim(context, 0, nullptr) == EMM_OK);
+    CHECK(Recorder::the().count("finalizer") == 1);
 }
