@@ -137,6 +137,7 @@ emm_status DefaultMemory::release_now(uint64_t address, const Block &block) cons
 emm_status DefaultMemory::release_pending(void *argument, uint32_t what) {
     const std::unique_ptr<Pending> pending(static_cast<Pending *>(argument));
     DefaultMemory &memory = *pending->memory;
+    memory.queued_pinned_ -= pinned_size(pending->block.mapped());
     return what == EMM_DEFERRED_RUN
                ? memory.release_or_keep(std::move(pending->block), memory.refused_)
                : EMM_OK;
@@ -202,11 +203,14 @@ emm_status DefaultMemory::release_later(Live::node_type block, Live &otherwise) 
     if (!pending) {
         return release_or_keep(std::move(block), otherwise);
     }
+    const uint64_t pinned = pinned_size(block.mapped());
     pending->block = std::move(block);
+    queued_pinned_ += pinned; // before the queue has the block, and may run it
     if (defer(context_, &release_pending, pending.get(), size) == EMM_OK) {
         pending.release();
         return EMM_OK;
     }
+    queued_pinned_ -= pinned;
     return release_or_keep(std::move(pending->block), otherwise);
 }
 
@@ -374,13 +378,22 @@ void finish_uses_of_portable(const emm_context &context) noexcept {
     }
 }
 
-uint64_t DefaultMemory::pinned_bytes() const {
-    std::lock_guard lock(mutex_);
+uint64_t DefaultMemory::pinned_size(const Live &blocks) {
     uint64_t bytes = 0;
-    for (const auto &[address, block] : live_) {
-        bytes += block.kind == Kind::pinned ? block.size : 0;
+    for (const auto &[address, block] : blocks) {
+        bytes += pinned_size(block);
     }
     return bytes;
+}
+
+uint64_t DefaultMemory::pinned_bytes() const {
+    std::lock_guard lock(mutex_);
+    return pinned_size(live_);
+}
+
+uint64_t DefaultMemory::freed_pinned_bytes() const {
+    std::lock_guard lock(mutex_);
+    return queued_pinned_ + pinned_size(refused_);
 }
 
 namespace {

@@ -2,6 +2,7 @@
 
 #include <emm/emm.h>
 
+#include <atomic>
 #include <map>
 #include <mutex>
 
@@ -29,7 +30,8 @@ public:
     // If release_all could not unpin the range, tries once more. False: the range is still pinned.
     bool finish_unpin(void *host) noexcept;
 
-    uint64_t pinned_bytes() const;
+    uint64_t pinned_bytes() const;       // live
+    uint64_t freed_pinned_bytes() const; // freed by the program, and not yet by the driver
 
 private:
     enum class Kind { pinned, registered, managed };
@@ -44,6 +46,10 @@ private:
 
     static emm_status release_pending(void *argument, uint32_t what);
 
+    static uint64_t pinned_size(const Block &block) {
+        return block.kind == Kind::pinned ? block.size : 0;
+    }
+    static uint64_t pinned_size(const Live &blocks);
     static Live::node_type make_node(const Block &block);
     emm_status give(Live::node_type block, uint32_t flags, emm_deviceptr *ret_device);
     emm_status take(uint64_t address, Kind kind, size_t size, Live::node_type *ret_block,
@@ -60,7 +66,8 @@ private:
     emm_context &context_;
     mutable std::mutex mutex_;
     Live live_;
-    Live refused_; // frees that the driver refused, to be tried again
+    Live refused_;                           // frees that the driver refused, to be tried again
+    std::atomic<uint64_t> queued_pinned_{0}; // bytes of pinned memory whose free waits
 };
 
 // From its first manager on, a context has a DefaultMemory, permanently.

@@ -257,9 +257,10 @@ emm_status get_stats(emm_context &context, emm_stats *ret_stats) noexcept {
     EMM_TRY(status);
     if (context.selection->plugin->bottom().defaults(loader::Slot::memhostalloc)) {
         // layers have their own, in addition
-        const uint64_t pinned = defaults_of(context).pinned_bytes();
-        stats.host_live_bytes += pinned;
-        stats.host_reserved_bytes += pinned;
+        const DefaultMemory &defaults = defaults_of(context);
+        const uint64_t live = defaults.pinned_bytes();
+        stats.host_live_bytes += live;
+        stats.host_reserved_bytes += live + defaults.freed_pinned_bytes();
     }
     stats.failures = context.failures.load(std::memory_order_relaxed);
     emm_copy_sized(ret_stats, &stats);

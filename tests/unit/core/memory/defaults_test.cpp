@@ -82,6 +82,23 @@ TEST_CASE("pinned memory comes from the driver and goes back through the queue")
     CHECK(counters.pending_bytes == 1 << 20);
 }
 
+TEST_CASE("pinned memory whose free waits is reserved, and not live") {
+    emm_context *context = recorded_context();
+    const auto stats = [&] {
+        emm_stats stats = {};
+        stats.struct_size = sizeof stats;
+        REQUIRE(emm_get_stats(context, &stats) == EMM_OK);
+        return stats;
+    };
+    void *host = nullptr;
+    REQUIRE(emm_memhostalloc(context, 4096, 0, &host, nullptr) == EMM_OK);
+    REQUIRE(emm_memhostfree(context, host, 4096, 0, EMM_STREAM_LEGACY) == EMM_OK);
+    CHECK(stats().host_live_bytes == 0);
+    CHECK(stats().host_reserved_bytes == 4096);
+    CHECK(emm_trim(context, 0, nullptr) == EMM_OK);
+    CHECK(stats().host_reserved_bytes == 0);
+}
+
 TEST_CASE("pinned memory of the default is aligned to 256 bytes, however little is asked for") {
     emm_context *context = recorded_context();
     for (size_t size = 1; size <= 100'000; size = size * 3 + 1) {
