@@ -531,10 +531,11 @@ EMM_API emm_status emm_ipc_name_to_handle(const emm_ipc_name *name, emm_ipc_hand
  * stream after its creation, announce its captures, and retire the stream before its destruction.
  *
  * A stream in any call must exist: the driver crashes on the handle of a destroyed stream. The
- * stream must also belong to the call's context. The functions of this section and emm_record_use
- * refuse a stream of another context with EMM_E_INVALID_VALUE. Frees refuse such a stream too, if
- * the plugin cannot wait for the stream. A refused call changes nothing. The functions of this
- * section also refuse EMM_STREAM_UNORDERED, which is not a stream.
+ * stream must also belong to the call's context. emm_capture_begin and emm_record_use refuse a
+ * stream of another context with EMM_E_INVALID_VALUE. emm_stream_register refuses such a stream if
+ * the plugin keeps streams, and frees refuse it if the plugin cannot wait for the stream. A refused
+ * call changes nothing. The functions of this section also refuse EMM_STREAM_UNORDERED, which is
+ * not a stream.
  */
 EMM_API emm_status emm_stream_register(emm_context *context, emm_stream stream);
 EMM_API emm_status emm_stream_retire(emm_context *context, emm_stream stream);
@@ -542,8 +543,9 @@ EMM_API emm_status emm_stream_retire(emm_context *context, emm_stream stream);
 /*
  * emm_capture_begin announces that `stream` is about to begin or join a capture. emm_capture_end
  * announces that the capture has just ended. Call emm_capture_end once for each emm_capture_begin
- * that succeeded, even if the capture itself failed to begin. While a capture is announced, no
- * plugin records an event on the context, and unordered frees wait.
+ * that succeeded, even if the capture itself failed to begin, and with the same `stream`: other
+ * streams are refused with EMM_E_INVALID_VALUE. While a capture is announced, no plugin records an
+ * event on the context, and unordered frees wait.
  * Only an unregistered stream may capture without an announcement. During such a capture no thread
  * may make these calls in this context: an allocation of pinned memory, an unordered allocation or
  * free, a free of memory that emm_record_use named, a trim, a change of an option, a pause, a

@@ -81,7 +81,6 @@ emm_status end_unwatched(emm_context &context) noexcept {
 
 emm_status register_stream(emm_context &context, emm_stream stream) noexcept {
     EMM_TRY(admit(context));
-    EMM_TRY(expect_own(context, stream));
     return announce(context, {EMM_STREAM_REGISTERED, stream}, EMM_STREAM_RETIRING);
 }
 
@@ -90,9 +89,7 @@ emm_status retire_stream(emm_context &context, emm_stream stream) noexcept {
     const OwnerGuard guard(context.group.announcing);
     EMM_TRY(guard.expect_owned(announced_within));
     // The stream ends even if the plugin refuses.
-    if (!context.group.announced.remove({EMM_STREAM_REGISTERED, stream})) {
-        EMM_TRY(expect_own(context, stream));
-    }
+    context.group.announced.remove({EMM_STREAM_REGISTERED, stream});
     return tell_end(context.group, stream, EMM_STREAM_RETIRING);
 }
 
