@@ -72,7 +72,7 @@ struct emm_context {
     bool primary = false;
     uint8_t uuid[16] = {};
     uint32_t pci[3] = {}; // domain, bus, device
-    // Of the device when the record was made, whatever its bound: bytes.
+    // Bytes of the device when the record was made, whatever its bound.
     size_t free_at_first = 0, total_memory = 0;
 
     // Constant while the context serves.
