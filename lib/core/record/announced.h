@@ -31,7 +31,8 @@ public:
     void add(const Notice &notice); // a stream once, a capture as often as it comes
     void set_access(int32_t device, uint32_t flags);
 
-    bool remove(const Notice &notice) noexcept; // one of them; false: there is none
+    // Removes one such notice. Returns false if there is none.
+    bool remove(const Notice &notice) noexcept;
     void set_options(Options options) noexcept; // all of them
 
     uint32_t access(int32_t device) const;
