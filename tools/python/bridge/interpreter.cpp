@@ -2,7 +2,7 @@
 
 namespace emm::bridge {
 
-PythonFunctions python = {.holds_lock = [] { return 0; }};
+PythonFunctions python = {};
 
 } // namespace emm::bridge
 
