@@ -325,23 +325,29 @@ emm_status DefaultMemory::memory_info(size_t *ret_free, size_t *ret_total) {
     return EMM_OK;
 }
 
+void DefaultMemory::retry_all() noexcept {
+    const observe::Preserved said; // if the plugin's reset has failed, its sentence stays
+    Live blocks;
+    {
+        std::lock_guard lock(mutex_);
+        blocks.swap(refused_);
+    }
+    while (!blocks.empty()) {
+        release_or_keep(blocks.extract(blocks.begin()), refused_);
+    }
+}
+
 // Blocks that the driver refuses are tried once more here: a retired context has no later call.
 void DefaultMemory::release_all() noexcept {
-    const observe::Preserved said; // if the plugin's reset has failed, its sentence stays
-    for (int tries = 0; tries < 2; ++tries) {
-        Live blocks;
-        {
-            std::lock_guard lock(mutex_);
-            blocks.swap(live_);
-            blocks.merge(refused_);
-        }
-        if (blocks.empty() || !is_alive(context_)) {
-            return;
-        }
-        while (!blocks.empty()) {
-            release_or_keep(blocks.extract(blocks.begin()), refused_);
+    {
+        std::lock_guard lock(mutex_);
+        refused_.merge(live_);
+        if (!is_alive(context_)) {
+            refused_.clear();
         }
     }
+    retry_all();
+    retry_all();
 }
 
 bool DefaultMemory::finish_unpin(void *host) noexcept {
@@ -364,6 +370,12 @@ void make_defaults(emm_context &context) {
 
 DefaultMemory &defaults_of(emm_context &context) noexcept {
     return *reinterpret_cast<DefaultMemory *>(context.defaults);
+}
+
+void retry_defaults(emm_context &context) noexcept {
+    if (context.defaults) {
+        defaults_of(context).retry_all();
+    }
 }
 
 void release_defaults(emm_context &context) noexcept {

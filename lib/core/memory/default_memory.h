@@ -24,6 +24,9 @@ public:
     emm_status memory_info(size_t *ret_free, size_t *ret_total);
     emm_status ipc_handle(emm_deviceptr ptr, size_t size, emm_ipc_handle *ret_handle);
 
+    // Tries once more to free what the driver has refused to free.
+    void retry_all() noexcept;
+
     // Gives all memory back to the driver; if the context has died, forgets the memory.
     void release_all() noexcept;
 
@@ -73,6 +76,7 @@ private:
 // From its first manager on, a context has a DefaultMemory, permanently.
 void make_defaults(emm_context &context);
 DefaultMemory &defaults_of(emm_context &context) noexcept;
+void retry_defaults(emm_context &context) noexcept;   // what the driver has refused to free
 void release_defaults(emm_context &context) noexcept; // all its memory, if there is a DefaultMemory
 
 // For a retirement. If portable memory was ever given out, waits for the context's work, because

@@ -38,6 +38,13 @@ bool keeps(emm_memory *memory) {
     return read == written;
 }
 
+// False on a real machine. `calls` as in EMM_SIM's fail.
+bool driver_will_fail(const char *calls) {
+    const auto fail =
+        reinterpret_cast<CUresult (*)(const char *)>(emm_driver_entry("simcuda_fail", 12000));
+    return fail && fail(calls) == CUDA_SUCCESS;
+}
+
 // The context of device 0 on a simulated machine with these settings; NULL on a real machine, which
 // may be different.
 emm_context *recorded_beside_a_peer(const char *settings) {
@@ -97,6 +104,22 @@ TEST_CASE("pinned memory whose free waits is reserved, and not live") {
     CHECK(stats().host_reserved_bytes == 4096);
     CHECK(emm_trim(context, 0, nullptr) == EMM_OK);
     CHECK(stats().host_reserved_bytes == 0);
+}
+
+TEST_CASE("a trim frees pinned memory that the driver has refused once to free", "[sim]") {
+    emm_context *context = recorded_context();
+    const auto reserved = [&] {
+        emm_stats stats = {};
+        stats.struct_size = sizeof stats;
+        REQUIRE(emm_get_stats(context, &stats) == EMM_OK);
+        return stats.host_reserved_bytes;
+    };
+    void *host = nullptr;
+    REQUIRE(emm_memhostalloc(context, 4096, 0, &host, nullptr) == EMM_OK);
+    REQUIRE(emm_memhostfree(context, host, 4096, 0, EMM_STREAM_LEGACY) == EMM_OK);
+    REQUIRE(driver_will_fail("cuMemFreeHost@1:999"));
+    CHECK(emm_trim(context, 0, nullptr) == EMM_OK);
+    CHECK(reserved() == 0);
 }
 
 TEST_CASE("pinned memory of the default is aligned to 256 bytes, however little is asked for") {
@@ -180,9 +203,7 @@ TEST_CASE("a range that a reset could not unpin is unpinned before it is pinned 
     emm_context *context = recorded_context();
     void *range = std::aligned_alloc(4096, 8192);
     REQUIRE(emm_mempin(context, range, 8192, 0, nullptr) == EMM_OK);
-    const auto fail =
-        reinterpret_cast<CUresult (*)(const char *)>(emm_driver_entry("simcuda_fail", 12000));
-    REQUIRE(fail("cuMemHostUnregister@1:999") == CUDA_SUCCESS);
+    REQUIRE(driver_will_fail("cuMemHostUnregister@1:999"));
     emm_context_reset(context);
     CHECK(emm_mempin(context, range, 8192, 0, nullptr) == EMM_OK);
     CHECK(emm_memunpin(context, range, 8192) == EMM_OK);
@@ -430,11 +451,7 @@ TEST_CASE("a reset that fails is described by the plugin, whatever the defaults 
     emm_context *context = recorded_context();
     void *host = nullptr;
     REQUIRE(emm_memhostalloc(context, 4096, 0, &host, nullptr) == EMM_OK);
-    const auto fail =
-        reinterpret_cast<CUresult (*)(const char *)>(emm_driver_entry("simcuda_fail", 12000));
-    if (fail) { // on a real driver, no call fails there
-        REQUIRE(fail("cuMemFreeHost@1:999") == CUDA_SUCCESS);
-    }
+    driver_will_fail("cuMemFreeHost@1:999"); // not on a real machine
     CHECK(emm_context_reset(context) == EMM_E_PLUGIN_FAILED);
     CHECK(emm_last_error()->code == EMM_E_PLUGIN_FAILED);
     CHECK_THAT(emm_last_error()->text, ContainsSubstring("the plugin cannot reset"));
