@@ -105,6 +105,9 @@ void StreamOrder::adopt(BlockOrSlot allocation, StreamPool &pool) {
 }
 
 StreamPool *StreamOrder::free(BlockOrSlot allocation, StreamPool &pool) {
+    if (allocation.capture()) {
+        captures_.collect(); // if its graph has gone, the memory waits for the stream alone
+    }
     Capture *capture = allocation.capture();
     if (capture && capture->gone) {
         allocation.block->capture = nullptr;

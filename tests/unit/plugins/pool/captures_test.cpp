@@ -421,6 +421,24 @@ TEST_CASE("memory that is complete before a capture serves it once the device is
     }
 }
 
+TEST_CASE("memory that is freed after its graph has gone serves the next capture on its stream") {
+    Simulation sim("growth=vmm"); // of 8 GiB
+    const CUstream stream = sim.stream();
+    for (int i = 0; i < 10; i++) {
+        CUdeviceptr ptr = 0;
+        {
+            Captured graph(sim, stream, true);
+            REQUIRE(sim.try_alloc(1024 * MiB, stream, ptr) == EMM_OK);
+            sim.touch(ptr, MiB, stream);
+            graph.end();
+            graph.launch(stream);
+            synchronize(sim);
+        }
+        CHECK(sim.free(ptr, stream) == EMM_OK);
+    }
+    CHECK(sim.held() <= 3072 * MiB);
+}
+
 TEST_CASE("two unregistered streams of one capture share no memory without a join") {
     Simulation sim;
     const CUstream first = sim.stream(false), second = sim.stream(false);
