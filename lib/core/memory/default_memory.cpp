@@ -372,12 +372,6 @@ DefaultMemory &defaults_of(emm_context &context) noexcept {
     return *reinterpret_cast<DefaultMemory *>(context.defaults);
 }
 
-void retry_defaults(emm_context &context) noexcept {
-    if (context.defaults) {
-        defaults_of(context).retry_all();
-    }
-}
-
 void release_defaults(emm_context &context) noexcept {
     if (context.defaults) {
         defaults_of(context).release_all();

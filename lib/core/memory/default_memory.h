@@ -76,7 +76,6 @@ private:
 // From its first manager on, a context has a DefaultMemory, permanently.
 void make_defaults(emm_context &context);
 DefaultMemory &defaults_of(emm_context &context) noexcept;
-void retry_defaults(emm_context &context) noexcept;   // what the driver has refused to free
 void release_defaults(emm_context &context) noexcept; // all its memory, if there is a DefaultMemory
 
 // For a retirement. If portable memory was ever given out, waits for the context's work, because

@@ -116,7 +116,7 @@ emm_status trim_manager(emm_context &context, size_t keep_bytes, size_t *ret_rel
     const Returns::Scope returning(context.returns);
     if (may_return(context)) {
         flush(context); // the plugin may cache memory of pending frees, so they run first
-        retry_defaults(context);
+        defaults_of(context).retry_all();
     }
     const emm_status status = EMM_CALL(context, trim, keep_bytes, &released);
     if (status >= EMM_OK && ret_released) {
