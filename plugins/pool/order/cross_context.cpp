@@ -77,7 +77,7 @@ bool CrossContext::is_over(const WorkMark &mark) const {
         return !context_.lives() || events_.query(mark.event) == CUDA_SUCCESS;
     }
     const registry::Visit other(mark.manager);
-    return other ? !other->lives() || events_.query(mark.event) == CUDA_SUCCESS
+    return other ? other->is_over(mark.event)
                  : !registry::is_unfinished(mark.context, mark.context_id) ||
                        !context_.driver.is_alive(mark.context, mark.context_id);
 }

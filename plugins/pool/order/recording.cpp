@@ -85,20 +85,30 @@ bool StreamOrder::record_unordered_event(Lock &lock) {
     return event;
 }
 
+// For a driver call that would invalidate a capture. Announcements wait for its end.
+template <class Call> CUresult StreamOrder::unless_capturing(Lock &lock, Call call) {
+    if (announced_ != 0) {
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    }
+    context_records_++;
+    lock.unlock();
+    const CUresult result = call();
+    lock.lock();
+    if (--context_records_ == 0) {
+        unpinned_.notify_all();
+    }
+    context_.note_error(result);
+    return result;
+}
+
 RecordedEvent *StreamOrder::record_context_event(Lock &lock) {
     RecordedEvent *event = announced_ == 0 && context_.serves() ? spare_event() : nullptr;
     if (!event) {
         return nullptr;
     }
     event->tag = clock_.end_tag();
-    context_records_++;
-    lock.unlock();
-    const CUresult result = events_.record_on_context(event->event);
-    lock.lock();
-    if (--context_records_ == 0) {
-        unpinned_.notify_all();
-    }
-    context_.note_error(result);
+    const CUresult result =
+        unless_capturing(lock, [&] { return events_.record_on_context(event->event); });
     if (result != CUDA_SUCCESS) {
         spare_events_.push_back(*event);
         return nullptr;
@@ -179,32 +189,34 @@ uint64_t StreamOrder::answered(const StreamPool &pool) const {
 
 // --- for managers of other contexts --------------------------------------------------------------
 
-// False: not possible now. If the context has died, its work is over.
+// A context that has died, or is lost, does no more work.
+bool StreamOrder::may_have_work() const {
+    return context_.lives() && context_.serves();
+}
+
+// False: not possible now.
 bool StreamOrder::mark_work(WorkMark &ret_mark) {
     WorkMark mark = {context_.handle, context_.id, number_, nullptr};
-    if (context_.lives()) {
-        {
-            const Lock lock(context_.mutex);
-            if (announced_ != 0 || !context_.serves()) {
-                return false;
-            }
-            context_records_++;
-        }
-        const CUresult result = events_.record_on_context(mark.event);
+    if (may_have_work()) {
+        Lock lock(context_.mutex);
+        const CUresult result =
+            unless_capturing(lock, [&] { return events_.record_on_context(mark.event); });
+        lock.unlock();
         if (result != CUDA_SUCCESS && mark.event) {
             events_.destroy(mark.event);
+            mark.event = nullptr;
         }
-        const Lock lock(context_.mutex);
-        if (--context_records_ == 0) {
-            unpinned_.notify_all();
-        }
-        context_.note_error(result);
-        if (result != CUDA_SUCCESS) {
+        if (result != CUDA_SUCCESS && context_.serves()) {
             return false;
         }
     }
     ret_mark = mark;
     return true;
+}
+
+// The error of a failed query may be the calling thread's context's, so it is not noted.
+bool StreamOrder::is_over(CUevent event) {
+    return !may_have_work() || events_.query(event) == CUDA_SUCCESS;
 }
 
 bool StreamOrder::take_mark_of(uint64_t manager, WorkMark &ret_mark) noexcept {
@@ -222,11 +234,11 @@ bool StreamOrder::take_mark_of(uint64_t manager, WorkMark &ret_mark) noexcept {
 }
 
 bool StreamOrder::wait_for_all_work() {
-    if (!context_.lives()) {
+    if (!may_have_work()) {
         return true;
     }
     Lock lock(context_.mutex);
-    return announced_ == 0 && wait_for_context(lock);
+    return wait_for_context(lock) || !context_.serves();
 }
 
 } // namespace emm::pool

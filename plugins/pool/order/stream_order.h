@@ -152,6 +152,7 @@ public:
     void enter_registry(); // from now on
     void leave_registry();
     bool mark_work(WorkMark &ret_mark);
+    bool is_over(CUevent event); // of a mark
     bool lives() const { return context_.lives(); }
     bool wait_for_all_work();
     // Takes out a mark that this manager has in that manager's context. False: no such mark.
@@ -171,6 +172,7 @@ private:
     static RecordedEvent *event_for(const StreamPool &pool, uint64_t tag);
     RecordedEvent *spare_event();
     bool record_event(Lock &lock, StreamPool &pool, CUstream stream);
+    template <class Call> CUresult unless_capturing(Lock &lock, Call call);
     RecordedEvent *record_context_event(Lock &lock);
     void finish_context_event(RecordedEvent &event);
     bool record_unordered_event(Lock &lock); // after all work of the context
@@ -180,6 +182,7 @@ private:
     bool query_stream(Lock &lock, StreamPool &pool);
     void query_streams(Lock &lock, bool recording, size_t most = SIZE_MAX);
     bool is_working() const;
+    bool may_have_work() const;
 
     uint64_t now() const { return clock_.now(); } // the tag for a free
     void complete(StreamPool &pool, uint64_t tag);

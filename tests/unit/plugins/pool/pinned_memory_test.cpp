@@ -266,6 +266,27 @@ TEST_CASE("portable memory comes back although another context has died unannoun
     REQUIRE(cuda().cuCtxCreate(&there.context, 0, 0) == CUDA_SUCCESS); // for the test to destroy
 }
 
+TEST_CASE("portable memory comes back although another context is lost") {
+    Simulation here, there;
+    Pinned pinned(here, EMM_HOST_PORTABLE);
+    const CUstream far = there.stream();
+    const CUdeviceptr used = there.alloc(MiB, far);
+    cuda().cuCtxPushCurrent(there.context);
+    there.touch(used, MiB, far); // a mark of this work is pending when the context is lost
+    CHECK(pinned.free(pinned.alloc(1 * MiB), unordered) == EMM_OK);
+    pinned.alloc(2 * MiB);
+    cuda().fail("cuMemAlloc@1:719");
+    CUdeviceptr none = 0;
+    CHECK(there.try_alloc(64 * MiB, far, none) == EMM_E_DEVICE_LOST);
+    cuda().fail("");
+    CUcontext popped = nullptr;
+    cuda().cuCtxPopCurrent(&popped);
+    for (int i = 0; i < 200; i++) {
+        CHECK(pinned.free(pinned.alloc(1 * MiB), unordered) == EMM_OK);
+    }
+    CHECK(here.stats().host_reserved_bytes <= 64 * MiB);
+}
+
 TEST_CASE("flags have pools of their own, and a free has to name them") {
     Simulation sim;
     Pinned plain(sim), combined(sim, EMM_HOST_WRITE_COMBINED);
