@@ -124,7 +124,7 @@ size_t Manager::release_idle(Lock &lock, std::optional<uint64_t> keep_bytes) {
     if (keep_bytes != SIZE_MAX) {
         order_.await_recorded(lock);
     }
-    cross_context_.mark_what_is_left(lock);
+    cross_context_.mark_what_is_left(lock, keep_bytes != SIZE_MAX);
     caches_.give_up_waiting_blocks();
     if (!moves_.returns_are_deferred()) {
         drop_spares();

@@ -1,6 +1,5 @@
 #include "cross_context.h"
 
-#include "cuda/relaxed.h"
 #include "registry.h"
 
 #include <algorithm>
@@ -26,13 +25,7 @@ void CrossContext::end() {
         !context_.lives()) {
         return;
     }
-    const Current current = context_.make_current();
-    CUresult result = current.result();
-    if (result == CUDA_SUCCESS) {
-        const Relaxed relaxed(context_.driver);
-        result = context_.driver.cuCtxSynchronize();
-    }
-    if (result != CUDA_SUCCESS) {
+    if (order_.await_work() != CUDA_SUCCESS && context_.serves()) {
         registry::leave_unfinished(context_.handle, context_.id);
     }
 }
@@ -133,7 +126,7 @@ bool CrossContext::mark(Lock &lock) {
 
 // No lock is held.
 bool CrossContext::mark_everywhere(std::vector<WorkMark> &marks) const {
-    bool marked = registry::all_finished(context_.driver);
+    bool marked = registry::all_finished(context_.driver, false);
     for (uint64_t number = 0; marked && (number = registry::next(number)) != 0;) {
         if (const registry::Visit other{number}) {
             try {
@@ -167,8 +160,12 @@ void CrossContext::query(Lock &lock) {
 }
 
 // For a trim: marks all work that no mark covers yet, and waits a millisecond, so that finished
-// work is seen.
-void CrossContext::mark_what_is_left(Lock &lock) {
+// work is seen. If it may wait, also waits for managers that could not at their end.
+void CrossContext::mark_what_is_left(Lock &lock, bool may_wait) {
+    if (may_wait && order_.cross_context().newest > order_.cross_context().completed) {
+        const Unlocked unlocked(lock);
+        registry::all_finished(context_.driver, true);
+    }
     query(lock);
     mark(lock);
     query(lock);
@@ -183,7 +180,7 @@ void CrossContext::mark_what_is_left(Lock &lock) {
 bool CrossContext::wait(Lock &lock) {
     const uint64_t tag = order_.clock_.end_tag();
     lock.unlock();
-    bool passed = registry::all_finished(context_.driver);
+    bool passed = registry::all_finished(context_.driver, true);
     for (uint64_t number = 0; passed && (number = registry::next(number)) != 0;) {
         if (const registry::Visit other{number}) {
             passed = other->wait_for_all_work();

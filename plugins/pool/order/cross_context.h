@@ -22,7 +22,7 @@ public:
     void do_maintenance(Lock &lock);
     void query(Lock &lock);
     bool mark(Lock &lock); // all contexts or none: a later call tries again
-    void mark_what_is_left(Lock &lock);
+    void mark_what_is_left(Lock &lock, bool may_wait);
     bool wait(Lock &lock);
 
     // Gives away everything known of marks, to be dropped without the lock.

@@ -4,6 +4,26 @@
 
 namespace emm::pool {
 
+// In another context the wait would be for that context's work, and might end its captures.
+CUresult await_work_of(const Driver &driver, CUcontext context, uint64_t id) {
+    const Current current(driver, context, id);
+    const Relaxed relaxed(driver);
+    CUresult result = current.result() == CUDA_SUCCESS ? relaxed.result() : current.result();
+    CUdeviceptr fence = 0;
+    result = result == CUDA_SUCCESS ? driver.cuMemAlloc(&fence, 1) : result;
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    result = driver.cuMemFree(fence);
+    return result == CUDA_SUCCESS ? result : driver.cuMemFree(fence);
+}
+
+CUresult Events::synchronize() const {
+    const Current current = context_.make_current();
+    const Relaxed relaxed(driver_);
+    return current.result() == CUDA_SUCCESS ? driver_.cuCtxSynchronize() : current.result();
+}
+
 CUresult Events::record(CUevent &event, CUstream stream) const {
     const Current current = context_.make_current();
     CUresult result = current.result();

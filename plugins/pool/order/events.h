@@ -6,6 +6,10 @@
 
 namespace emm::pool {
 
+// Waits for all work of the context. cuMemFree does so and leaves captures valid, which
+// cuCtxSynchronize does not.
+CUresult await_work_of(const Driver &driver, CUcontext context, uint64_t id);
+
 class Events {
 public:
     explicit Events(const ServedContext &context) : context_(context), driver_(context.driver) {}
@@ -24,6 +28,8 @@ public:
     CUresult query_stream(CUstream stream) const;
     bool can_query_streams() const { return bool(driver_.cuStreamQuery); }
     CUresult wait_on_stream(CUstream stream, CUevent event) const; // the stream waits
+
+    CUresult synchronize() const; // waits for the context, and invalidates captures
 
     // The state of a live stream.
     CUresult is_capturing(CUstream stream, bool &ret_capturing) const;

@@ -241,4 +241,15 @@ bool StreamOrder::wait_for_all_work() {
     return wait_for_context(lock) || !context_.serves();
 }
 
+// Waits for all work of the context, also beside captures, if there is memory for a fence.
+CUresult StreamOrder::await_work() {
+    CUresult result = await_work_of(context_.driver, context_.handle, context_.id);
+    context_.note_error(result);
+    if (result != CUDA_SUCCESS && context_.serves()) {
+        Lock lock(context_.mutex);
+        result = unless_capturing(lock, [&] { return events_.synchronize(); });
+    }
+    return result;
+}
+
 } // namespace emm::pool

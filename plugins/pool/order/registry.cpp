@@ -1,5 +1,7 @@
 #include "registry.h"
 
+#include "events.h"
+
 #include <algorithm>
 #include <condition_variable>
 #include <map>
@@ -105,13 +107,17 @@ bool is_unfinished(CUcontext context, uint64_t context_id) {
     return std::find(all.begin(), all.end(), std::pair(context, context_id)) != all.end();
 }
 
-bool all_finished(const Driver &driver) {
+bool all_finished(const Driver &driver, bool waits) {
     auto &unfinished = the_registry().unfinished;
     std::unique_lock lock(the_registry().mutex);
     while (!unfinished.empty()) {
         const std::pair<CUcontext, uint64_t> asked = unfinished.back();
         lock.unlock();
-        if (driver.is_alive(asked.first, asked.second)) {
+        const auto has_ended = [&] {
+            const CUresult result = await_work_of(driver, asked.first, asked.second);
+            return result == CUDA_SUCCESS || is_sticky(result);
+        };
+        if (driver.is_alive(asked.first, asked.second) && !(waits && has_ended())) {
             return false;
         }
         lock.lock();

@@ -24,10 +24,10 @@ void count_portable(int more);
 bool has_portable();
 
 // Contexts whose managers have ended, with work that could not be waited for. Until these contexts
-// have died, memory freed with no stream stays where it is.
+// have died, or a later wait succeeds, memory freed with no stream stays where it is.
 void leave_unfinished(CUcontext context, uint64_t context_id);
 bool is_unfinished(CUcontext context, uint64_t context_id);
-bool all_finished(const Driver &driver);
+bool all_finished(const Driver &driver, bool waits);
 
 // While such an object lives, the manager does not end. It converts to false if the manager has
 // gone already.

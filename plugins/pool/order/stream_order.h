@@ -155,6 +155,7 @@ public:
     bool is_over(CUevent event); // of a mark
     bool lives() const { return context_.lives(); }
     bool wait_for_all_work();
+    CUresult await_work();
     // Takes out a mark that this manager has in that manager's context. False: no such mark.
     bool take_mark_of(uint64_t manager, WorkMark &ret_mark) noexcept;
 

@@ -240,6 +240,7 @@ TEST_CASE("portable memory waits for a context whose manager could not wait for 
     cuda().cuCtxPopCurrent(&popped);
     CHECK(pinned.free(used, unordered) == EMM_OK);
     pinned.alloc(2 * MiB); // looks for complete frees, and finds none
+    REQUIRE(cuda().fail("cuMemAlloc@1+") == CUDA_SUCCESS);
     REQUIRE(cuda().fail("cuCtxSynchronize@1+") == CUDA_SUCCESS);
     there.close();
     cuda().fail("");
@@ -249,9 +250,14 @@ TEST_CASE("portable memory waits for a context whose manager could not wait for 
         *blocks.back() = 'c';
     }
     synchronize(there);
-    for (const char *block : blocks) {
+    for (char *block : blocks) {
         CHECK(*block == 'c');
+        CHECK(pinned.free(block, unordered) == EMM_OK);
     }
+    here.trim(); // waits for that work
+    synchronize(here);
+    here.trim();
+    CHECK(here.stats().host_reserved_bytes <= 16 * MiB);
 }
 
 TEST_CASE("portable memory comes back although another context has died unannounced") {
@@ -281,6 +287,23 @@ TEST_CASE("portable memory comes back although another context is lost") {
     cuda().fail("");
     CUcontext popped = nullptr;
     cuda().cuCtxPopCurrent(&popped);
+    for (int i = 0; i < 200; i++) {
+        CHECK(pinned.free(pinned.alloc(1 * MiB), unordered) == EMM_OK);
+    }
+    CHECK(here.stats().host_reserved_bytes <= 64 * MiB);
+}
+
+TEST_CASE("portable memory comes back although another context's manager ended in a capture") {
+    Simulation here, there;
+    Pinned pinned(here, EMM_HOST_PORTABLE);
+    const CUstream captured = there.stream();
+    CHECK(pinned.free(pinned.alloc(1 * MiB), unordered) == EMM_OK);
+    there.notice(captured, EMM_STREAM_CAPTURE_BEGINS);
+    REQUIRE(cuda().cuStreamBeginCapture(captured, CU_STREAM_CAPTURE_MODE_GLOBAL) == CUDA_SUCCESS);
+    there.close();
+    CUgraph graph = nullptr;
+    REQUIRE(cuda().cuStreamEndCapture(captured, &graph) == CUDA_SUCCESS);
+    cuda().cuGraphDestroy(graph);
     for (int i = 0; i < 200; i++) {
         CHECK(pinned.free(pinned.alloc(1 * MiB), unordered) == EMM_OK);
     }
