@@ -121,12 +121,14 @@ Manager::Manager(const emm_host &host, const emm_context_info &info,
 
 // A pool of the driver ends with its last allocation. The pool belongs to the device, so it
 // outlives its context. cuMemFree does not wait for uses of a pool's memory. For other memory it
-// waits for all work, and invalidates no capture.
+// waits for all work, and invalidates no capture. If that fails beside a capture, nothing waits:
+// the program has ended the work that uses the memory.
 void Manager::empty_pool(bool alive) noexcept {
     CUdeviceptr fence = 0;
     if (alive && (driver_.cuMemAlloc(&fence, 1) != CUDA_SUCCESS ||
                   driver_.cuMemFree(fence) != CUDA_SUCCESS)) {
-        driver_.cuCtxSynchronize();
+        wait_.unless_capturing(returns_);
+        driver_.cuStreamSynchronize(returns_);
     }
     for (const auto &[ptr, size] : allocations_.take_all()) {
         driver_.cuMemFree(ptr);

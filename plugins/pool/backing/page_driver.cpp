@@ -281,23 +281,6 @@ bool PageDriver::end_stuck(uint64_t begin, uint64_t end) const noexcept {
     });
 }
 
-// Waits for all work of the context. cuMemFree does so and leaves captures valid, which
-// cuCtxSynchronize does not. In another context the wait would be for that context's work, and
-// might end its captures.
-CUresult PageDriver::await_device() const {
-    const Current current = context_.make_current();
-    if (current.result() != CUDA_SUCCESS) {
-        return current.result();
-    }
-    const Relaxed relaxed(driver_);
-    CUdeviceptr any = 0;
-    if (driver_.cuMemAlloc(&any, 1) == CUDA_SUCCESS &&
-        (driver_.cuMemFree(any) == CUDA_SUCCESS || driver_.cuMemFree(any) == CUDA_SUCCESS)) {
-        return CUDA_SUCCESS;
-    }
-    return driver_.cuCtxSynchronize();
-}
-
 // Neighbouring mappings end in one call; if the driver refuses that, one by one. A piece is
 // released with its last place.
 uint64_t PageDriver::give_back(Segment &segment, uint64_t begin, uint64_t end, const Segments &all,

@@ -86,9 +86,6 @@ public:
     void withdraw(std::span<const Piece> pieces, size_t mapped, bool in_use, const Heap &heap,
                   Refused &refused) const noexcept;
 
-    // Waits for all work of the context, because cuMemUnmap waits for none.
-    CUresult await_device() const;
-
 private:
     CUmemAllocationProp properties(bool spilled) const;
     uint64_t give_back(Segment &segment, uint64_t begin, uint64_t end, const Segments &all,
