@@ -112,14 +112,15 @@ protected:
         : Base(name, host, info), most_bytes_(this->device_memory().second),
           source_(driver_, std::forward<Arguments>(arguments)...) {}
 
-    // If the context's work cannot be waited for, the memory is left to the driver and the end of
-    // the process.
+    // The memory goes back even if the wait fails: the program has ended all work that uses it, and
+    // no later call could try again.
     void end() noexcept {
         const RelaxedCapture relaxed(driver_);
         const bool alive = is_alive();
-        if (!alive || order_frees() == CUDA_SUCCESS) {
-            drop_all(alive);
+        if (alive) {
+            order_frees();
         }
+        drop_all(alive);
     }
 
     // Frees memory whose capture or graph has ended. A free that must wait again, or fails, is

@@ -246,6 +246,32 @@ TEST_CASE("retiring while a capture is announced gives everything back, and leav
     CHECK(device_bytes() <= bytes);
 }
 
+TEST_CASE("a pool that ends in a capture while the device is full gives everything back", "[sim]") {
+    const Gpu gpu;
+    const uint64_t bytes = device_bytes();
+    const CUstream captured = gpu.make_stream();
+    for (const auto end : {emm_context_reset, emm_context_retire}) {
+        emm_context *pool = nullptr;
+        REQUIRE(emm_context_named(gpu.emm(), "full", nullptr, &pool) == EMM_OK);
+        emm_deviceptr ptr = 0;
+        REQUIRE(emm_memalloc(pool, 4 << 20, EMM_STREAM_UNORDERED, &ptr) == EMM_OK);
+        REQUIRE(emm_capture_begin(gpu.emm(), captured) == EMM_OK);
+        const Capture capture(captured);
+        fail_next("cuMemAlloc@1+:2");
+        const emm_status status = end(pool);
+        CHECK((status == EMM_OK || end == emm_context_reset)); // a reset may be refused
+        fail_next(nullptr);
+        CHECK(capture.valid());
+        CU(cuGraphDestroy)(capture.end());
+        REQUIRE(emm_capture_end(gpu.emm(), captured) == EMM_OK);
+        if (end == emm_context_reset) {
+            CHECK(emm_context_reset(pool) == EMM_OK);
+            CHECK(emm_trim(pool, 0, nullptr) == EMM_OK);
+        }
+        CHECK(device_bytes() <= bytes);
+    }
+}
+
 TEST_CASE("a reset that cannot make its context current leaves another's capture whole", "[sim]") {
     const Gpu reset, capturing; // the latter stays current
     const Capture capture(capturing.make_stream());
