@@ -1,4 +1,4 @@
-// Behaviour: exports of the pool to other processes.
+// Behaviour: exports of the pool to other processes, and access of other devices.
 #include "simulation.h"
 
 #include <cstring>
@@ -236,4 +236,84 @@ TEST_CASE("dedicated: what cannot be meant is refused at the start") {
     CHECK_THAT(last_failure().text, ContainsSubstring("64KiB"));
     CHECK(create_with("ipc", "dedicated", "growth", "vmm") == EMM_E_PLUGIN_SPEC);
     CHECK_THAT(last_failure().text, ContainsSubstring("growth=segment"));
+}
+
+namespace {
+
+// Device 1, whose primary context has access to all memory of another context, or none.
+class Peer {
+public:
+    explicit Peer(CUcontext owner) : owner_(owner) {
+        REQUIRE(cuda().cuDevicePrimaryCtxRetain(&context_, 1) == CUDA_SUCCESS);
+    }
+    CUresult enable() const { return call(cuda().cuCtxEnablePeerAccess, owner_, 0u); }
+    CUresult disable() const { return call(cuda().cuCtxDisablePeerAccess, owner_); }
+    bool has_access() const {
+        const bool had_none = enable() == CUDA_SUCCESS;
+        return !(had_none && disable() == CUDA_SUCCESS);
+    }
+
+private:
+    template <class Entry, class... Arguments> CUresult call(Entry entry, Arguments... all) const {
+        cuda().cuCtxPushCurrent(context_);
+        const CUresult result = entry(all...);
+        CUcontext popped = nullptr;
+        cuda().cuCtxPopCurrent(&popped);
+        return result;
+    }
+    const CUcontext owner_;
+    CUcontext context_ = nullptr;
+};
+
+void let_in(emm_manager *manager, uint32_t flags) {
+    CHECK(pool().set_access(manager, 1, flags) == EMM_OK);
+}
+
+} // namespace
+
+TEST_CASE("a peer keeps its access until the last pool of the context takes it back") {
+    Simulation sim("growth=segment");
+    const Peer peer(sim.context);
+    emm_manager *other = nullptr;
+    REQUIRE(create("growth=segment", sim.context, other) == EMM_OK);
+    let_in(sim.manager, EMM_ACCESS_READ_WRITE);
+    let_in(other, EMM_ACCESS_READ_WRITE);
+    let_in(other, EMM_ACCESS_READ_WRITE);
+    let_in(other, EMM_ACCESS_NONE);
+    CHECK(peer.has_access());
+    let_in(other, EMM_ACCESS_READ_WRITE);
+    let_in(sim.manager, EMM_ACCESS_NONE);
+    CHECK(peer.has_access());
+    let_in(sim.manager, EMM_ACCESS_READ_WRITE);
+    CHECK(pool().destroy(other) == EMM_OK);
+    CHECK(peer.has_access());
+    sim.close();
+    CHECK(!peer.has_access());
+}
+
+TEST_CASE("a peer keeps the access that the program itself has given") {
+    Simulation sim("growth=segment");
+    const Peer peer(sim.context);
+    CHECK(peer.enable() == CUDA_SUCCESS);
+    let_in(sim.manager, EMM_ACCESS_NONE);
+    CHECK(peer.has_access());
+    let_in(sim.manager, EMM_ACCESS_READ_WRITE);
+    let_in(sim.manager, EMM_ACCESS_NONE);
+    CHECK(peer.has_access());
+    CHECK(peer.disable() == CUDA_SUCCESS);
+}
+
+TEST_CASE("a change of a peer's access that the driver refuses changes nothing") {
+    Simulation sim("growth=segment");
+    const Peer peer(sim.context);
+    cuda().fail("cuCtxEnablePeerAccess@1:2");
+    CHECK(pool().set_access(sim.manager, 1, EMM_ACCESS_READ_WRITE) == EMM_E_DRIVER);
+    CHECK(!peer.has_access());
+    let_in(sim.manager, EMM_ACCESS_READ_WRITE);
+    cuda().fail("cuCtxDisablePeerAccess@1:999");
+    CHECK(pool().set_access(sim.manager, 1, EMM_ACCESS_NONE) == EMM_E_DRIVER);
+    cuda().fail("");
+    CHECK(peer.has_access());
+    let_in(sim.manager, EMM_ACCESS_NONE);
+    CHECK(!peer.has_access());
 }

@@ -164,6 +164,8 @@ Cuda::Cuda() {
     FIND(cuCtxPopCurrent)
     FIND(cuCtxSetCurrent)
     FIND(cuCtxSynchronize)
+    FIND(cuCtxEnablePeerAccess)
+    FIND(cuCtxDisablePeerAccess)
     FIND(cuStreamCreate)
     FIND(cuStreamDestroy)
     FIND(cuStreamSynchronize)

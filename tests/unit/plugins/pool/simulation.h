@@ -30,6 +30,8 @@ struct Cuda {
     decltype(&::cuCtxPopCurrent) cuCtxPopCurrent;
     decltype(&::cuCtxSetCurrent) cuCtxSetCurrent;
     decltype(&::cuCtxSynchronize) cuCtxSynchronize;
+    decltype(&::cuCtxEnablePeerAccess) cuCtxEnablePeerAccess;
+    decltype(&::cuCtxDisablePeerAccess) cuCtxDisablePeerAccess;
     decltype(&::cuStreamCreate) cuStreamCreate;
     decltype(&::cuStreamDestroy) cuStreamDestroy;
     decltype(&::cuStreamSynchronize) cuStreamSynchronize;
