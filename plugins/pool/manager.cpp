@@ -90,8 +90,11 @@ void Manager::forget_everything() {
 }
 
 emm_status Manager::defer_cleanup(uint32_t enter) {
-    const Lock lock(served_.mutex);
-    enter ? moves_.defer_returns() : moves_.end_deferral();
+    {
+        const Lock lock(served_.mutex);
+        enter ? moves_.defer_returns() : moves_.end_deferral();
+    }
+    release_idle_copy({copy_mutex_, std::try_to_lock});
     return EMM_OK;
 }
 
@@ -108,6 +111,7 @@ emm_status Manager::trim(size_t keep_bytes, size_t *ret_released) {
         released += pinned_.release_idle(
             lock, keep_bytes - std::min<uint64_t>(keep_bytes, holdings_.cached()));
     }
+    release_idle_copy({copy_mutex_, std::try_to_lock});
     check_unlocked();
     *ret_released = released;
     return EMM_OK;

@@ -29,6 +29,7 @@
 
 #include <list>
 #include <memory>
+#include <mutex>
 #include <optional>
 
 namespace emm::pool {
@@ -105,6 +106,7 @@ private:
     // --- pause.cpp
     CUresult pause_backing(Lock &lock, uint32_t flags, size_t *ret_released);
     CUresult copy_and_pause(Lock &lock, bool keeps);
+    void release_idle_copy(std::unique_lock<std::mutex> copying);
     emm_status refuse_paused(const char *slot);
 
     // --- set_option.cpp
@@ -140,6 +142,8 @@ private:
     PinnedBound pinned_bound_{options_.host_max};
     const HostNode host_node_{served_, options_.nearest_host_node};
     HostCopy copy_{served_, pinned_bound_, host_node_}; // the content of a paused pool
+    std::mutex copy_mutex_;                             // held while a call uses copy_
+    bool copy_is_idle_ = false;                         // its memory is for no later pause
     PinnedMemory pinned_{pinned_bound_, host_node_, order_,  cross_context_,
                          caches_,       moves_,     serving_};
     const std::unique_ptr<Backing> backing_ =

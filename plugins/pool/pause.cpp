@@ -22,6 +22,7 @@ emm_status Manager::pause(uint32_t flags, size_t *ret_released) {
         return host_.fail(EMM_E_NOT_SUPPORTED, 0,
                           "pool: a pause needs growth=vmm, which keeps addresses without memory");
     }
+    const std::lock_guard copying(copy_mutex_);
     const SlowCall call(served_.driver, caches_);
     const Current current = served_.make_current();
     if (current.result() != CUDA_SUCCESS) {
@@ -96,8 +97,24 @@ CUresult Manager::copy_and_pause(Lock &lock, bool keeps) {
     return result;
 }
 
+// In a deferred section the copy's memory stays until the section's end, or a trim after it.
+void Manager::release_idle_copy(std::unique_lock<std::mutex> copying) {
+    if (!copying || !copy_is_idle_) {
+        return;
+    }
+    {
+        const Lock lock(served_.mutex);
+        if (!pause_.is_open() || moves_.returns_are_deferred()) {
+            return;
+        }
+    }
+    copy_.release();
+    copy_is_idle_ = copy_.chunks() > 0;
+}
+
 emm_status Manager::resume(uint32_t flags) {
     const bool keeps_copy = (flags & EMM_RESUME_KEEP_COPY) != 0;
+    std::unique_lock copying(copy_mutex_);
     const SlowCall call(served_.driver, caches_);
     const Current current = served_.make_current();
     if (current.result() != CUDA_SUCCESS) {
@@ -109,19 +126,22 @@ emm_status Manager::resume(uint32_t flags) {
         Lock lock(served_.mutex);
         if (!pause_.is_paused()) {
             lock.unlock();
-            keeps_copy ? void() : copy_.release();
+            copy_is_idle_ = copy_is_idle_ || !keeps_copy;
+            release_idle_copy(std::move(copying));
             return EMM_S_IGNORED;
         }
         if (result == CUDA_SUCCESS) {
             PauseState::Change change(lock, pause_);
             order_.record_and_query_all(lock, false);
             order_.record_what_is_left(lock);
-            result = backing_->resume(lock, copy_, keeps_copy);
+            result = backing_->resume(lock, copy_);
             change.ends_paused(result != CUDA_SUCCESS);
         }
         bytes = holdings_.paused();
     }
     if (result == CUDA_SUCCESS) {
+        copy_is_idle_ = !keeps_copy;
+        release_idle_copy(std::move(copying));
         check_unlocked();
         return EMM_OK;
     }

@@ -87,8 +87,8 @@ public:
     virtual CUresult pause(Lock &, const PauseRequest &, HostCopy &) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
-    // Changes nothing if it fails. Throws std::bad_alloc.
-    virtual CUresult resume(Lock &, HostCopy &, bool) { return CUDA_SUCCESS; } // keeping its memory
+    // Keeps the copy's memory. Changes nothing if it fails. Throws std::bad_alloc.
+    virtual CUresult resume(Lock &, HostCopy &) { return CUDA_SUCCESS; }
 
     // --- other processes and devices ---
     virtual ExportedRange range_of(const Segment &segment, uint64_t begin, uint64_t size) const = 0;

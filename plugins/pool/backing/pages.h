@@ -48,7 +48,7 @@ public:
         return !keeps || Copies::are_served(context_.driver);
     }
     CUresult pause(Lock &lock, const PauseRequest &request, HostCopy &copy) override;
-    CUresult resume(Lock &lock, HostCopy &copy, bool keeps_copy) override;
+    CUresult resume(Lock &lock, HostCopy &copy) override;
 
     ExportedRange range_of(const Segment &segment, uint64_t begin, uint64_t size) const override;
     emm_status serve(const ExportedRange &range, emm_ipc_handle &ret_handle) override;

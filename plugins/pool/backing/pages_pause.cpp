@@ -176,7 +176,7 @@ void Pages::join_paused() {
 }
 
 // Changes nothing unless everything succeeds, except that fewer and larger pieces stay paused.
-CUresult Pages::resume(Lock &lock, HostCopy &copy, bool keeps_copy) {
+CUresult Pages::resume(Lock &lock, HostCopy &copy) {
     drop_idle_paused();
     join_paused();
     std::vector<Piece> returning =
@@ -194,7 +194,7 @@ CUresult Pages::resume(Lock &lock, HostCopy &copy, bool keeps_copy) {
         result =
             result == CUDA_SUCCESS ? put_behind(returning, content, copy, mapped, refused) : result;
         if (result == CUDA_SUCCESS) {
-            keeps_copy ? copy.forget() : copy.release();
+            copy.forget();
         } else {
             driver_.withdraw(returning, mapped, !copy.wait_until_unused(), heap_, refused);
         }

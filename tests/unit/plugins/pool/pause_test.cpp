@@ -179,6 +179,33 @@ TEST_CASE("pause: the copy's host memory goes with the resume, or stays for the 
     CHECK(sim.stats().host_reserved_bytes == 0);
 }
 
+TEST_CASE("pause: the copy of a resume in a deferred section goes at the section's end") {
+    Simulation sim("growth=vmm");
+    const CUdeviceptr ptr = sim.alloc(20 * MiB, legacy);
+    write(sim, ptr, 20 * MiB, 5);
+    const auto returned = [] { return cuda().call_count("cuMemFreeHost"); };
+    const uint64_t before = returned();
+    pause(sim);
+    REQUIRE(pool().defer_cleanup(sim.manager, 1) == EMM_OK);
+    REQUIRE(pool().defer_cleanup(sim.manager, 1) == EMM_OK);
+    resume(sim);
+    resume(sim, 0, EMM_S_IGNORED);
+    CHECK(pool().defer_cleanup(sim.manager, 0) == EMM_OK);
+    CHECK(returned() == before);
+    CHECK(sim.stats().host_reserved_bytes >= 20 * MiB);
+    CHECK(pool().defer_cleanup(sim.manager, 0) == EMM_OK);
+    CHECK(sim.stats().host_reserved_bytes == 0);
+    CHECK(is_as_written(sim, ptr, 20 * MiB, 5));
+    // Kept for the next pause, it stays.
+    pause(sim);
+    REQUIRE(pool().defer_cleanup(sim.manager, 1) == EMM_OK);
+    resume(sim, EMM_RESUME_KEEP_COPY);
+    CHECK(pool().defer_cleanup(sim.manager, 0) == EMM_OK);
+    CHECK(sim.stats().host_reserved_bytes >= 20 * MiB);
+    resume(sim, 0, EMM_S_IGNORED);
+    CHECK(sim.stats().host_reserved_bytes == 0);
+}
+
 TEST_CASE("pause: beyond host_max the copy lies in ordinary memory") {
     Simulation sim("growth=vmm,host_max=4MiB");
     const CUdeviceptr ptr = sim.alloc(20 * MiB, legacy);
