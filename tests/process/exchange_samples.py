@@ -126,3 +126,8 @@ class Case(unittest.TestCase):
         text = self.output("import", path, *words).decode()
         self.assertTrue(text.startswith(HEADER))
         return text.splitlines()[1:]
+
+    def logged_devices(self, path, *words):
+        """The device of each event, in an event log made of the recording."""
+        text = self.output("import", path, "--to", "event-log", *words).decode()
+        return [line.split(",")[1] for line in text.splitlines()[1:]]

@@ -69,6 +69,12 @@ class FromSnapshot(Case):
         self.assertIn("expected --device with one of the devices 0, 1, found none", self.refusal("import", path))
         self.assertIn("found 7", self.refusal("import", path, "--device", 7))
         self.assertEqual(self.rows(path, "--device", 1), ["0,0,0,alloc,0,20"])
+        self.assertEqual(self.logged_devices(path, "--device", 1), ["1"])
+
+    def test_an_event_log_names_the_only_device_of_the_snapshot(self):
+        told = snapshot(event("alloc", 0x1000, 10, 1))
+        told["device_traces"].insert(0, [])
+        self.assertEqual(self.logged_devices(self.file("s.pickle", pickle.dumps(told))), ["1"])
 
     def test_code_in_a_pickle_is_never_run(self):
         witness = self.folder / "witness"
@@ -180,6 +186,9 @@ class FromKineto(Case):
         events = [self.memory(20.5, -512, 4096), self.memory(10.25, 512, 4096), self.memory(5, 64, 8192, -1, 0)]
         for packed in (False, True):
             self.assertEqual(self.rows(self.trace(*events, packed=packed)), ["0,0,0,alloc,0,512", "10,0,0,free,0,512"])
+
+    def test_an_event_log_names_the_only_device_of_the_trace(self):
+        self.assertEqual(self.logged_devices(self.trace(self.memory(1, 512, 4096, device=3))), ["3"])
 
     def test_an_array_of_events_is_a_trace_too(self):
         path = self.file("kineto.json", json.dumps([self.memory(1, 512, 4096)]))

@@ -177,8 +177,7 @@ private:
 // Figures that a recording of another tool does not tell are 0.
 class LogWriter : public RecordingVisitor {
 public:
-    LogWriter(const Recording &recording, uint64_t device, Output &output)
-        : recording_(recording), device_(device), output_(output) {
+    LogWriter(const Recording &recording, Output &output) : recording_(recording), output_(output) {
         output_.write(observe::Rows::header);
     }
 
@@ -200,9 +199,9 @@ private:
     void write(const char *type, const RecordedEvent &event) {
         const std::string time =
             fmt::format("{}.{:06}000", event.time / 1'000'000, event.time % 1'000'000);
-        output_.write(fmt::format("{},{},{:#x},{},{},{},0,{},{},{},0.000000000,\"", type, device_,
-                                  event.address, event.stream, event.size, event.free, live_, time,
-                                  time));
+        output_.write(fmt::format("{},{},{:#x},{},{},{},0,{},{},{},0.000000000,\"", type,
+                                  recording_.device(), event.address, event.stream, event.size,
+                                  event.free, live_, time, time));
         for (const char letter : recording_.sites().text(event.site)) {
             output_.write(letter == '"' ? "\"\"" : std::string_view(&letter, 1));
         }
@@ -210,7 +209,6 @@ private:
     }
 
     const Recording &recording_;
-    const uint64_t device_;
     Output &output_;
     uint64_t live_ = 0;
 };
@@ -241,9 +239,9 @@ Conversion convert(Recording &recording, Output &output, const std::function<voi
     return go_through(recording, writer, report);
 }
 
-Conversion convert_to_log(Recording &recording, uint64_t device, Output &output,
+Conversion convert_to_log(Recording &recording, Output &output,
                           const std::function<void()> &report) {
-    LogWriter writer(recording, device, output);
+    LogWriter writer(recording, output);
     return go_through(recording, writer, report);
 }
 

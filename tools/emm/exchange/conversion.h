@@ -46,6 +46,9 @@ public:
     // Calls `visit` with all events in their order. Each call starts again at the first event.
     virtual void visit(const Visit &visit) = 0;
 
+    // The device of all events; 0 if the recording names none.
+    virtual uint64_t device() const { return 0; }
+
     // The blocks that are live in the end, as far as the recording lists them.
     virtual std::vector<RecordedBlock> live_in_the_end() const { return {}; }
 
@@ -97,7 +100,7 @@ Conversion go_through(Recording &recording, RecordingVisitor &visitor,
                       const std::function<void()> &report);
 
 // Writes a recording as an event log of one device, with addresses and callers.
-Conversion convert_to_log(Recording &recording, uint64_t device, Output &output,
+Conversion convert_to_log(Recording &recording, Output &output,
                           const std::function<void()> &report);
 
 // Writes a recording as a trace for `emm replay`.

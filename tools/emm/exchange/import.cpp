@@ -74,9 +74,8 @@ public:
         Output output(options_.output, {options_.file});
         const std::unique_ptr<Recording> recording = open(format);
         const auto report = [this] { show_writing(); };
-        const Conversion result =
-            is_log() ? convert_to_log(*recording, options_.device.value_or(0), output, report)
-                     : convert(*recording, output, report);
+        const Conversion result = is_log() ? convert_to_log(*recording, output, report)
+                                           : convert(*recording, output, report);
         if (result.allocations + result.live_before == 0) {
             throw bad_file(input_.name(), "", Malformed("allocations of device memory", "none"));
         }

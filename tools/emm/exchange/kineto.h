@@ -27,6 +27,7 @@ public:
     KinetoTrace(const Source &source, std::string name, std::optional<uint64_t> device);
 
     void visit(const Visit &visit) override;
+    uint64_t device() const override { return device_; }
     uint64_t bytes_before() const override;
     bool is_matched_by_size() const override { return is_matched_by_size_; }
     const char *kind() const override { return "Kineto trace"; }

@@ -26,10 +26,8 @@ public:
     };
     Segments segments_told() const;
 
-    // The device of the snapshot.
-    uint64_t device() const { return device_; }
-
     void visit(const Visit &visit) override;
+    uint64_t device() const override { return device_; }
     std::vector<RecordedBlock> live_in_the_end() const override;
     const CallSites &sites() const override { return sites_; }
     const char *kind() const override { return "PyTorch snapshot"; }
