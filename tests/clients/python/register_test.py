@@ -206,7 +206,7 @@ class Exit(unittest.TestCase):
         self.assertEqual((ended.returncode, ended.stderr), (0, ""))
 
 
-# PyDLL calls a function with the interpreter's lock held, as CuPy does.
+# PyDLL calls a function with the interpreter's lock held, as CuPy does; CDLL without it, as PyTorch does.
 FIRST = """
 import ctypes, sys
 sys.path.append(sys.argv[1])
@@ -219,11 +219,26 @@ print(malloc(1, 100, 0) is not None)
 thread.join()
 """
 
+SUBINTERPRETER = """
+try:
+    import _interpreters as interpreters
+except ImportError:  # before Python 3.13
+    import _xxsubinterpreters as interpreters
+interpreters.destroy(interpreters.create())
+"""
+
 
 class FirstAllocation(unittest.TestCase):
     def test_one_by_cupy_waits_for_a_reset_in_another_thread(self):
+        self.check(FIRST)
+
+    def test_it_waits_in_a_process_that_has_made_a_subinterpreter_too(self):
+        for caller in ("PyDLL", "CDLL"):
+            self.check(SUBINTERPRETER + FIRST.replace("PyDLL", caller))
+
+    def check(self, program):
         stand_ins = str(pathlib.Path(__file__).with_name("stand_ins"))
-        done = subprocess.run([sys.executable, "-c", FIRST, stand_ins], capture_output=True, text=True, timeout=60)
+        done = subprocess.run([sys.executable, "-c", program, stand_ins], capture_output=True, text=True, timeout=60)
         self.assertEqual((done.returncode, done.stdout), (0, "True\n"), done.stderr)
 
 

@@ -283,11 +283,14 @@ const std::vector<Entry> &entries() {
 // An entry that allocates is refused in its own way; an entry that frees does nothing, and says
 // nothing.
 const std::vector<Entry> &bridge_entries() {
+    static int state;
+    static const auto thread = []() -> void * { return &state; };
     static const PythonFunctions interpreter = {[](void *) -> const char * { return nullptr; },
                                                 nullptr,
                                                 [](void **, void **, void **) {},
                                                 [](void *, void *, void *) {},
-                                                [] { return 1; },
+                                                thread,
+                                                thread,
                                                 []() -> void * { return nullptr; },
                                                 [](void *) {}};
     static const std::vector<Entry> table = {

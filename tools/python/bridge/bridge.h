@@ -66,13 +66,15 @@ EMM_API void emm_cupy_free(void *param, void *ptr, int device);
 // --- the interpreter -----------------------------------------------------------------------------
 
 // Functions of the process's interpreter: PyCapsule_GetName, PyCapsule_GetPointer, PyErr_Fetch,
-// PyErr_Restore, PyGILState_Check, PyEval_SaveThread and PyEval_RestoreThread.
+// PyErr_Restore, PyGILState_GetThisThreadState, PyThreadState_GetUnchecked (until 3.13
+// _PyThreadState_UncheckedGet), PyEval_SaveThread and PyEval_RestoreThread.
 struct PythonFunctions {
     const char *(*get_name)(void *capsule);
     void *(*get_pointer)(void *capsule, const char *name);
     void (*fetch_error)(void **type, void **value, void **traceback);
     void (*restore_error)(void *type, void *value, void *traceback);
-    int (*holds_lock)();
+    void *(*own_thread)();
+    void *(*current_thread)();
     void *(*save_thread)();
     void (*restore_thread)(void *thread);
 };

@@ -35,6 +35,8 @@ def address(name, library=bridge):
     return ctypes.cast(getattr(library, name), ctypes.c_void_p).value
 
 
-_PYTHON = ("PyCapsule_GetName", "PyCapsule_GetPointer", "PyErr_Fetch", "PyErr_Restore", "PyGILState_Check",
+_CURRENT = "PyThreadState_GetUnchecked"  # since Python 3.13
+_PYTHON = ("PyCapsule_GetName", "PyCapsule_GetPointer", "PyErr_Fetch", "PyErr_Restore", "PyGILState_GetThisThreadState",
+           _CURRENT if hasattr(ctypes.pythonapi, _CURRENT) else "_PyThreadState_UncheckedGet",
            "PyEval_SaveThread", "PyEval_RestoreThread")
 bridge.emm_python_set_functions((ctypes.c_void_p * len(_PYTHON))(*(address(name, ctypes.pythonapi) for name in _PYTHON)))
