@@ -101,18 +101,9 @@ void work(int socket, const Wanted &wanted) noexcept {
     observe::forget_and_close(socket);
 }
 
-// If the process was stopped, senders of old requests may have hung up by now.
-bool has_hung_up(int socket) noexcept {
-    char byte = 0;
-    return recv(socket, &byte, sizeof byte, MSG_PEEK | MSG_DONTWAIT) == 0;
-}
-
 } // namespace
 
 void answer_outside(int socket, bool is_pause, std::string_view rest) {
-    if (has_hung_up(socket)) {
-        return;
-    }
     OutsideDone refused;
     if (is_busy.exchange(true)) {
         refused.problem = "it is still busy with an earlier pause or resume; nothing has changed";

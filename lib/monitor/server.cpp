@@ -101,6 +101,13 @@ std::string answer_to(RequestKind kind, std::string_view rest) {
     }
 }
 
+// If the process was stopped, senders of old requests may have hung up by now, and have reported a
+// failure. A trim is carried out all the same: a group's bound may have changed meanwhile.
+bool has_hung_up(int socket) noexcept {
+    char byte = 0;
+    return recv(socket, &byte, sizeof byte, MSG_PEEK | MSG_DONTWAIT) == 0;
+}
+
 // A tool of another version gets an answer of this version, which names the version.
 void answer_request(int socket, const void *message, long size) noexcept {
     const Request &request = *static_cast<const Request *>(message);
@@ -113,7 +120,8 @@ void answer_request(int socket, const void *message, long size) noexcept {
                                 bytes - sizeof request);
     const bool is_outside = kind == RequestKind::pause || kind == RequestKind::resume;
     const bool has_rest = kind == RequestKind::limit || kind == RequestKind::set || is_outside;
-    if (rest.empty() == has_rest || rest.size() > longest_rest) {
+    if (rest.empty() == has_rest || rest.size() > longest_rest ||
+        (has_rest && has_hung_up(socket))) {
         return;
     }
     try {

@@ -10,7 +10,7 @@ import tempfile
 import unittest
 
 import emm_program
-from top_programs import HOLDER, Holder, environment, until
+from top_programs import HOLDER, Holder, MIB, environment, shown, stats_of, until
 
 COPIES, LIBEMM = os.environ["EMM_TEST_COPIES"], os.environ["EMM_TEST_LIBEMM"]
 LIMIT = 512  # MiB
@@ -322,6 +322,15 @@ class Changed(Budget):
         hanging = self.member("alloc=1", name=None)
         self.stop(hanging)
         self.assertIn("no answer for", self.refused(hanging.pid, "1GiB"))
+
+    def test_what_a_stopped_process_was_asked_does_not_change_it_once_it_goes_on(self):
+        stopped = self.member("hold=64", name=None)
+        self.stop(stopped)
+        self.assertIn("the process is stopped", self.refused(stopped.pid, "1GiB"))
+        self.assertIn("the process is stopped", emm_program.run("set", stopped.pid, "release_threshold=0").stderr)
+        os.kill(stopped.pid, signal.SIGCONT)
+        self.assertGreaterEqual(stats_of(shown()[stopped.pid])["reserved_bytes"], 64 * MIB)
+        self.assertEqual(self.ask(stopped, "limit"), LIMIT)
 
 
 if __name__ == "__main__":
