@@ -71,7 +71,7 @@ struct Request {
     uint32_t reserved; // 0
 };
 
-inline constexpr size_t longest_rest = 200; // bytes behind a request
+inline constexpr size_t longest_rest = 4096; // bytes behind a request; earlier versions take 200
 
 // To `limit` the object has `limit_problem`, "" if the bound has changed, and `limit_above`, a
 // sentence if more than that is in use. To `set` it has `set_problem`, "" if the option has

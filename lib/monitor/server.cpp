@@ -1,7 +1,7 @@
 // The thread that answers `emm top`.
 //
 // A process has one such thread, from its first served context on. It sleeps in poll until a tool
-// connects (sockets/server.h), so it costs a stack of which three pages are touched. It blocks all
+// connects (sockets/server.h), so it costs a stack of which few pages are touched. It blocks all
 // signals, and no thread joins it. A forked child has neither the thread nor the socket.
 //
 // The thread calls no plugin itself (collector.h). An answer is one message, which the kernel takes
@@ -43,6 +43,8 @@ constexpr int64_t silence = 2'000'000'000;      // nanoseconds
 constexpr int64_t exit_timeout = 1'000'000'000; // at the end of the process
 constexpr int64_t fit_interval = 250'000'000;   // while there is more than a limit allows
 constexpr int backlog = 128;
+
+static_assert(sizeof(Request) + longest_rest < sockets::Server::longest_request);
 
 constexpr auto &collector = observe::immortal<Collector>;
 

@@ -15,7 +15,7 @@ namespace emm::sockets {
 // needs the place. Another user's connection is closed at once.
 class Server {
 public:
-    static constexpr size_t longest_request = 256; // bytes; a longer request is cut off
+    static constexpr size_t longest_request = 4352; // bytes; a longer request is cut off
     // `size`: bytes of the request; 0 or less if the peer has left without a request.
     using Answer = void (*)(int socket, const void *request, long size) noexcept;
 

@@ -10,7 +10,7 @@ import tempfile
 import unittest
 
 import emm_program
-from top_programs import HOLDER, Holder, MIB, environment, shown, stats_of, until
+from top_programs import HOLDER, Holder, Liar, MIB, environment, shown, stats_of, until
 
 COPIES, LIBEMM = os.environ["EMM_TEST_COPIES"], os.environ["EMM_TEST_LIBEMM"]
 LIMIT = 512  # MiB
@@ -331,6 +331,25 @@ class Changed(Budget):
         os.kill(stopped.pid, signal.SIGCONT)
         self.assertGreaterEqual(stats_of(shown()[stopped.pid])["reserved_bytes"], 64 * MIB)
         self.assertEqual(self.ask(stopped, "limit"), LIMIT)
+
+    def test_a_process_that_hangs_up_is_said_to(self):
+        with Liar(lambda client: None) as liar:
+            said = f"process {liar.pid} hung up without an answer"
+            self.assertIn(said, self.refused(liar.pid, "1GiB"))
+            self.assertIn(said, self.refused(liar.pid, self.many(9)))
+
+    def test_each_of_many_devices_may_have_a_limit_of_its_own(self):
+        devices = {"EMM_SIM": f"{SIM},devices=16"}
+        found = emm_program.answer("info", **devices)["driver"]["devices"]
+        size = ";".join([*(f"GPU-{device['uuid']}=1GiB" for device in found), "*=2GiB"])
+        alone = self.member("device=15", "alloc=1", name=None, **devices)
+        self.assertEqual(self.limit(alone.pid, size).returncode, 0)
+        self.assertEqual(self.ask(alone, "limit"), 1024)
+        self.assertIn("at most 4096 bytes", self.refused(alone.pid, self.many(99), status=2))
+
+    @staticmethod
+    def many(count):
+        return ";".join(f"GPU-{i:032x}=1GiB" for i in range(count))
 
 
 if __name__ == "__main__":

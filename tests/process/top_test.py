@@ -108,7 +108,7 @@ class PausesFromOutside(unittest.TestCase):
                       ("export", "--pid", 1, "--to", "pprof", "-o", "/dev/null")):
             self.assertEqual(emm_program.answer(*words, status=1)["error"]["stage"], words[0])
         holder = Holder(self, "alloc=1")
-        self.assertEqual(emm_program.run("pause", holder.pid, "x" * 300).returncode, 2)
+        self.assertEqual(emm_program.run("pause", holder.pid, "x" * 5000).returncode, 2)
 
 
 class OptionsThatChange(unittest.TestCase):

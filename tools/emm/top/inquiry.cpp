@@ -85,6 +85,17 @@ std::vector<Name> present_names(const std::string &command) {
     return names_in(table);
 }
 
+// A process hangs up when it ends, and when it does not take the request.
+Problem no_answer(const std::string &subject, int64_t pid, size_t rest) {
+    constexpr size_t longest_once = 200;
+    return {.stage = command_of(subject),
+            .message = fmt::format("{}: process {} hung up without an answer: it may be ending{}",
+                                   subject, pid,
+                                   rest <= longest_once ? ""
+                                                        : ", or its emm is older and takes at most "
+                                                          "200 bytes")};
+}
+
 Problem no_process(const std::string &subject, int64_t pid) {
     if (kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH) {
         return {.stage = command_of(subject),
@@ -267,6 +278,7 @@ std::vector<Process> Inquiry::ask_all() {
 
 Process Inquiry::ask(int64_t pid, RequestKind kind, const std::string &subject,
                      const std::string &rest) {
+    bool was_asked = false;
     for (const Name &name : present_names(command_of(subject))) {
         Asked probe;
         const bool is_own = connect_to(name, probe);
@@ -275,6 +287,7 @@ Process Inquiry::ask(int64_t pid, RequestKind kind, const std::string &subject,
         if (!is_own || found != pid) {
             continue;
         }
+        was_asked = true;
         begin(name, kind, rest);
         const int64_t until = now() + monitor::plugin_timeout(kind) + patient;
         do { // a pause may take long, but not while the process is stopped
@@ -286,7 +299,9 @@ Process Inquiry::ask(int64_t pid, RequestKind kind, const std::string &subject,
             return taken.front();
         }
     }
-    throw Failure(no_process(subject, pid));
+    throw Failure(was_asked && kill(static_cast<pid_t>(pid), 0) == 0
+                      ? no_answer(subject, pid, rest.size())
+                      : no_process(subject, pid));
 }
 
 void Inquiry::ask_to_trim(const std::vector<Name> &names) {

@@ -36,6 +36,10 @@ struct Limited {
 };
 
 Limited limit_process(int64_t pid, const std::string &size) {
+    if (size.size() > monitor::longest_rest) {
+        throw usage(fmt::format("limit: expected at most {} bytes, found {}", monitor::longest_rest,
+                                size.size()));
+    }
     const Process process = Inquiry().ask(pid, monitor::RequestKind::limit, "limit", size);
     if (!process.limit_problem) {
         throw failure(
