@@ -269,6 +269,27 @@ class DeadlyPlugins(unittest.TestCase):
             self.assertIn("silent for 0.5 s", told["error"]["message"])
 
 
+@unittest.skipUnless(os.geteuid() == 0, "only root can become another user, who has few processes")
+class FewThreads(Files):
+    """The user may have 30 threads in all."""
+
+    def limited(self, *words):
+        return subprocess.run(["prlimit", "--nproc=30", EMM, *words], user=65534, group=65534, extra_groups=[],
+                              capture_output=True, text=True, check=False, timeout=120)
+
+    def test_threads_that_cannot_be_started_are_one_sentence(self):
+        rows = [f"{i},{i},0,mark,{i},0" for i in range(120)]
+        os.chmod(self.folder, 0o755)
+        trace = self.file("threads.csv", "\n".join(["time,thread,stream,op,id,size", *rows, ""]))
+        for words in (["replay", trace], ["replay", trace, "--order", "free"],
+                      ["bench", "--case", "pair", "--plugin", "passthrough", "--threads", "100"],
+                      ["check", "passthrough", "--jobs", "120"]):
+            with self.subTest(words):
+                done = self.limited(*words)
+                self.assertEqual(done.returncode, 1, done.stderr)
+                self.assertRegex(done.stdout + done.stderr, r"cannot start thread \d+ of 1[02]0: Resource temporarily")
+
+
 class Specs(Files):
     def test_check_refuses_a_list_of_plugins_in_a_sentence(self):
         for specs in ("pool;async", "/a.so;pool:max=1GiB", "pool;"):

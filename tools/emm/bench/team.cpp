@@ -2,6 +2,7 @@
 
 #include "clock.h"
 #include "statistics.h"
+#include "threads.h"
 
 #include <chrono>
 #include <pthread.h>
@@ -41,27 +42,30 @@ void stay_on_a_processor(uint32_t number, size_t threads) {
 } // namespace
 
 Team::Team(uint32_t threads, const Maker &maker) : members_(threads) {
-    for (uint32_t i = 0; i < threads; i++) {
-        members_[i].thread = std::thread([this, i, maker] { live(i, maker); });
-    }
-    give(Order::make);
-    if (failure_) {
-        give(Order::clean_up);
-        give(Order::end);
-        for (Member &member : members_) {
-            member.thread.join();
+    try {
+        for (; started_ < threads; started_++) {
+            members_[started_].thread =
+                start_thread(started_, threads, [this, i = started_, maker] { live(i, maker); });
         }
-        std::rethrow_exception(failure_);
+        give(Order::make);
+        if (failure_) {
+            std::rethrow_exception(failure_);
+        }
+    } catch (...) {
+        end();
+        throw;
     }
 }
 
 Team::~Team() {
-    if (members_.front().thread.joinable()) {
-        give(Order::clean_up);
-        give(Order::end);
-        for (Member &member : members_) {
-            member.thread.join();
-        }
+    end();
+}
+
+void Team::end() {
+    give(Order::clean_up);
+    give(Order::end);
+    for (uint32_t i = 0; i < started_; i++) {
+        members_[i].thread.join();
     }
 }
 
@@ -93,7 +97,7 @@ void Team::give(Order order) {
     std::unique_lock lock(mutex_);
     order_ = order;
     orders_++;
-    busy_ = members_.size();
+    busy_ = started_;
     ordered_.notify_all();
     await_all(lock);
 }

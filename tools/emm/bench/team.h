@@ -49,7 +49,7 @@ public:
     using Maker =
         std::function<std::unique_ptr<Work>(uint32_t thread, const std::atomic<bool> &stopping)>;
 
-    // Throws an exception of a maker.
+    // Throws an exception of a maker, or Failure if a thread cannot be started.
     Team(uint32_t threads, const Maker &maker);
     ~Team();
     Team(const Team &) = delete;
@@ -73,12 +73,14 @@ private:
     enum class Order { make, run, clean_up, end };
 
     void give(Order order);
+    void end();
     void live(uint32_t number, const Maker &maker);
     void obey(Order order, Member &member, uint32_t number, const Maker &maker);
     void run(Member &member);
     void await_all(std::unique_lock<std::mutex> &lock);
 
     std::vector<Member> members_;
+    uint32_t started_ = 0;
     std::mutex mutex_;
     std::condition_variable ordered_, done_;
     Order order_ = Order::make;

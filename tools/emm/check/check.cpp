@@ -6,6 +6,7 @@
 #include "observe/suggest.h"
 #include "problem.h"
 #include "progress.h"
+#include "threads.h"
 
 #include <algorithm>
 #include <condition_variable>
@@ -154,20 +155,30 @@ private:
 class Workers {
 public:
     Workers(CheckRun &run, unsigned count) : run_(run) {
-        for (unsigned i = 0; i < count; i++) {
-            threads_.emplace_back(&CheckRun::work, &run);
+        threads_.reserve(count);
+        try {
+            while (threads_.size() < count) {
+                threads_.push_back(start_thread(threads_.size(), count, [&run] { run.work(); }));
+            }
+        } catch (const Failure &failure) { // no room for the cases' processes either
+            end();
+            Problem problem = failure.problem();
+            problem.hint = "--jobs tells how many cases run at once";
+            throw Failure(problem);
         }
     }
-    ~Workers() {
+    ~Workers() { end(); }
+    Workers(const Workers &) = delete;
+    Workers &operator=(const Workers &) = delete;
+
+private:
+    void end() {
         run_.begin_no_more();
         for (std::thread &thread : threads_) {
             thread.join();
         }
     }
-    Workers(const Workers &) = delete;
-    Workers &operator=(const Workers &) = delete;
 
-private:
     CheckRun &run_;
     std::vector<std::thread> threads_;
 };

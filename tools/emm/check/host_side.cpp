@@ -3,11 +3,11 @@
 #include "check/hosted.h"
 #include "check/plan.h"
 #include "loader/text.h"
+#include "threads.h"
 
 #include <atomic>
 #include <cstring>
 #include <set>
-#include <thread>
 
 namespace emm::tool::check {
 namespace {
@@ -121,17 +121,11 @@ void current(const CheckedPlugin &plugin) {
 
 void once(const CheckedPlugin &plugin) {
     put_in_between(plugin);
-    std::vector<std::thread> threads;
     std::atomic<unsigned> failed{0};
-    for (int i = 0; i < 4; i++) {
-        threads.emplace_back([&] {
-            emm_context *context = nullptr;
-            failed += emm_context_for_device(0, &context) < EMM_OK;
-        });
-    }
-    for (std::thread &thread : threads) {
-        thread.join();
-    }
+    on_threads(4, [&](unsigned) {
+        emm_context *context = nullptr;
+        failed += emm_context_for_device(0, &context) < EMM_OK;
+    });
     expect(failed == 0, "a racing thread got no manager");
     expect(observer.creates == 1 && observer.contexts.size() == 1,
            "create was called {} times for one context", observer.creates.load());

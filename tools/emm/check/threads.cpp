@@ -1,4 +1,5 @@
 // Threads, contexts and devices: any thread calls, with any context current.
+#include "threads.h"
 #include "check/bare.h"
 #include "check/hosted.h"
 #include "check/plan.h"
@@ -7,35 +8,28 @@
 #include <atomic>
 #include <mutex>
 #include <random>
-#include <thread>
 
 namespace emm::tool::check {
 namespace {
 
 // Runs `body` on several threads at once, and throws the first violation.
-template <class Body> void on_threads(unsigned count, const Body &body) {
+template <class Body> void on_checked_threads(unsigned count, const Body &body) {
     std::mutex mutex;
     std::string trouble;
-    std::vector<std::thread> threads;
-    for (unsigned i = 0; i < count; i++) {
-        threads.emplace_back([&, i] {
-            try {
-                body(i);
-            } catch (const std::exception &error) {
-                const std::lock_guard lock(mutex);
-                trouble = trouble.empty() ? error.what() : trouble;
-            }
-        });
-    }
-    for (std::thread &thread : threads) {
-        thread.join();
-    }
+    on_threads(count, [&](unsigned i) {
+        try {
+            body(i);
+        } catch (const std::exception &error) {
+            const std::lock_guard lock(mutex);
+            trouble = trouble.empty() ? error.what() : trouble;
+        }
+    });
     expect(trouble.empty(), "{}", trouble);
 }
 
 void parallel(const CheckedPlugin &plugin) {
     const Hosted hosted(plugin);
-    on_threads(4, [&](unsigned thread) {
+    on_checked_threads(4, [&](unsigned thread) {
         enter(hosted.cuda());
         OwnedStream owned;
         hosted.enlist(owned);
@@ -131,7 +125,7 @@ void crowded(const CheckedPlugin &plugin) {
         std::mutex mutex;
         Blocks live;
         std::atomic<unsigned> missing{4};
-        on_threads(4, [&](unsigned thread) {
+        on_checked_threads(4, [&](unsigned thread) {
             enter(context);
             meet(missing);
             if (thread == 3) {
@@ -156,7 +150,7 @@ void foreign_free(const CheckedPlugin &plugin) {
     enter(hosted.cuda());
     for (const CUcontext current : {CUcontext(nullptr), other, hosted.cuda()}) {
         const std::vector<emm_deviceptr> blocks = take(hosted, 20, mib);
-        on_threads(1, [&](unsigned) {
+        on_checked_threads(1, [&](unsigned) {
             enter(current);
             for (const emm_deviceptr ptr : blocks) {
                 hosted.free(ptr, mib);

@@ -1,9 +1,9 @@
 #include "replay/player.h"
+#include "threads.h"
 
 #include <atomic>
 #include <exception>
 #include <mutex>
-#include <thread>
 
 namespace emm::tool {
 namespace {
@@ -53,16 +53,6 @@ private:
     std::mutex mutex_;
     std::exception_ptr first_;
 };
-
-template <class Body> void on_threads(uint32_t count, Body body) {
-    std::vector<std::thread> threads;
-    for (uint32_t thread = 0; thread < count; thread++) {
-        threads.emplace_back(body, thread);
-    }
-    for (std::thread &thread : threads) {
-        thread.join();
-    }
-}
 
 // The members that both orders use.
 struct Playing {
