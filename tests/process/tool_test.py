@@ -4,11 +4,12 @@ import gzip
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import tempfile
 import unittest
 
-from emm_program import ACROSS_THREADS, ERROR_KEYS, PAIR_OF_BLOCKS, Trace, answer, fixture, run
+from emm_program import ACROSS_THREADS, EMM, ERROR_KEYS, PAIR_OF_BLOCKS, Trace, answer, fixture, run
 
 LOG_HEADER = ("Event Type,Device ID,Address,Stream,Size (bytes),Free Memory,Total Memory,"
               "Current Allocs,Start,End,Elapsed,Location")
@@ -302,6 +303,23 @@ class Bench(unittest.TestCase):
         done = run("bench", "--case", "logged")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertNotIn("not recorded", done.stderr)
+
+    def test_the_case_logged_fails_alone_where_its_log_has_no_place(self):
+        told = answer("bench", "--case", "logged,vtable", status=1, TMPDIR="/nowhere")["results"]
+        errors = {result["plugin"]: result["error"]["message"] for result in told if "error" in result}
+        self.assertEqual(list(errors), ["empty, logged"])
+        self.assertIn("cannot make a folder in /nowhere for the event log: No such file or directory", *errors.values())
+        self.assertIn("vtable", [result.get("case") for result in told])
+
+    def test_a_signal_leaves_nothing_of_the_log_of_the_case_logged(self):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            with tempfile.TemporaryDirectory() as folder, \
+                 subprocess.Popen([EMM, "bench", "--case", "logged"], env={**os.environ, "TMPDIR": folder},
+                                  stdout=subprocess.DEVNULL) as program:
+                while not list(pathlib.Path(folder).glob("*/log.csv")):
+                    self.assertIsNone(program.poll())
+                program.send_signal(number)
+                self.assertEqual((program.wait(timeout=60), os.listdir(folder)), (-number, []))
 
     def test_what_tracking_costs_is_told_beside_the_cases_without(self):
         done = run("bench", "--case", "vtable,tracked,tracked_stack")

@@ -8,10 +8,12 @@
 #include "progress.h"
 #include "statistics.h"
 #include "table.h"
+#include "trace/file.h"
 
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <fmt/format.h>
@@ -26,26 +28,55 @@ namespace {
 constexpr int rounds = 15;
 constexpr double round_seconds = 0.01, threaded_round_seconds = 0.02;
 
-// A folder for the event log of the case `logged`.
+// A folder for the event log of the case `logged`, made when it is asked for. A signal that ends
+// the process removes it too.
 class ScratchLog {
 public:
-    ScratchLog() {
-        char name[] = "/tmp/emm-bench-XXXXXX";
-        folder_ = mkdtemp(name) ? name : "";
-    }
-    ~ScratchLog() {
-        if (!folder_.empty()) {
-            unlink(path()->c_str());
-            unlink((*path() + ".spool").c_str());
-            rmdir(folder_.c_str());
-        }
-    }
+    ScratchLog() = default;
+    ~ScratchLog() { remove(); }
     ScratchLog(const ScratchLog &) = delete;
     ScratchLog &operator=(const ScratchLog &) = delete;
-    std::optional<std::string> path() const { return folder_ + "/log.csv"; }
+
+    std::string path() const {
+        if (folder_.empty()) {
+            make();
+        }
+        return log_;
+    }
 
 private:
-    std::string folder_;
+    static void make() {
+        std::string name = temporary_folder() + "/emm-bench-XXXXXX";
+        if (!mkdtemp(name.data())) {
+            throw Failure(
+                {.stage = "bench",
+                 .message = fmt::format("cannot make a folder in {} for the event log: {}",
+                                        temporary_folder(), std::strerror(errno)),
+                 .path = temporary_folder()});
+        }
+        log_ = name + "/log.csv";
+        spool_ = log_ + ".spool";
+        folder_ = name;
+        for (const int signal : {SIGHUP, SIGINT, SIGTERM}) {
+            struct sigaction own = {}, before = {};
+            own.sa_handler = &end;
+            own.sa_flags = SA_RESETHAND;
+            if (sigaction(signal, nullptr, &before) == 0 && before.sa_handler == SIG_DFL) {
+                sigaction(signal, &own, nullptr);
+            }
+        }
+    }
+    static void end(int signal) {
+        remove();
+        raise(signal);
+    }
+    static void remove() noexcept {
+        unlink(log_.c_str());
+        unlink(spool_.c_str());
+        rmdir(folder_.c_str());
+    }
+
+    static inline std::string folder_, log_, spool_; // "": not made
 };
 
 // Whether a process measures times or counts driver calls.
@@ -54,12 +85,13 @@ enum class Task { timing, counting };
 Changes changes_for(const PlannedCandidate &candidate, const ScratchLog &log, Task task) {
     using Value = std::optional<std::string>;
     // Both would add to the measured time.
-    Changes changes = {{"EMM_DRIVER_METER", task == Task::counting ? Value("1") : std::nullopt},
-                       {"EMM_EVENT_LOG", candidate.kind == logged_kind ? log.path() : std::nullopt},
-                       {"EMM_TRACK", candidate.kind == tracked_kind  ? Value("module")
-                                     : candidate.kind == stacks_kind ? Value("stack")
-                                                                     : std::nullopt},
-                       {"EMM_SIM", simulator_settings({"memory=256GiB"})}};
+    Changes changes = {
+        {"EMM_DRIVER_METER", task == Task::counting ? Value("1") : std::nullopt},
+        {"EMM_EVENT_LOG", candidate.kind == logged_kind ? Value(log.path()) : std::nullopt},
+        {"EMM_TRACK", candidate.kind == tracked_kind  ? Value("module")
+                      : candidate.kind == stacks_kind ? Value("stack")
+                                                      : std::nullopt},
+        {"EMM_SIM", simulator_settings({"memory=256GiB"})}};
     if (candidate.kind != plugin_kind) {
         changes.emplace_back("EMM_PLUGIN", std::nullopt);
     } else if (!candidate.plugin.empty()) {

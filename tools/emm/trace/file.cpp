@@ -186,11 +186,6 @@ Failure not_copied(const std::string &what) {
          .path = "standard input"});
 }
 
-std::string temporary_folder() {
-    const char *const folder = std::getenv("TMPDIR");
-    return folder && *folder ? folder : "/tmp";
-}
-
 // Without a name, so that nothing is left of the file. Some file systems lack such files.
 int open_unnamed(const std::string &folder) {
     const int unnamed = open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
@@ -206,6 +201,11 @@ int open_unnamed(const std::string &folder) {
 }
 
 } // namespace
+
+std::string temporary_folder() {
+    const char *const folder = std::getenv("TMPDIR");
+    return folder && *folder ? folder : "/tmp";
+}
 
 Input::Input(const std::string &name) : path_(name), name_(name) {
     if (name == "-") {

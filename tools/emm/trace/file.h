@@ -86,6 +86,9 @@ private:
     size_t line_ = 0;  // the number of the latest line
 };
 
+// TMPDIR, or /tmp.
+std::string temporary_folder();
+
 // A file that the user named, or standard input for "-", which is copied to a file without a name:
 // several processes read it, and some readers read it twice. Nothing is left of the copy when the
 // process ends, however it ends. Throws Failure.
