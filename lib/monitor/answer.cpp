@@ -211,18 +211,25 @@ std::string answer_to_profile(const Collected &collected) {
 }
 
 std::string answer_to_outside(const OutsideDone &done) {
-    std::string pools;
-    for (size_t i = 0; i < std::min(done.pools.size(), most_contexts); ++i) {
-        const PausedPool &pool = done.pools[i];
-        pools += fmt::format(R"({}{{"device":{},"context":{},"pool":{},"bytes":{},"stays":{}}})",
-                             i == 0 ? "" : ",", pool.device, pool.context,
-                             json_quoted(shortened(pool.pool, longest_name)), pool.bytes,
-                             json_quoted(shortened(pool.stays, longest_problem)));
+    std::vector<PausedPool> pools = done.pools;
+    std::stable_partition(pools.begin(), pools.end(),
+                          [](const PausedPool &pool) { return !pool.stays.empty(); });
+    uint64_t bytes = 0;
+    for (const PausedPool &pool : pools) {
+        bytes += pool.bytes;
     }
+    const std::span shown = std::span(pools).first(std::min(pools.size(), most_contexts));
+    const std::string list = json_array(shown, [](const PausedPool &pool) {
+        return fmt::format(R"({{"device":{},"context":{},"pool":{},"bytes":{},"stays":{}}})",
+                           pool.device, pool.context,
+                           json_quoted(shortened(pool.pool, longest_name)), pool.bytes,
+                           json_quoted(shortened(pool.stays, longest_problem)));
+    });
     return message(fmt::format(
-        R"({{"emm":{},"pid":{},"pause_problem":{},"pause_ns":{},"pause_pools":[{}]}})",
+        R"({{"emm":{},"pid":{},"pause_problem":{},"pause_ns":{},"pause_bytes":{},)"
+        R"("pause_pools":{},"pause_pools_left_out":{}}})",
         json_quoted(EMM_VERSION), getpid(), json_quoted(shortened(done.problem, longest_refusal)),
-        done.nanoseconds, pools));
+        done.nanoseconds, bytes, list, pools.size() - shown.size()));
 }
 
 std::string answer_to_limit(const std::string &problem, const std::string &above) {

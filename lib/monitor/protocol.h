@@ -77,7 +77,8 @@ inline constexpr size_t longest_rest = 4096; // bytes behind a request; earlier 
 // sentence if more than that is in use. To `set` it has `set_problem`, "" if the option has
 // changed, `set_pools`, in how many it has, and `set_above`, a sentence if more is live than the
 // new value allows. To `pause` and `resume` it has `pause_problem`, "" if all is done, `pause_ns`,
-// how long that took, and `pause_pools`, with the bytes of each and, if some stay, why. To
+// how long that took, `pause_bytes` of all pools, and `pause_pools`, with the bytes of each and, if
+// some stay, why; those come first, and `pause_pools_left_out` counts what does not fit. To
 // `profile` it has `profile`: `is_tracked`, `sample` and `lost` as in core/reports/live_profile.h,
 // `frames` ([file, function, line]), `callers` ([device, memory, bytes, count, numbers of frames])
 // as far as they fit, the largest first, and what is left out: `others` ([bytes, count]). All

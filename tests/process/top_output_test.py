@@ -14,7 +14,7 @@ import termios
 import unittest
 
 import emm_program
-from top_programs import MIB, TIMEOUT, Holder, environment, shown, stats_of, top
+from top_programs import MIB, TIMEOUT, Holder, Liar, environment, framed, shown, stats_of, top
 
 
 class Output(unittest.TestCase):
@@ -61,6 +61,15 @@ class Output(unittest.TestCase):
             self.assertTrue(line.startswith(("# HELP ", "# TYPE ")) or sample.fullmatch(line), line)
         self.assertRegex(text, rf'(?m)^emm_live_bytes\{{pid="{holder.pid}",program="holder",.*'
                                rf'\}} {2 * MIB}$')
+
+    def test_the_bytes_of_a_pause_are_those_of_all_pools_and_pools_that_are_left_out_are_counted(self):
+        told = (b'{"pause_problem":"","pause_ns":5,"pause_bytes":10485760,"pause_pools":'
+                b'[{"device":0,"bytes":4194304,"stays":""}],"pause_pools_left_out":2}')
+        with Liar(lambda client: client.send(framed(told))) as liar:
+            self.assertRegex(emm_program.run("pause", liar.pid).stdout,
+                             r"^10\.0 MiB went back.*\n  device 0: 4\.0 MiB\n  and 2 more pools\n$")
+            found = emm_program.answer("resume", liar.pid)
+            self.assertEqual((found["bytes"], found["pools_left_out"]), (10 * MIB, 2))
 
     def test_wrong_usage_is_said(self):
         for words in (("--sort", "colour"), ("--output", "x"), ("--prometheus", "--interval", "1"),

@@ -106,6 +106,19 @@ TEST_CASE(
     CHECK(told.at("others")[0] == (10002 - shown) * 10);
 }
 
+TEST_CASE("a pause tells the bytes of all pools, and first the pools of which a part stays") {
+    OutsideDone done;
+    for (uint64_t i = 0; i < 100; ++i) {
+        done.pools.push_back({0, i, "", 4096, i == 90 ? "2 blocks: exported" : ""});
+    }
+    const auto json = body_of(answer_to_outside(done));
+    CHECK(json.at("pause_pools")[0].at("context") == 90);
+    CHECK(json.at("pause_pools")[1].at("context") == 0);
+    CHECK(json.at("pause_pools").size() == most_contexts);
+    CHECK(json.at("pause_pools_left_out") == 100 - most_contexts);
+    CHECK(json.at("pause_bytes") == 100 * 4096);
+}
+
 TEST_CASE("names with control characters and bytes that are no UTF-8 come as plain text") {
     const auto json =
         body_of(answer(RequestKind::figures, {7, "\033[2J", "a\xff\nb"}, nullptr, {}));

@@ -216,6 +216,13 @@ void take_over(const Json &json, Process &ret_process) {
         ret_process.pause_problem = text_at(json, "pause_problem");
         ret_process.pause_nanoseconds = signed_at(json, "pause_ns");
         ret_process.pause_pools = pools_at(json);
+        ret_process.pause_pools_left_out = number_at(json, "pause_pools_left_out");
+        for (const PausedPool &pool : ret_process.pause_pools) {
+            ret_process.pause_bytes += pool.bytes;
+        }
+        if (member(json, "pause_bytes")) { // earlier versions do not tell the sum
+            ret_process.pause_bytes = number_at(json, "pause_bytes");
+        }
     }
     const Json *const contexts = member(json, "contexts");
     for (size_t i = 0; contexts && contexts->is_array() && i < contexts->size(); ++i) {

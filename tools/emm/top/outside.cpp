@@ -1,5 +1,6 @@
 // emm pause and emm resume.
 #include "commands.h"
+#include "observe/text.h"
 #include "print.h"
 #include "problem.h"
 #include "table.h"
@@ -50,18 +51,22 @@ std::string line_of(const top::PausedPool &pool) {
 }
 
 void show(const top::Process &process, bool is_pause, bool json) {
-    uint64_t bytes = 0;
     std::string lines;
     for (const top::PausedPool &pool : process.pause_pools) {
-        bytes += pool.bytes;
         lines += line_of(pool);
+    }
+    if (process.pause_pools_left_out != 0) {
+        lines +=
+            fmt::format("  and {}\n", observe::counted(process.pause_pools_left_out, "more pool"));
     }
     const double seconds = double(process.pause_nanoseconds) / 1e9;
     if (json) {
-        print_json(Json{
-            {"bytes", bytes}, {"seconds", seconds}, {"pools", pools_json(process.pause_pools)}});
+        print_json(Json{{"bytes", process.pause_bytes},
+                        {"seconds", seconds},
+                        {"pools", pools_json(process.pause_pools)},
+                        {"pools_left_out", process.pause_pools_left_out}});
     } else {
-        print(fmt::format("{} {} in {:.3f} s\n{}", in_bytes(bytes),
+        print(fmt::format("{} {} in {:.3f} s\n{}", in_bytes(process.pause_bytes),
                           is_pause ? "went back to the driver" : "came back", seconds, lines));
     }
 }

@@ -91,7 +91,9 @@ struct Process {
     bool is_held = false;                     // its calls, by emm pause
     std::optional<std::string> pause_problem; // of a pause or resume; none: not told
     int64_t pause_nanoseconds = 0;
+    uint64_t pause_bytes = 0; // of all pools
     std::vector<PausedPool> pause_pools;
+    uint64_t pause_pools_left_out = 0;
     std::optional<LiveProfile> profile; // if asked for
 };
 

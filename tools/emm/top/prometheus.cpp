@@ -122,6 +122,12 @@ std::string about_processes(const std::vector<Sample> &samples) {
                         label("emm", sample.process->emm), label("plugin", sample.process->plugin),
                         label("plugin_version", sample.process->plugin_version));
     }
+    text += head("emm_contexts_left_out", "gauge",
+                 "Pools of the process that have no samples here, because there are more than 64.");
+    for (const Sample &sample : samples) {
+        text += fmt::format("emm_contexts_left_out{{{}}} {}\n", sample.labels,
+                            sample.process->contexts_left_out);
+    }
     return text;
 }
 

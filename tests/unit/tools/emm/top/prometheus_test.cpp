@@ -60,9 +60,14 @@ std::set<std::string> check_format(const std::string &text) {
 } // namespace
 
 TEST_CASE("the text has a description, a type and a sample for each figure") {
-    const std::string text = prometheus_text({exposed_process(7, "python3")});
+    Process process = exposed_process(7, "python3");
+    process.contexts_left_out = 3;
+    const std::string text = prometheus_text({process});
     const std::set<std::string> samples = check_format(text);
-    CHECK(samples.size() == 23);
+    CHECK(samples.size() == 24);
+    CHECK(samples.count("emm_contexts_left_out{pid=\"7\",program=\"python3\"}") == 1);
+    CHECK(text.find("emm_contexts_left_out{pid=\"7\",program=\"python3\"} 3\n") !=
+          std::string::npos);
     CHECK(text.find("# HELP emm_live_bytes Device memory handed out, as asked for.\n"
                     "# TYPE emm_live_bytes gauge\n"
                     "emm_live_bytes{pid=\"7\",program=\"python3\",plugin=\"pool\",device=\"0\","
@@ -93,7 +98,7 @@ TEST_CASE("a named pool's samples have its name") {
 TEST_CASE("no two samples have the same labels, even of processes that cannot be told apart") {
     const std::set<std::string> samples = check_format(prometheus_text(
         {exposed_process(7, "a"), exposed_process(7, "a"), exposed_process(7, "a")}));
-    CHECK(samples.size() == 3 * 23);
+    CHECK(samples.size() == 3 * 24);
     CHECK(samples.count("emm_process_answers{pid=\"7\",program=\"a\",copy=\"3\"}") == 1);
 }
 
