@@ -263,6 +263,16 @@ class DeadlyPlugins(unittest.TestCase):
         self.assertRegex(done.stderr, r"\Aemm: .*ended by signal 11")
         self.assertIn("SIMULATED", done.stdout)
 
+    def test_what_ends_the_process_of_info_may_be_the_driver_and_the_rest_is_told(self):
+        for name in ("leaves", "crashes", "waits"):
+            with self.subTest(name):
+                told = answer("info", "passthrough", "--limit", "0.5", status=1, EMM_DRIVER=self.path(name), **self.SIGNALS)
+                self.assertEqual(told["plugin"].get("name"), "passthrough", told)
+                self.assertIn("passthrough", [plugin["name"] for plugin in told["plugins"]])
+                message = told["driver"]["error"]["message"]
+                self.assertRegex(message, f"the driver.*{self.ENDS[name]}")
+                self.assertNotIn("passthrough", message)
+
     def test_the_time_limit_of_check_covers_the_process_that_asks_what_the_plugin_is(self):
         for name in ("waits", "entry-waits"):
             told = answer("check", self.path(name), "--limit", "0.5", status=1)

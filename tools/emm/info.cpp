@@ -306,9 +306,19 @@ Json describe_surroundings() {
     return {{"plugins", find_plugins()}, {"driver", driver_or_error()}};
 }
 
+// A child's end, whose message begins with the child's name, is the driver's.
+Problem about_driver(Problem problem, const std::string &child) {
+    if (problem.message.rfind(child + ": ", 0) == 0) {
+        problem.message.replace(0, child.size(), "the driver");
+        problem.code = EMM_E_NO_DRIVER;
+        problem.stage = "driver";
+    }
+    return problem;
+}
+
 // Asks one process for the part of the report that needs libemm, so that each warning is logged
-// once. If the process ends before its first answer, the plugin's entry has ended it, and this
-// process tells the rest.
+// once. If the process ends before its first answer, the plugin's entry has ended it; before its
+// second, the driver has. This process tells the rest.
 Json ask_child(const InfoOptions &options) {
     const std::string name = options.spec.empty() ? "the plugin in force" : options.spec;
     Progress progress;
@@ -324,7 +334,12 @@ Json ask_child(const InfoOptions &options) {
         answer["plugin"] = to_json(failure.problem());
         return answer;
     }
-    answer.update(child.receive());
+    try {
+        answer.update(child.receive());
+    } catch (const Failure &failure) {
+        answer["plugins"] = find_plugins();
+        answer["driver"] = to_json(about_driver(failure.problem(), name));
+    }
     return answer;
 }
 
