@@ -3,7 +3,7 @@
 #include "problem.h"
 
 #include <atomic>
-#include <fmt/format.h>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -16,8 +16,8 @@ template <class Body> std::thread start_thread(size_t number, size_t count, Body
     } catch (const std::exception &error) { // std::system_error or std::bad_alloc
         throw Failure({.code = EMM_E_OUT_OF_HOST_MEMORY,
                        .stage = "run",
-                       .message = fmt::format("cannot start thread {} of {}: {}", number + 1, count,
-                                              error.what())});
+                       .message = "cannot start thread " + std::to_string(number + 1) + " of " +
+                                  std::to_string(count) + ": " + error.what()});
     }
 }
 
