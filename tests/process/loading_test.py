@@ -54,7 +54,7 @@ class Constructors(Folder):
     def test_one_of_a_driver_is_named_too(self):
         done = run("info", EMM_DRIVER=deadly("throws"))
         self.assertEqual(done.returncode, 1)
-        self.assertRegex(done.stderr, rf"emm: .*ended by signal {signal.SIGABRT:d} .* inside the driver")
+        self.assertRegex(done.stdout, rf"\ndriver .*ended by signal {signal.SIGABRT:d} .* inside the driver\n")
         self.assertIn(f"driver {deadly('throws')}: dlopen: a constructor in it", done.stderr)
 
 
