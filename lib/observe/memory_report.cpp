@@ -1,6 +1,5 @@
 #include "observe/memory_report.h"
 
-#include "observe/json.h"
 #include "observe/text.h"
 
 #include <algorithm>
@@ -38,7 +37,7 @@ std::string holder_line(const MemoryHolder &holder, uint64_t all) {
                        holder.count == 1 ? "allocation" : "allocations", shown(holder.name));
 }
 
-void add_holders(std::vector<std::string> &lines, const char *title,
+void add_holders(std::vector<std::string> &lines, const std::string &title,
                  const std::vector<MemoryHolder> &holders) {
     if (holders.empty()) {
         return;
@@ -49,32 +48,31 @@ void add_holders(std::vector<std::string> &lines, const char *title,
     }
 }
 
+std::string in_pool(const MemoryReport &report) {
+    return report.of_pool->name.empty() ? " in the default pool"
+                                        : " in pool " + shown(report.of_pool->name);
+}
+
+std::string in_named_pool(const MemoryReport &report) {
+    return report.of_pool && !report.of_pool->name.empty() ? in_pool(report) : "";
+}
+
 std::string first_line(const MemoryReport &report) {
     if (!report.request) {
         return fmt::format("memory of device {}:", report.device);
     }
     const MemoryReport::Request &request = *report.request;
-    return fmt::format("out of {} memory on device {}: {} ({} bytes) asked for by {}",
-                       request.of_host ? "host" : "device", report.device,
+    return fmt::format("out of {} memory on device {}{}: {} ({} bytes) asked for by {}",
+                       request.of_host ? "host" : "device", report.device, in_named_pool(report),
                        bytes_text(request.bytes), request.bytes,
                        request.caller.empty() ? "a caller that EMM_TRACK=module would name"
                                               : shown(request.caller));
 }
 
-bool is_limited(const MemoryReport &report) {
-    return report.of_manager && report.of_driver &&
-           report.of_manager->total < report.of_driver->total;
-}
-
 // Whether the plugin would have more without its limit: the driver's free memory and its own cache.
 bool is_held_by_limit(const MemoryReport &report) {
     const uint64_t cached = report.of_plugin ? report.of_plugin->cached_bytes : 0;
-    return is_limited(report) && report.of_manager->free < report.of_driver->free + cached;
-}
-
-// If a plugin caches nothing, its largest free block is 0, even if it does not say so.
-bool is_largest_told(const MemoryReport::Plugin &plugin) {
-    return plugin.largest_free_block != 0 || plugin.cached_bytes == 0;
+    return is_limited(report) && report.of_pool->free < report.of_driver->free + cached;
 }
 
 // "  cached      1.50 GiB kept by ..."
@@ -83,6 +81,16 @@ std::string figure(const char *name, uint64_t bytes, fmt::format_string<Values..
                    Values &&...values) {
     return fmt::format("  {:<10} {:>10} {}", name, bytes_text(bytes),
                        fmt::format(rest, std::forward<Values>(values)...));
+}
+
+std::string limit_line(const MemoryReport &report) {
+    const MemoryReport::Pool &pool = *report.of_pool;
+    return figure(
+        "limit", pool.total, "by the plugin{}, {}", in_named_pool(report),
+        pool.held > pool.total
+            ? fmt::format("exceeded by {} since it was lowered", bytes_text(pool.held - pool.total))
+        : is_held_by_limit(report) ? fmt::format("of which {} are free", bytes_text(pool.free))
+                                   : "which is not reached");
 }
 
 std::string largest_line(const MemoryReport::Plugin &plugin) {
@@ -108,11 +116,7 @@ void add_figures(std::vector<std::string> &lines, const MemoryReport &report) {
         lines.push_back("  plugin     its figures are not told");
     }
     if (is_limited(report)) {
-        lines.push_back(
-            figure("limit", report.of_manager->total, "by the plugin, {}",
-                   is_held_by_limit(report)
-                       ? fmt::format("of which {} are free", bytes_text(report.of_manager->free))
-                       : "which is not reached"));
+        lines.push_back(limit_line(report));
     }
     if (report.of_driver) {
         lines.push_back(figure("free", report.of_driver->free, "of {}, {}",
@@ -168,76 +172,14 @@ void add_tracked(std::vector<std::string> &lines, const MemoryReport &report) {
     if (report.tracked->sample != 1) {
         lines.push_back(fmt::format("  {} {}:", from_sample, report.tracked->sample));
     }
-    add_holders(lines, "  live by library:", report.tracked->libraries);
-    add_holders(lines, "  live by caller:", report.tracked->callers);
+    const std::string where = report.tracked->of_pool ? in_pool(report) : "";
+    add_holders(lines, "  live" + where + " by library:", report.tracked->libraries);
+    add_holders(lines, "  live" + where + " by caller:", report.tracked->callers);
     add_holders(lines, "  taken from the driver itself, by library:", report.tracked->of_driver);
     if (const uint64_t lost = report.tracked->lost) {
         lines.push_back(fmt::format("  no records of {}: there was no memory for them",
                                     counted(lost, "allocation")));
     }
-}
-
-std::string holders_json(const std::vector<MemoryHolder> &holders) {
-    return json_array(holders, [](const MemoryHolder &holder) {
-        return fmt::format(R"({{"name":{},"bytes":{},"allocations":{}}})",
-                           json_quoted(one_line(holder.name)), holder.bytes, holder.count);
-    });
-}
-
-std::string request_json(const MemoryReport &report) {
-    if (!report.request) {
-        return "null";
-    }
-    const MemoryReport::Request &request = *report.request;
-    return fmt::format(R"({{"bytes":{},"memory":"{}","caller":{}}})", request.bytes,
-                       request.of_host ? "host" : "device",
-                       json_quoted_or_null(one_line(request.caller)));
-}
-
-std::string plugin_json(const MemoryReport &report) {
-    const std::string name = json_quoted(one_line(report.plugin));
-    const auto &plugin = report.of_plugin;
-    if (!plugin) {
-        return fmt::format(R"({{"name":{}}})", name);
-    }
-    return fmt::format(R"({{"name":{},"live_bytes":{},"live_count":{},"cached_bytes":{},)"
-                       R"("pending_bytes":{},"reserved_bytes":{},"spilled_bytes":{},)"
-                       R"("host_live_bytes":{}}})",
-                       name, plugin->live_bytes, plugin->live_count, plugin->cached_bytes,
-                       plugin->pending_bytes, plugin->reserved_bytes, plugin->spilled_bytes,
-                       plugin->host_live_bytes);
-}
-
-template <class Memory> std::string free_and_total_json(const Memory &memory) {
-    return fmt::format(R"({{"free":{},"total":{}}})", memory.free, memory.total);
-}
-
-std::string processes_json(const MemoryReport &report) {
-    if (!report.processes) {
-        return "null";
-    }
-    return json_array(*report.processes, [&](const DeviceProcess &process) {
-        return fmt::format(R"({{"pid":{},"name":{},"bytes":{},"own":{}}})", process.id,
-                           json_quoted(one_line(process.name)), process.bytes,
-                           process.id == report.own_process);
-    });
-}
-
-std::string remainder_json(const MemoryReport &report) {
-    const auto remainder = remainder_of(report);
-    return remainder ? fmt::format(R"({{"bytes":{},"includes_others":{}}})", remainder->bytes,
-                                   remainder->includes_others)
-                     : "null";
-}
-
-std::string tracked_json(const MemoryReport &report) {
-    if (!report.tracked) {
-        return "null";
-    }
-    const MemoryReport::Tracked &tracked = *report.tracked;
-    return fmt::format(R"({{"sample":{},"lost":{},"libraries":{},"callers":{},"of_driver":{}}})",
-                       tracked.sample, tracked.lost, holders_json(tracked.libraries),
-                       holders_json(tracked.callers), holders_json(tracked.of_driver));
 }
 
 // --- hints -------------------------------------------------------------------------------------
@@ -278,14 +220,14 @@ void hint_at_plugin(const MemoryReport &report, std::vector<std::string> &hints)
     }
     const MemoryReport::Plugin &plugin = *report.of_plugin;
     const uint64_t free = report.of_driver ? report.of_driver->free : 0;
-    if (is_held_by_limit(report) && report.of_manager->free < report.request->bytes) {
+    if (is_pool_full(report)) {
         const std::string more =
             free == 0
                 ? ""
                 : fmt::format("; a larger one could have {} more of the driver", bytes_text(free));
-        hints.push_back(fmt::format("the plugin's limit is {}, of which {} are free{}",
-                                    bytes_text(report.of_manager->total),
-                                    bytes_text(report.of_manager->free), more));
+        hints.push_back(fmt::format("the plugin's limit{} is {}, of which {} are free{}",
+                                    in_named_pool(report), bytes_text(report.of_pool->total),
+                                    bytes_text(report.of_pool->free), more));
         return;
     }
     if (plugin.pending_bytes >= report.request->bytes) {
@@ -332,7 +274,8 @@ void hint_at_holders(const MemoryReport &report, std::vector<std::string> &hints
     const std::vector<MemoryHolder> &callers = report.tracked->callers;
     const bool has_lines = !callers.empty() && callers.front().name.rfind(largest.name, 0) != 0;
     hints.push_back(fmt::format(
-        "{} holds {} of what is live{}", shown(largest.name), bytes_text(largest.bytes),
+        "{} holds {} of what is live{}{}", shown(largest.name), bytes_text(largest.bytes),
+        report.tracked->of_pool ? in_pool(report) : "",
         has_lines ? fmt::format("; the caller with the most of it, {}, is {}",
                                 bytes_text(callers.front().bytes), shown(callers.front().name))
                   : ""));
@@ -381,6 +324,19 @@ std::optional<Remainder> remainder_of(const MemoryReport &report) {
     }
     const uint64_t used = device->total - std::min(device->total, device->free);
     return Remainder{used - std::min(used, reserved), true};
+}
+
+bool is_limited(const MemoryReport &report) {
+    return report.of_pool && report.of_driver && report.of_pool->total < report.of_driver->total;
+}
+
+bool is_largest_told(const MemoryReport::Plugin &plugin) {
+    return plugin.largest_free_block != 0 || plugin.cached_bytes == 0;
+}
+
+bool is_pool_full(const MemoryReport &report) {
+    return report.request && !report.request->of_host && is_held_by_limit(report) &&
+           report.of_pool->free < report.request->bytes;
 }
 
 std::string_view full_of(const MemoryReport &report) {
@@ -447,27 +403,12 @@ std::vector<std::string> report_lines(const MemoryReport &report) {
     return lines;
 }
 
-std::string report_json(const MemoryReport &report) {
-    const bool has_largest = report.of_plugin && is_largest_told(*report.of_plugin);
-    return fmt::format(
-        R"({{"memory":{{"request":{},"device":{},"plugin":{},"driver":{},"limit":{},"bound":{},)"
-        R"("full":{},"largest_free_block":{},"processes":{},"remainder":{},"tracked":{},)"
-        R"("hints":{}}}}})",
-        request_json(report), report.device, plugin_json(report),
-        report.of_driver ? free_and_total_json(*report.of_driver) : "null",
-        is_limited(report) ? free_and_total_json(*report.of_manager) : "null",
-        json_quoted(report.bound), json_quoted(full_of(report)),
-        has_largest ? std::to_string(report.of_plugin->largest_free_block) : "null",
-        processes_json(report), remainder_json(report), tracked_json(report),
-        json_array(hints_for(report)));
-}
-
 std::vector<std::string> leak_lines(const MemoryReport::Tracked &tracked, std::string_view moment) {
     std::vector<std::string> lines;
     const std::string title =
         fmt::format("{} still allocated {}{}:", bytes_text(bytes_of_all(tracked.callers)), moment,
                     tracked.sample == 1 ? "" : fmt::format(", {} {}", from_sample, tracked.sample));
-    add_holders(lines, title.c_str(), tracked.callers);
+    add_holders(lines, title, tracked.callers);
     return lines;
 }
 

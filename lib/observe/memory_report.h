@@ -54,8 +54,15 @@ struct MemoryReport {
     struct Driver {
         uint64_t free = 0, total = 0;
     };
-    std::optional<Driver> of_driver;  // cuMemGetInfo, within the bound if the device has one
-    std::optional<Driver> of_manager; // the same as the plugin reports it: less, if it has a limit
+    std::optional<Driver> of_driver; // cuMemGetInfo, within the bound if the device has one
+    // The pool that served the request: its name ("": the default pool), cuMemGetInfo as the plugin
+    // reports it for this pool (less, if the pool has a limit), and the device memory that it
+    // holds.
+    struct Pool {
+        std::string name;
+        uint64_t free = 0, total = 0, held = 0;
+    };
+    std::optional<Pool> of_pool;
     // Only for a device with a bound (EMM_LIMIT): its use by holder and kind; the memory left of
     // it; the driver's figures without it.
     std::string bound;
@@ -68,10 +75,11 @@ struct MemoryReport {
     // Live allocations, the largest holder first. `sample` is N of EMM_TRACK.
     struct Tracked {
         uint32_t sample = 1;
-        uint64_t lost = 0; // records that there was no memory for
+        uint64_t lost = 0;    // records that there was no memory for
         std::vector<MemoryHolder> libraries, callers;
         // Libraries, with the memory that they took from the driver itself.
         std::vector<MemoryHolder> of_driver;
+        bool of_pool = false; // libraries and callers of that pool alone; false: of the device
     };
     std::optional<Tracked> tracked;
 };
@@ -83,6 +91,15 @@ struct Remainder {
     bool includes_others = false; // other processes' memory cannot be told apart
 };
 std::optional<Remainder> remainder_of(const MemoryReport &report);
+
+// Whether the pool has a limit below the device's memory.
+bool is_limited(const MemoryReport &report);
+
+// If a plugin caches nothing, its largest free block is 0, even if it does not say so.
+bool is_largest_told(const MemoryReport::Plugin &plugin);
+
+// Whether the request failed because the pool is at its limit.
+bool is_pool_full(const MemoryReport &report);
 
 // If the device has a bound: which of both has too little for the request, "bound" or "device"; "":
 // neither.

@@ -216,13 +216,26 @@ std::optional<MemoryReport::Plugin> plugin_figures(int32_t device) {
     return sum;
 }
 
-std::optional<MemoryReport::Driver> manager_figures(emm_context &context) {
+std::optional<MemoryReport::Pool> pool_figures(emm_context &context) {
     const OwnerGuard guard(context.manager_lock, std::try_to_lock);
+    auto stats = observe::sized<emm_stats>();
     size_t free = 0, total = 0;
-    if (!guard.owns() || !is_served(context) || get_memory_info(context, &free, &total) < EMM_OK) {
+    if (!guard.owns() || !is_served(context) || get_memory_info(context, &free, &total) < EMM_OK ||
+        get_stats(context, &stats) < EMM_OK) {
         return std::nullopt;
     }
-    return MemoryReport::Driver{free, total};
+    const uint64_t held =
+        stats.reserved_bytes - std::min(stats.reserved_bytes, stats.spilled_bytes);
+    return MemoryReport::Pool{context.pool, free, total, held};
+}
+
+bool is_only_pool(const emm_context &context) noexcept {
+    for (const emm_context *other = first_context(); other; other = other->next) {
+        if (other != &context && other->device == context.device && is_served(*other)) {
+            return false;
+        }
+    }
+    return true;
 }
 
 // True at most once in each interval.
@@ -329,7 +342,7 @@ MemoryReport memory_report(emm_context &context, std::optional<MemoryReport::Req
     report.spec = context.selection ? context.selection->spec : "";
     report.of_plugin = plugin_figures(context.device);
     report.of_driver = driver_figures(context);
-    report.of_manager = manager_figures(context);
+    report.of_pool = pool_figures(context);
     const driver::Account::Figures figures = driver::account().figures(context.device);
     if (figures.bound != 0) {
         report.bound = driver::limit_text(figures);
@@ -342,10 +355,13 @@ MemoryReport memory_report(emm_context &context, std::optional<MemoryReport::Req
         report.processes = std::move(processes);
     }
     if (is_tracking()) {
+        const bool of_pool = observe::is_pool_full(report) && !is_only_pool(context);
         report.tracked = tracked_if([&](const TrackedAllocation &record) {
-            return of_host ? is_host_memory(record)
-                           : is_on_device(record) && record.context->device == context.device;
+            return of_host   ? is_host_memory(record)
+                   : of_pool ? is_on_device(record) && record.context == &context
+                             : is_on_device(record) && record.context->device == context.device;
         });
+        report.tracked->of_pool = of_pool;
         report.tracked->of_driver = taken_from_driver(context.device);
     }
     return report;

@@ -385,7 +385,7 @@ TEST_CASE("a plugin that is at its limit is what the report names, and not the d
     MemoryReport report = usual();
     report.plugin = "async";
     report.of_plugin->cached_bytes = 2 * gib;
-    report.of_manager = MemoryReport::Driver{gib, 61 * gib};
+    report.of_pool = MemoryReport::Pool{"", gib, 61 * gib};
     CHECK_THAT(text_of(report), ContainsSubstring("limit       61.00 GiB by the plugin, of which "
                                                   "1.00 GiB are free\n"));
     CHECK(has_hint(report, "the plugin's limit is 61.00 GiB, of which 1.00 GiB are free; a larger "
@@ -396,7 +396,7 @@ TEST_CASE("a plugin that is at its limit is what the report names, and not the d
     CHECK_FALSE(has_hint(report, "not in one piece"));
     CHECK(json_of(report).at("limit").at("total") == 61 * gib);
 
-    report.of_manager->total = report.of_driver->total; // no limit
+    report.of_pool->total = report.of_driver->total; // no limit
     CHECK_THAT(text_of(report), !ContainsSubstring("limit "));
     CHECK(has_hint(report, "not in one piece"));
     CHECK(json_of(report).at("limit").is_null());
@@ -406,8 +406,32 @@ TEST_CASE("a limit that is not reached is not why a full device has no more") {
     MemoryReport report = usual();
     report.of_plugin->cached_bytes = 0;
     report.of_driver->free = 0;
-    report.of_manager = MemoryReport::Driver{0, 8 * gib};
+    report.of_pool = MemoryReport::Pool{"", 0, 8 * gib};
     CHECK_THAT(text_of(report),
                ContainsSubstring("limit        8.00 GiB by the plugin, which is not reached\n"));
     CHECK_FALSE(has_hint(report, "limit"));
+}
+
+TEST_CASE("a limit that was lowered below what is held is exceeded") {
+    MemoryReport report = usual();
+    report.request.reset();
+    report.of_pool = MemoryReport::Pool{"kv", 0, 8 * gib, 9 * gib};
+    CHECK_THAT(text_of(report), ContainsSubstring("limit        8.00 GiB by the plugin in pool kv, "
+                                                  "exceeded by 1.00 GiB since it was lowered\n"));
+}
+
+TEST_CASE("a pool at its limit is named, and so are its holders") {
+    MemoryReport report = usual();
+    report.of_pool = MemoryReport::Pool{"kv", gib, 2 * gib, gib};
+    report.tracked->of_pool = true;
+    const std::string text = text_of(report);
+    CHECK_THAT(text, ContainsSubstring("on device 0 in pool kv: "));
+    CHECK_THAT(text, ContainsSubstring("by the plugin in pool kv, of which 1.00 GiB are free\n"));
+    CHECK_THAT(text, ContainsSubstring("live in pool kv by library:\n"));
+    CHECK(
+        has_hint(report, "the plugin's limit in pool kv is 2.00 GiB, of which 1.00 GiB are free"));
+    CHECK(has_hint(report, "of what is live in pool kv"));
+    CHECK(json_of(report).at("request").at("pool") == "kv");
+    report.of_pool->name = "";
+    CHECK_THAT(text_of(report), ContainsSubstring("live in the default pool by library:\n"));
 }

@@ -84,6 +84,34 @@ TEST_CASE("out of memory writes one report, and the error has it as JSON") {
                ContainsSubstring("live by library:") && ContainsSubstring("core-tests"));
 }
 
+TEST_CASE("out of memory in a pool at its limit names the pool and its holders alone") {
+    const LogFile log;
+    setenv("EMM_TRACK", "module", 1);
+    const auto limited = [](const emm_host *host) -> const emm_plugin * {
+        static emm_plugin table = *AddressPlugin::entry(host);
+        table.get_memory_info = [](emm_manager *, size_t *ret_free, size_t *ret_total) {
+            *ret_free = 0;
+            *ret_total = 64 << 20;
+            return emm_status(EMM_OK);
+        };
+        return &table;
+    };
+    REQUIRE(emm_set_plugin_entry(limited, nullptr) == EMM_OK);
+    emm_context *context = nullptr, *pool = nullptr;
+    REQUIRE(emm_context_for_device(0, &context) == EMM_OK);
+    REQUIRE(emm_context_named(context, "kv", nullptr, &pool) == EMM_OK);
+    emm_deviceptr ptr = 0;
+    REQUIRE(emm_memalloc(context, 4096, EMM_STREAM_LEGACY, &ptr) == EMM_OK);
+    REQUIRE(emm_memalloc(pool, 512, EMM_STREAM_LEGACY, &ptr) == EMM_OK);
+    CHECK(emm_memalloc(pool, too_much, EMM_STREAM_LEGACY, &ptr) == EMM_E_OUT_OF_MEMORY);
+    REQUIRE(emm_last_error()->report);
+    const auto told = nlohmann::json::parse(emm_last_error()->report).at("memory");
+    CHECK(told.at("request").at("pool") == "kv");
+    CHECK(told.at("tracked").at("of_pool") == true);
+    CHECK(told.at("tracked").at("libraries").at(0).at("bytes") == 512);
+    CHECK_THAT(log.text(), ContainsSubstring("live in pool kv by library:"));
+}
+
 TEST_CASE("a report that nothing asks for is not written, and one can be had without tracking") {
     const LogFile log;
     emm_context *context = served(nullptr, nullptr);
