@@ -1,6 +1,8 @@
 #include "peer_contexts.h"
 
+#include <cstddef>
 #include <mutex>
+#include <new>
 
 namespace emm::pool {
 namespace {
@@ -16,9 +18,10 @@ struct Accesses {
     std::map<std::pair<uint64_t, int32_t>, Access> by_pair;
 };
 
-// Never destroyed: managers are not, when a process ends.
-Accesses &accesses() {
-    static Accesses *const made = new Accesses;
+// Never destroyed: managers are not, when a process ends. Takes no host memory.
+Accesses &accesses() noexcept {
+    alignas(Accesses) static std::byte place[sizeof(Accesses)];
+    static Accesses *const made = new (place) Accesses;
     return *made;
 }
 
@@ -70,7 +73,7 @@ CUresult PeerContexts::enter(int32_t device) {
 
 // If the context has died, its access has ended too.
 CUresult PeerContexts::disable(Peers::iterator peer) {
-    const Access &access = accesses().by_pair[{context_.id, peer->first}];
+    const Access &access = accesses().by_pair.at({context_.id, peer->first});
     if (access.managers > 1 || !access.is_pools_own || !context_.lives()) {
         return CUDA_SUCCESS;
     }
