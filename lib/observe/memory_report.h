@@ -75,7 +75,7 @@ struct MemoryReport {
     // Live allocations, the largest holder first. `sample` is N of EMM_TRACK.
     struct Tracked {
         uint32_t sample = 1;
-        uint64_t lost = 0;    // records that there was no memory for
+        uint64_t lost = 0; // records that there was no memory for
         std::vector<MemoryHolder> libraries, callers;
         // Libraries, with the memory that they took from the driver itself.
         std::vector<MemoryHolder> of_driver;

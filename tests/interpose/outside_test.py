@@ -203,7 +203,7 @@ class Outside(Asking):
     def test_memory_that_is_exported_stays_and_is_named(self):
         sleeper = Sleeper(self, "mapped")
         self.assertEqual(sleeper.tell("export"), "export")
-        paused = self.ask("pause", sleeper.pid)["pools"][-1]
+        paused = self.ask("pause", sleeper.pid)["pools"][0]
         self.assertEqual((paused["bytes"], paused["stays"]),
                          (2 * MIB, f"{2 * MIB} bytes stay: exported by cuMemExportToShareableHandle"))
         self.assert_sleeps(sleeper)
