@@ -291,7 +291,8 @@ EMM_API emm_status emm_memfreemanaged(emm_context *context, emm_deviceptr ptr, s
 EMM_API emm_status emm_get_memory_info(emm_context *context, size_t *ret_free, size_t *ret_total);
 
 /* Gets the plugin's statistics, up to the caller's struct_size. emm itself counts `failures`: the
- * requests for device memory whose last attempt failed. */
+ * requests for device memory whose last attempt failed. The figures of a plugin that keeps none are
+ * 0. */
 EMM_API emm_status emm_get_stats(emm_context *context, emm_stats *ret_stats);
 
 /*

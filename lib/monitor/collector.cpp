@@ -102,7 +102,7 @@ void ask(emm_context &context, ContextFigures &ret_figures) {
         ret_figures.problem = "its CUDA context has been destroyed";
         return;
     }
-    if (context.selection->plugin->defaults(loader::Slot::get_stats)) {
+    if (!core::keeps_figures(context)) {
         ret_figures.problem = "the plugin keeps no figures";
         return;
     }
@@ -203,7 +203,7 @@ void change_option(std::string_view setting, Collected &ret_collected) {
             problem = fmt::format("{}: {}", *context, observe::last_error()->text);
         } else {
             ret_collected.set_pools++;
-            const std::string above = live_above(*context);
+            const std::string above = key == "max" ? live_above(*context) : "";
             ret_collected.set_above = above.empty() ? ret_collected.set_above : above;
         }
     }

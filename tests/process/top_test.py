@@ -140,10 +140,11 @@ class OptionsThatChange(unittest.TestCase):
         self.assertRegex(done.stdout, r"^max is 16MiB in 1 pool: 64.00 MiB of device 0, context \d+, pool pool-1 are live, 48.00 MiB "
                                       r"above its limit, which applies to new requests\n$")
         self.assertIn("48.00 MiB above", emm_program.answer("set", holder.pid, "pool-1", "max=16MiB")["above"])
+        self.assertEqual(emm_program.run("set", holder.pid, "pool-1", "slack=0").stdout, "slack is 0 in 1 pool\n")
 
     def test_live_memory_that_is_spilled_is_not_above_a_max(self):
         holder = Holder(self, "alloc=60", plugin="pool:max=32MiB,spill=64MiB")
-        self.assertEqual(emm_program.answer("set", holder.pid, "slack=0")["above"], None)
+        self.assertEqual(emm_program.answer("set", holder.pid, "max=33MiB")["above"], None)
 
     def test_a_named_pool_changes_alone(self):
         holder = Holder(self, "hold=32", "pool=1", "hold=32")

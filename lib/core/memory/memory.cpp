@@ -268,6 +268,10 @@ emm_status get_stats(emm_context &context, emm_stats *ret_stats) noexcept {
     return status;
 }
 
+bool keeps_figures(const emm_context &context) noexcept {
+    return context.selection && !context.selection->plugin->defaults(loader::Slot::get_stats);
+}
+
 emm_status query(emm_context &context, emm_deviceptr ptr, emm_block_info *ret_info) noexcept {
     EMM_TRY(admit(context));
     Filled<emm_block_info> filled;

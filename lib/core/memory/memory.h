@@ -184,6 +184,8 @@ emm_status memfreemanaged(emm_context &context, emm_deviceptr ptr, size_t size, 
                           EMM_CALLER) noexcept;
 emm_status trim(emm_context &context, size_t keep_bytes, size_t *ret_released, EMM_CALLER) noexcept;
 emm_status get_stats(emm_context &context, emm_stats *ret_stats) noexcept;
+// False: get_stats gives zeros, but for what emm itself counts.
+bool keeps_figures(const emm_context &context) noexcept;
 emm_status reset_peaks(emm_context &context) noexcept;
 emm_status query(emm_context &context, emm_deviceptr ptr, emm_block_info *ret_info) noexcept;
 emm_status get_memory_info(emm_context &context, size_t *ret_free, size_t *ret_total) noexcept;

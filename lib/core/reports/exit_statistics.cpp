@@ -33,19 +33,18 @@ std::string in_mib(uint64_t bytes) {
 }
 
 Row row_of(const ContextStatistics &one) {
-    Row row = {one.context, one.plugin};
-    if (!one.stats) {
-        row.resize(row.size() + 8, "-");
-    } else {
-        const emm_stats &stats = *one.stats;
-        for (const uint64_t count : {stats.allocations, stats.frees, stats.failures}) {
-            row.push_back(std::to_string(count));
-        }
-        for (const uint64_t bytes : {stats.live_bytes, stats.peak_live_bytes, stats.cached_bytes,
-                                     stats.pending_bytes, stats.reserved_bytes}) {
-            row.push_back(in_mib(bytes));
-        }
+    const emm_stats stats = one.stats.value_or(emm_stats());
+    Row figures = {std::to_string(stats.allocations), std::to_string(stats.frees)};
+    for (const uint64_t bytes : {stats.live_bytes, stats.peak_live_bytes, stats.cached_bytes,
+                                 stats.pending_bytes, stats.reserved_bytes}) {
+        figures.push_back(in_mib(bytes));
     }
+    if (!one.stats) {
+        figures.assign(figures.size(), "-");
+    }
+    figures.insert(figures.begin() + 2, std::to_string(one.failures)); // behind the frees
+    Row row = {one.context, one.plugin};
+    row.insert(row.end(), figures.begin(), figures.end());
     row.push_back(std::to_string(one.pressure_runs));
     return row;
 }
@@ -73,12 +72,13 @@ std::string aligned(const std::vector<Row> &rows) {
 ContextStatistics statistics_of(emm_context &context) {
     ContextStatistics one = {fmt::format("{}", context),
                              context.selection ? context.selection->spec : "-", std::nullopt,
+                             context.failures.load(std::memory_order_relaxed),
                              context.pressure_runs.load(std::memory_order_relaxed)};
     auto stats = observe::sized<emm_stats>();
     const OwnerGuard guard(context.manager_lock, std::try_to_lock);
     if (context.has_last_stats.load(std::memory_order_acquire)) {
         one.stats = context.last_stats;
-    } else if (guard.owns() && get_stats(context, &stats) >= EMM_OK) {
+    } else if (guard.owns() && keeps_figures(context) && get_stats(context, &stats) >= EMM_OK) {
         one.stats = stats;
     }
     return one;
@@ -134,7 +134,7 @@ void keep_statistics(emm_context &context) noexcept {
     const observe::Preserved said;
     auto stats = observe::sized<emm_stats>();
     if (is_reporting() && !context.has_last_stats.load(std::memory_order_relaxed) &&
-        get_stats(context, &stats) >= EMM_OK) {
+        keeps_figures(context) && get_stats(context, &stats) >= EMM_OK) {
         context.last_stats = stats;
         context.has_last_stats.store(true, std::memory_order_release);
     }

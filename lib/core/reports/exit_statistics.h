@@ -12,11 +12,11 @@
 // memory by caller, at the end and when a context was reset or ended.
 namespace emm::core {
 
-// One row. `stats` is empty if the figures could not be had.
+// One row. `stats` is empty if the plugin keeps no figures, or they could not be had.
 struct ContextStatistics {
     std::string context, plugin;
     std::optional<emm_stats> stats;
-    uint64_t pressure_runs = 0;
+    uint64_t failures = 0, pressure_runs = 0;
 };
 
 // Columns as wide as their texts; every line ends with a line end.
