@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """The emm tool as its users meet it: each test's name is the sentence that it proves."""
+import fcntl
 import gzip
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -241,6 +243,17 @@ class EventLog(unittest.TestCase):
         self.assertFalse(os.path.exists(self.log + ".spool"))
         self.assertFalse(answer("events", self.log)["completed"])
         self.assertIn(f"{self.log}: was complete, nothing to do;", run("events", self.log).stdout)
+
+    def test_a_log_that_is_being_written_can_be_read_as_a_copy(self):
+        with Trace(PAIR_OF_BLOCKS) as trace:
+            run("replay", trace, "--plugin", fixture("crashing"), EMM_EVENT_LOG=self.log)
+        with open(self.log + ".spool", "r+b") as spool:
+            fcntl.lockf(spool, fcntl.LOCK_EX)  # as its writer does
+            error = answer("events", self.log, status=2)["error"]
+        self.assertRegex(error["message"], r"\.spool is being written by process \d+")
+        self.assertIn("A copy of the log can be read now", error["hint"])
+        copied = answer("events", shutil.copy(self.log, self.log + ".copy"))
+        self.assertFalse(copied["completed"])
 
     def test_a_file_that_unpacks_to_a_huge_line_is_refused_at_that_line(self):
         with gzip.open(self.log + ".gz", "wb") as file:

@@ -117,6 +117,9 @@ bool complete_event_log(const std::string &path) {
     if (emm_event_log_recover(path.c_str()) < 0) {
         Problem problem = last_problem("trace");
         problem.path = path;
+        if (problem.code == EMM_E_BUSY) {
+            problem.hint = "A copy of the log can be read now; it lacks the latest events.";
+        }
         throw Failure(problem);
     }
     return is_incomplete;

@@ -66,6 +66,15 @@ TEST_CASE("bounds, what they leave and the program's own memory have columns whe
           R"("managers_bytes":1048576,"program_bytes":2097152,"group":null})");
 }
 
+TEST_CASE("a bound stays in 80 columns, beside what is reserved") {
+    std::vector<Process> processes = two_processes();
+    for (Process &process : processes) {
+        process.contexts[0].account = {8 << 20, 3 << 20, 1 << 20, 2 << 20, ""};
+    }
+    const std::string text = table_text(processes, Column::limit, {80, 0}, false);
+    CHECK_THAT(table_lines(text)[0], ContainsSubstring("RESERVED") && ContainsSubstring("LIMIT"));
+}
+
 TEST_CASE("host memory in place of the device's has a column where there is any") {
     std::vector<Process> processes = two_processes();
     processes[0].contexts[0].stats->spilled_bytes = 3 << 20;
