@@ -75,11 +75,12 @@ emm_status PageAccess::set(int32_t peer, uint32_t flags) {
 std::vector<PageAccess::Run> PageAccess::mapped_runs() const {
     std::vector<Run> runs;
     for (Segment *s = heap_.first_segment(); s; s = heap_.next_segment(*s)) {
+        const size_t first = runs.size(); // no run goes on from the segment before
         s->pieces.each([&](const Piece &piece) {
             if (piece.handle == 0) {
                 return; // paused: no memory to grant
             }
-            if (!runs.empty() && runs.back().first + runs.back().second == piece.address) {
+            if (runs.size() > first && runs.back().first + runs.back().second == piece.address) {
                 runs.back().second += piece.bytes;
             } else {
                 runs.emplace_back(piece.address, piece.bytes);
