@@ -1,14 +1,12 @@
 // The cases, by file.
 #pragma once
 
+#include "../share/cases.h"
 #include "parts.h"
-
-#include <string>
 
 namespace attacked {
 
-// Why a case is skipped; empty: it passed.
-using Outcome = std::string;
+using share::Outcome;
 
 inline const char *const needs_root = "only root can become another user";
 

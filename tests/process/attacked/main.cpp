@@ -5,7 +5,6 @@
 // is skipped by name.
 #include "cases.h"
 
-#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 
@@ -19,12 +18,7 @@ bool simulates() {
 
 namespace {
 
-struct Case {
-    const char *name;
-    Outcome (*run)();
-};
-
-const Case cases[] = {
+const share::Case cases[] = {
     {"next-name", guess_next_name},
     {"taken-name", take_another_name},
     {"ended-name", revive_ended},
@@ -48,19 +42,12 @@ const Case cases[] = {
 
 int main(int argc, char *argv[]) {
     int passed = 0;
-    for (const attacked::Case &each : attacked::cases) {
-        const bool named = std::any_of(argv + 1, argv + argc, [&](const char *name) {
-            return std::strcmp(name, each.name) == 0;
-        });
-        if (argc > 1 && !named) {
-            continue;
+    for (const share::Case &each : attacked::cases) {
+        if (share::is_wanted(each, argc, argv)) {
+            std::printf("%s ...\n", each.name);
+            std::fflush(stdout);
+            passed += share::passes(each);
         }
-        std::printf("%s ...\n", each.name);
-        std::fflush(stdout);
-        const attacked::Outcome skipped = each.run();
-        passed += skipped.empty();
-        std::printf("%s %s%s\n", each.name,
-                    skipped.empty() ? "passed" : "skipped: ", skipped.c_str());
     }
     return passed > 0 ? 0 : 77;
 }

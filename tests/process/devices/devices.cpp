@@ -5,12 +5,12 @@
 // skipped.
 #include "../../parts/chance.h"
 #include "../../threads/pattern.h"
+#include "../share/cases.h"
 #include "../share/pair.h"
 
 #include <array>
 #include <atomic>
 #include <chrono>
-#include <cstring>
 #include <memory>
 #include <simcuda.h>
 #include <thread>
@@ -20,9 +20,6 @@ using namespace share;
 namespace {
 
 constexpr size_t KiB = 1 << 10, MiB = KiB << 10;
-
-// Why a case is skipped; empty: it passed.
-using Outcome = std::string;
 
 CUcontext cuda_of(emm_context *context) {
     emm_context_info info = {};
@@ -301,25 +298,12 @@ Outcome allocate_on_both() {
     return "";
 }
 
-struct Case {
-    const char *name;
-    Outcome (*run)();
-};
-
 const Case cases[] = {
     {"peers", reach_each_other},
     {"peers-beside-threads", change_beside_threads},
     {"limits", limit_each},
     {"both-at-once", allocate_on_both},
 };
-
-bool is_named(const char *name, int count, char *const *names) {
-    bool found = count == 0;
-    for (int i = 0; i < count; ++i) {
-        found = found || std::strcmp(names[i], name) == 0;
-    }
-    return found;
-}
 
 } // namespace
 
@@ -330,12 +314,7 @@ int main(int argc, char *argv[]) {
     }
     int passed = 0;
     for (const Case &each : cases) {
-        if (is_named(each.name, argc - 1, argv + 1)) {
-            const Outcome skipped = each.run();
-            passed += skipped.empty();
-            std::printf("%s %s%s\n", each.name,
-                        skipped.empty() ? "passed" : "skipped: ", skipped.c_str());
-        }
+        passed += is_wanted(each, argc, argv) && passes(each);
     }
     return passed > 0 ? 0 : 77;
 }

@@ -2,6 +2,7 @@
 //
 // EMM_PLUGIN selects the plugin of the memory. A case that the machine or the plugin cannot serve
 // is skipped by name; the cases in EMM_TEST_MUST_SHARE must not be.
+#include "cases.h"
 #include "pair.h"
 
 #include <chrono>
@@ -18,9 +19,6 @@ using namespace share;
 namespace {
 
 constexpr size_t KiB = 1 << 10, MiB = KiB << 10, GiB = MiB << 10;
-
-// Why a case is skipped; empty: it passed.
-using Outcome = std::string;
 
 // Memory with an export, on device 0.
 class Exported {
@@ -433,11 +431,6 @@ Outcome copy_when_unreachable() {
     return can_reach(1, 0) ? "the devices reach each other" : copy_over_there({});
 }
 
-struct Case {
-    const char *name;
-    Outcome (*run)();
-};
-
 const Case cases[] = {
     {"smaller-after-freed", open_smaller_after_freed}, // while the device is empty
     {"whole", share_whole},
@@ -456,14 +449,6 @@ const Case cases[] = {
     {"unreachable", copy_when_unreachable},
 };
 
-bool is_named(const char *name, int count, char *const *names) {
-    bool found = count == 0;
-    for (int i = 0; i < count; ++i) {
-        found = found || std::strcmp(names[i], name) == 0;
-    }
-    return found;
-}
-
 } // namespace
 
 int main(int argc, char *argv[]) {
@@ -473,16 +458,14 @@ int main(int argc, char *argv[]) {
     const char *const must = std::getenv("EMM_TEST_MUST_SHARE");
     int passed = 0;
     for (const Case &each : cases) {
-        if (!is_named(each.name, argc - 1, argv + 1)) {
+        if (!is_wanted(each, argc, argv)) {
             continue;
         }
         std::printf("%s ...\n", each.name);
         std::fflush(stdout);
-        const Outcome skipped = each.run();
-        passed += skipped.empty();
-        std::printf("%s %s%s\n", each.name,
-                    skipped.empty() ? "passed" : "skipped: ", skipped.c_str());
-        CHECK(skipped.empty() || !must || !std::strstr(must, each.name));
+        const bool has_passed = passes(each);
+        passed += has_passed;
+        CHECK(has_passed || !must || !std::strstr(must, each.name));
     }
     return passed > 0 ? 0 : 77;
 }
