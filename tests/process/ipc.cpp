@@ -2,38 +2,24 @@
 // itself as its own peer, on that device, and in each round one of the two exports and the peer is
 // killed at some step. With the third word an exporter is not killed while its memory is open: what
 // it had in a memory pool of CUDA's is lost to other devices (error 226).
-#include <emm/emm.h>
+#include "share/pair.h"
 
-#include <cstddef>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <cuda.h>
-#include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <random>
 #include <signal.h>
+#include <simcuda.h>
 #include <spawn.h>
-#include <string>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
-#include "simcuda.h"
+using share::address_of, share::changed, share::live_bytes, share::open_descriptors;
 
 namespace {
 
 constexpr size_t whole = 1 << 20, start = 1 << 18, part = 1 << 18;
-
-std::string round_told = "before the rounds";
-
-#define CHECK(condition)                                                                           \
-    if (!(condition)) {                                                                            \
-        std::fprintf(stderr, "%d, %s: %s:%d: not so: %s (%s)\n", getpid(), round_told.c_str(),     \
-                     __FILE__, __LINE__, #condition, emm_last_error()->text);                      \
-        std::_Exit(1);                                                                             \
-    }
 
 struct Message {
     char what = 0;
@@ -70,13 +56,6 @@ emm_context *device_context(int device) {
         reinterpret_cast<decltype(&cuCtxSetCurrent)>(emm_driver_entry("cuCtxSetCurrent", 12000));
     CHECK(set_current(info.cuda_context) == CUDA_SUCCESS);
     return context;
-}
-
-emm_deviceptr address_of(emm_memory *memory) {
-    emm_memory_info info = {};
-    info.struct_size = sizeof info;
-    CHECK(emm_memory_get_info(memory, &info) == EMM_OK);
-    return info.ptr;
 }
 
 void fill(emm_deviceptr address, int value, size_t size) {
@@ -144,18 +123,6 @@ struct Exported {
 
 // --- handles that are to be refused
 
-uint32_t checksum_of(const emm_ipc_handle &handle) {
-    const auto *bytes = reinterpret_cast<const unsigned char *>(&handle);
-    uint32_t sum = ~0u;
-    for (size_t i = 0; i < offsetof(emm_ipc_handle, checksum); ++i) {
-        sum ^= bytes[i];
-        for (int bit = 0; bit < 8; ++bit) {
-            sum = sum >> 1 ^ (sum & 1 ? 0xedb88320u : 0);
-        }
-    }
-    return ~sum;
-}
-
 void expect_refusal(emm_context *context, const emm_ipc_handle &handle, const char *text) {
     emm_memory *memory = nullptr;
     CHECK(emm_memory_open_ipc(context, &handle, &memory) < EMM_OK);
@@ -163,10 +130,9 @@ void expect_refusal(emm_context *context, const emm_ipc_handle &handle, const ch
 }
 
 template <class Change>
-void refuse_changed(emm_context *context, emm_ipc_handle handle, const char *text, Change change) {
-    change(handle);
-    handle.checksum = checksum_of(handle);
-    expect_refusal(context, handle, text);
+void refuse_changed(emm_context *context, const emm_ipc_handle &handle, const char *text,
+                    Change change) {
+    expect_refusal(context, changed(handle, change), text);
 }
 
 // Noise, and noise between the parts that every handle has.
@@ -240,7 +206,7 @@ void serve_import(int socket, emm_context *context, const emm_ipc_handle &handle
 }
 
 int be_peer(int socket, int device) {
-    round_told = "the peer";
+    share::situation = ", the peer";
     emm_context *context = device_context(device);
     for (Message message; receive(socket, message);) {
         emm_memory *stale = nullptr;
@@ -379,23 +345,6 @@ void import_from_victim(emm_context *context, int step) {
     CHECK(emm_memory_open_ipc(context, &message.handle, &opened) == EMM_E_NOT_OWNED);
 }
 
-int open_descriptors() {
-    int count = 0;
-    DIR *folder = opendir("/proc/self/fd");
-    while (readdir(folder)) {
-        ++count;
-    }
-    closedir(folder);
-    return count;
-}
-
-uint64_t live_bytes(emm_context *context) {
-    emm_stats stats = {};
-    stats.struct_size = sizeof stats;
-    CHECK(emm_get_stats(context, &stats) == EMM_OK);
-    return stats.live_bytes;
-}
-
 // Whether the peer's device and that of this process reach each other's memory.
 bool reaches(int device) {
     const auto ask = reinterpret_cast<decltype(&cuDeviceCanAccessPeer)>(
@@ -412,12 +361,12 @@ bool reaches(int device) {
 
 void play(emm_context *context, int rounds) {
     std::mt19937 random(20240521);
-    int descriptors = 0;
+    uint64_t descriptors = 0;
     for (int round = 0; round < rounds; ++round) {
         const int step = static_cast<int>(random() % 5);
         const bool exports = random() % 2 != 0;
-        round_told = "round " + std::to_string(round) + ", step " + std::to_string(step) +
-                     (exports ? " of the importer's" : " of the exporter's");
+        share::situation = ", round " + std::to_string(round) + ", step " + std::to_string(step) +
+                           (exports ? " of the importer's" : " of the exporter's");
         if (exports) {
             export_to_victim(context, step, static_cast<int>(random() % 2000));
         } else {
@@ -438,6 +387,7 @@ int main(int argc, char *argv[]) {
     if (argc == 4 && std::strcmp(argv[1], "peer") == 0) {
         return be_peer(std::atoi(argv[2]), std::atoi(argv[3]));
     }
+    share::situation = ", before the rounds";
     peer_device = argc > 2 ? std::atoi(argv[2]) : 0;
     if (argc > 3) {
         if (std::strcmp(argv[3], "no-copy-after-kill") != 0) {

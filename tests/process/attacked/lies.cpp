@@ -3,7 +3,6 @@
 #include "sockets.h"
 
 #include <algorithm>
-#include <cstddef>
 #include <cstring>
 #include <poll.h>
 #include <unistd.h>
@@ -15,24 +14,6 @@ namespace attacked {
 namespace {
 
 constexpr uint64_t TiB = uint64_t(1) << 40;
-
-uint32_t checksum_of(const emm_ipc_handle &handle) {
-    const auto *bytes = reinterpret_cast<const unsigned char *>(&handle);
-    uint32_t sum = ~0u;
-    for (size_t i = 0; i < offsetof(emm_ipc_handle, checksum); ++i) {
-        sum ^= bytes[i];
-        for (int bit = 0; bit < 8; ++bit) {
-            sum = sum >> 1 ^ (sum & 1 ? 0xedb88320u : 0);
-        }
-    }
-    return ~sum;
-}
-
-template <class Change> emm_ipc_handle changed(emm_ipc_handle handle, Change change) {
-    change(handle);
-    handle.checksum = checksum_of(handle);
-    return handle;
-}
 
 enum class Lie { empty, part_of, no_magic, no_result, fewer, junk, all };
 

@@ -1,6 +1,7 @@
 #include "pair.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <cuda.h>
 #include <dirent.h>
@@ -216,6 +217,18 @@ uint64_t live_bytes(emm_context *context) {
     stats.struct_size = sizeof stats;
     CHECK(emm_get_stats(context, &stats) == EMM_OK);
     return stats.live_bytes;
+}
+
+uint32_t checksum_of(const emm_ipc_handle &handle) {
+    const auto *bytes = reinterpret_cast<const unsigned char *>(&handle);
+    uint32_t sum = ~0u;
+    for (size_t i = 0; i < offsetof(emm_ipc_handle, checksum); ++i) {
+        sum ^= bytes[i];
+        for (int bit = 0; bit < 8; ++bit) {
+            sum = sum >> 1 ^ (sum & 1 ? 0xedb88320u : 0);
+        }
+    }
+    return ~sum;
 }
 
 bool is_simulated() {

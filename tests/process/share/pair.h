@@ -15,10 +15,14 @@ namespace share {
 
 #define CHECK(condition)                                                                           \
     if (!(condition)) {                                                                            \
-        std::fprintf(stderr, "%d: %s:%d: not so: %s (%s)\n", getpid(), __FILE__, __LINE__,         \
-                     #condition, emm_last_error()->text);                                          \
+        std::fprintf(stderr, "%d%s: %s:%d: not so: %s (%s)\n", getpid(), share::situation.c_str(), \
+                     __FILE__, __LINE__, #condition, emm_last_error()->text);                      \
         std::_Exit(1);                                                                             \
     }
+
+// A failed check names it behind the process. It begins with a comma; empty: there is nothing to
+// name.
+inline std::string situation;
 
 // 'o' open as `slot`, in the context `which` of its device; 'N' the same by its name; 'h' holds
 // `value`?; 'f' fill with `value`; 'c' close; 'k' close beside a capture, which stays valid?; 'n'
@@ -52,6 +56,13 @@ bool holds(emm_context *context, emm_deviceptr address, size_t size, int value);
 uint64_t open_descriptors();
 uint64_t live_threads();
 uint64_t live_bytes(emm_context *context);
+uint32_t checksum_of(const emm_ipc_handle &handle);
+// With a checksum that is right.
+template <class Change> emm_ipc_handle changed(emm_ipc_handle handle, Change change) {
+    change(handle);
+    handle.checksum = checksum_of(handle);
+    return handle;
+}
 bool is_simulated();
 int device_count();
 bool can_reach(int from, int to);
