@@ -56,11 +56,7 @@ public:
     }
 
     emm_status stream_notice(emm_stream, uint32_t notice) {
-        if (notice == EMM_STREAM_CAPTURE_BEGINS) {
-            wait_.capture_begins();
-        } else if (notice == EMM_STREAM_CAPTURE_ENDS) {
-            wait_.capture_ends();
-        }
+        wait_.notice(notice);
         return EMM_OK;
     }
 

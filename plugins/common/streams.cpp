@@ -24,13 +24,13 @@ CUresult ContextWait::for_everything(CUstream waiting) const {
     return result;
 }
 
-void ContextWait::capture_begins() {
-    const std::lock_guard lock(announcing_);
-    ++captures_;
-}
-
-void ContextWait::capture_ends() {
-    --captures_;
+void ContextWait::notice(uint32_t notice) {
+    if (notice == EMM_STREAM_CAPTURE_BEGINS) {
+        const std::lock_guard lock(announcing_);
+        ++captures_;
+    } else if (notice == EMM_STREAM_CAPTURE_ENDS) {
+        --captures_;
+    }
 }
 
 PrivateStream::PrivateStream(const StreamDriver &driver, CUcontext context, uint64_t context_id)

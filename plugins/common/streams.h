@@ -20,8 +20,7 @@ public:
     // announced, does nothing and returns CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED.
     CUresult unless_capturing(CUstream waiting);
 
-    void capture_begins();
-    void capture_ends();
+    void notice(uint32_t notice); // of EMM_STREAM_..., about any stream
     bool is_capturing() const { return captures_ != 0; }
 
 private:

@@ -433,10 +433,8 @@ emm_status Manager::trim(size_t keep_bytes, size_t *ret_released) {
 
 emm_status Manager::stream_notice(emm_stream stream, uint32_t notice) {
     const emm_status status = EMM_BELOW(this, stream_notice, stream, notice);
-    if (notice == EMM_STREAM_CAPTURE_BEGINS && status >= EMM_OK) {
-        wait_.capture_begins();
-    } else if (notice == EMM_STREAM_CAPTURE_ENDS) {
-        wait_.capture_ends();
+    if (status >= EMM_OK || notice == EMM_STREAM_CAPTURE_ENDS) {
+        wait_.notice(notice);
     }
     return status;
 }
