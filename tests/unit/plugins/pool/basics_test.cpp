@@ -33,16 +33,14 @@ TEST_CASE("a new context costs at most three driver calls before its first alloc
     REQUIRE(cuda().cuCtxCreate(&context, 0, 0) == CUDA_SUCCESS);
     for (const char *growth : {"", "growth=vmm", "growth=segment"}) {
         CAPTURE(growth);
-        simcuda_counters before = {}, after = {};
-        before.struct_size = after.struct_size = sizeof before;
         const uint64_t of_device = calls_about_device(),
                        entries = cuda().call_count("cuGetProcAddress");
         emm_manager *manager = nullptr;
-        cuda().get_counters(&before);
+        const uint64_t before = Simulation::counters().calls;
         REQUIRE(create(growth, context, manager) == EMM_OK);
-        cuda().get_counters(&after);
-        const uint64_t calls = after.calls - before.calls - 1 - // cuCtxGetId, by the test
-                               (cuda().call_count("cuGetProcAddress") - entries);
+        const uint64_t found = cuda().call_count("cuGetProcAddress") - entries;
+        // Without cuCtxGetId, by the test.
+        const uint64_t calls = Simulation::counters().calls - before - found - 1;
         CHECK(calls <= 3);
         CHECK(calls == calls_about_device() - of_device);
         CHECK(pool().destroy(manager) == EMM_OK);
@@ -57,13 +55,10 @@ TEST_CASE("a stream gets back at once what it freed, with no driver call") {
             const CUdeviceptr ptr = sim.alloc(size, stream);
             sim.touch(ptr, size, stream);
             sim.free(ptr, stream, size);
-            simcuda_counters before = {}, after = {};
-            before.struct_size = after.struct_size = sizeof before;
-            cuda().get_counters(&before);
+            const uint64_t before = Simulation::counters().calls;
             CHECK(sim.alloc(size, stream) == ptr);
             sim.free(ptr, stream, size);
-            cuda().get_counters(&after);
-            CHECK(before.calls == after.calls);
+            CHECK(Simulation::counters().calls == before);
         }
     }
 }

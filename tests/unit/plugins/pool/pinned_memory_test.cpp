@@ -49,13 +49,6 @@ private:
     const uint32_t flags_;
 };
 
-uint64_t host_bytes() {
-    simcuda_counters counters = {};
-    counters.struct_size = sizeof counters;
-    cuda().get_counters(&counters);
-    return counters.host_bytes;
-}
-
 } // namespace
 
 TEST_CASE("pinned memory comes from the driver once, whatever its size") {
@@ -75,11 +68,11 @@ TEST_CASE("pinned memory comes from the driver once, whatever its size") {
         CHECK(cuda().call_count("cuMemHostAlloc") == calls);
     }
     CHECK(sim.stats().host_live_bytes == 0);
-    CHECK(sim.stats().host_reserved_bytes == host_bytes());
-    const uint64_t held = host_bytes(), released = sim.trim();
+    CHECK(sim.stats().host_reserved_bytes == Simulation::host_bytes());
+    const uint64_t held = Simulation::host_bytes(), released = sim.trim();
     synchronize(sim); // the events that the first trim has left
     CHECK(released + sim.trim() == held);
-    CHECK(host_bytes() == 0);
+    CHECK(Simulation::host_bytes() == 0);
 }
 
 TEST_CASE("pinned memory grows after many questions, and again after as many") {
@@ -345,11 +338,11 @@ TEST_CASE("host_max is never exceeded, and idle memory of other sizes makes room
         plain.free(block, unordered);
     }
     mapped.free(mapped.alloc(60 * MiB), legacy);
-    CHECK(host_bytes() <= 64 * MiB);
+    CHECK(Simulation::host_bytes() <= 64 * MiB);
     sim.trim();
     synchronize(sim);
     sim.trim();
-    CHECK(host_bytes() == 0);
+    CHECK(Simulation::host_bytes() == 0);
 }
 
 TEST_CASE("pinned memory used by a graph stays the graph's") {
@@ -385,7 +378,7 @@ TEST_CASE("a reset takes pinned memory along, also while it is in use") {
     pinned.free(pinned.alloc(5 * MiB), legacy);
     pinned.free(pinned.alloc(5 * KiB), unordered);
     REQUIRE(pool().reset(sim.manager) == EMM_OK);
-    CHECK(host_bytes() == 0);
+    CHECK(Simulation::host_bytes() == 0);
     CHECK(pinned.free(host, legacy) == EMM_E_NOT_OWNED);
     pinned.free(pinned.alloc(5 * KiB), legacy);
 }
@@ -408,7 +401,7 @@ TEST_CASE("a driver that fails with pinned memory once costs nothing but that ca
         INFO(fault);
         pinned.free(pinned.alloc(7 * MiB), stream);
     }
-    CHECK(host_bytes() == 0);
+    CHECK(Simulation::host_bytes() == 0);
 }
 
 namespace {

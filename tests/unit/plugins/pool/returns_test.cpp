@@ -169,13 +169,6 @@ TEST_CASE("no request fails beside slow trims and thresholds with room for what 
 
 namespace {
 
-uint64_t pinned_bytes() {
-    simcuda_counters counters = {};
-    counters.struct_size = sizeof counters;
-    cuda().get_counters(&counters);
-    return counters.host_bytes;
-}
-
 emm_status reset(Simulation &sim) {
     return pool().reset(sim.manager);
 }
@@ -317,7 +310,7 @@ TEST_CASE("a reset that cannot wait for the context leaves its memory until it c
 TEST_CASE("pinned memory that the driver refuses to take back stays counted until it does") {
     for (const auto give_back : {trim_all, reset}) {
         Simulation sim;
-        const uint64_t before = pinned_bytes();
+        const uint64_t before = Simulation::host_bytes();
         void *host = nullptr;
         emm_deviceptr device = 0;
         REQUIRE(pool().memhostalloc(sim.manager, MiB, 0, &host, &device) == EMM_OK);
@@ -325,13 +318,13 @@ TEST_CASE("pinned memory that the driver refuses to take back stays counted unti
         cuda().cuCtxSynchronize();
         cuda().fail("cuMemFreeHost@1");
         give_back(sim);
-        CHECK(sim.stats().host_reserved_bytes == pinned_bytes() - before);
+        CHECK(sim.stats().host_reserved_bytes == Simulation::host_bytes() - before);
         for (int i = 0; i < 2; i++) {
             cuda().cuCtxSynchronize(); // completes the last trim's event
             trim_all(sim);
         }
         CHECK(sim.stats().host_reserved_bytes == 0);
-        CHECK(pinned_bytes() == before);
+        CHECK(Simulation::host_bytes() == before);
         cuda().fail("");
     }
 }

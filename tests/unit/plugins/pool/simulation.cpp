@@ -243,25 +243,15 @@ const emm_plugin &pool() {
     return *table;
 }
 
-uint64_t Simulation::device_bytes() {
+simcuda_counters Simulation::counters() {
     simcuda_counters counters = {};
     counters.struct_size = sizeof counters;
     cuda().get_counters(&counters);
-    return counters.device_bytes;
-}
-
-uint64_t Simulation::objects() {
-    simcuda_counters counters = {};
-    counters.struct_size = sizeof counters;
-    cuda().get_counters(&counters);
-    return counters.objects;
+    return counters;
 }
 
 uint64_t Simulation::races() {
-    simcuda_counters counters = {};
-    counters.struct_size = sizeof counters;
-    cuda().get_counters(&counters);
-    return counters.races - forgiven_races;
+    return counters().races - forgiven_races;
 }
 
 void Simulation::forgive_races() {

@@ -120,10 +120,13 @@ public:
     emm_manager *manager = nullptr;
     CUcontext context = nullptr;
 
-    static uint64_t device_bytes();
+    static simcuda_counters counters();
+    static uint64_t device_bytes() { return counters().device_bytes; }
+    static uint64_t host_bytes() { return counters().host_bytes; }
     static uint64_t races();
     static void forgive_races(); // they were meant to be
-    static uint64_t objects();   // events, streams, graphs and address ranges, of all contexts
+    // Events, streams, graphs and address ranges, of all contexts.
+    static uint64_t objects() { return counters().objects; }
 
 private:
     std::vector<CUstream> streams_;

@@ -6,23 +6,16 @@ using namespace pool_test;
 
 namespace {
 
-uint64_t bytes_of_host() {
-    simcuda_counters counters = {};
-    counters.struct_size = sizeof counters;
-    cuda().get_counters(&counters);
-    return counters.host_bytes;
-}
-
 // A simulation after which no host memory is left either.
 struct Spilling {
     explicit Spilling(const std::string &options) : sim("growth=vmm," + options) {}
     ~Spilling() {
         sim.close();
-        CHECK(bytes_of_host() == before);
+        CHECK(Simulation::host_bytes() == before);
     }
-    uint64_t of_host() const { return bytes_of_host() - before; }
+    uint64_t of_host() const { return Simulation::host_bytes() - before; }
 
-    const uint64_t before = bytes_of_host();
+    const uint64_t before = Simulation::host_bytes();
     Simulation sim;
 };
 
