@@ -2,46 +2,21 @@
 
 #include "../parts/failing_calls.h"
 #include "../parts/sandbox.h"
+#include "../parts/simulator.h"
 
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <dlfcn.h>
 #include <iterator>
 
 namespace faults {
 namespace {
 
-struct Simulator {
-    decltype(&simcuda_fail) fail = nullptr;
-    decltype(&simcuda_spare) spare = nullptr;
-    decltype(&simcuda_fault_count) fault_count = nullptr;
-    decltype(&simcuda_last_fault) last_fault = nullptr;
-    decltype(&simcuda_is_inside) is_inside = nullptr;
-    decltype(&simcuda_get_counters) get_counters = nullptr;
-    int (*cuInit)(unsigned) = nullptr;
-};
 Simulator simulator;
-
-template <class Function> void find(void *library, const char *name, Function &ret_function) {
-    ret_function = reinterpret_cast<Function>(dlsym(library, name));
-    if (!ret_function) {
-        std::fprintf(stderr, "the driver has no %s\n", name);
-        std::exit(2);
-    }
-}
-
 thread_local int depth_outside = 0; // a thread of emm's has never been told
 
-bool is_simulators(const void *caller) {
-    Dl_info of_caller = {}, of_simulator = {};
-    return dladdr(caller, &of_caller) &&
-           dladdr(reinterpret_cast<void *>(simulator.is_inside), &of_simulator) &&
-           of_caller.dli_fbase == of_simulator.dli_fbase;
-}
-
 bool is_emms(const void *caller) {
-    return depth_outside == 0 && !simulator.is_inside() && !is_simulators(caller);
+    return depth_outside == 0 && !simulator.calls(caller);
 }
 
 constexpr const char *takes_back[] = {
@@ -119,10 +94,7 @@ void arm_driver(const Plan &plan) {
 } // namespace
 
 simcuda_counters counters() {
-    simcuda_counters found = {};
-    found.struct_size = sizeof found;
-    simulator.get_counters(&found);
-    return found;
+    return simulator.counters();
 }
 
 std::string text_of(const Plan &plan) {
@@ -138,19 +110,7 @@ std::string text_of(const Plan &plan) {
 }
 
 void open_driver() {
-    const char *const path = std::getenv("EMM_DRIVER");
-    void *const library = path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : nullptr;
-    if (!library) {
-        std::fprintf(stderr, "EMM_DRIVER: expected the path of the simulated driver\n");
-        std::exit(2);
-    }
-    find(library, "simcuda_fail", simulator.fail);
-    find(library, "simcuda_spare", simulator.spare);
-    find(library, "simcuda_fault_count", simulator.fault_count);
-    find(library, "simcuda_last_fault", simulator.last_fault);
-    find(library, "simcuda_get_counters", simulator.get_counters);
-    find(library, "simcuda_is_inside", simulator.is_inside);
-    find(library, "cuInit", simulator.cuInit);
+    simulator.open();
     simulator.spare(1);
     depth_outside = 1;
 }

@@ -2,43 +2,19 @@
 
 #include "../../parts/ends.h"
 #include "../../parts/failing_calls.h"
+#include "../../parts/simulator.h"
 
 #include <cstdio>
 #include <cstdlib>
 #include <dlfcn.h>
 #include <emm/emm.h>
-#include <simcuda.h>
 
 namespace faults {
 namespace {
 
-struct Simulator {
-    decltype(&simcuda_fail) fail = nullptr;
-    decltype(&simcuda_spare) spare = nullptr;
-    decltype(&simcuda_fault_count) fault_count = nullptr;
-    decltype(&simcuda_last_fault) last_fault = nullptr;
-    decltype(&simcuda_get_counters) get_counters = nullptr;
-    decltype(&simcuda_is_inside) is_inside = nullptr;
-};
 Simulator simulator;
 uint64_t failed_before = 0, refused_before = 0;
 thread_local bool is_programs = false; // a thread of emm's has never been told
-
-template <class Function> void find(void *library, const char *name, Function &ret_function) {
-    ret_function = reinterpret_cast<Function>(dlsym(library, name));
-    if (!ret_function) {
-        std::fprintf(stderr, "EMM_DRIVER: expected the simulated driver, found none with %s\n",
-                     name);
-        std::_Exit(2);
-    }
-}
-
-simcuda_counters counters() {
-    simcuda_counters found = {};
-    found.struct_size = sizeof found;
-    simulator.get_counters(&found);
-    return found;
-}
 
 uint64_t refusals() {
     uint64_t sum = 0;
@@ -51,15 +27,8 @@ uint64_t refusals() {
     return sum;
 }
 
-bool is_simulators(const void *caller) {
-    Dl_info of_caller = {}, of_simulator = {};
-    return dladdr(caller, &of_caller) &&
-           dladdr(reinterpret_cast<void *>(simulator.is_inside), &of_simulator) &&
-           of_caller.dli_fbase == of_simulator.dli_fbase;
-}
-
 bool is_concerned(const void *caller) {
-    return !is_programs && !simulator.is_inside() && !is_simulators(caller);
+    return !is_programs && !simulator.calls(caller);
 }
 
 std::string text_of(CUresult result) {
@@ -70,20 +39,13 @@ std::string text_of(CUresult result) {
 } // namespace
 
 void open_simulator() {
-    const char *const path = std::getenv("EMM_DRIVER");
-    void *const library = dlopen(path ? path : "", RTLD_NOW | RTLD_LOCAL);
-    find(library, "simcuda_fail", simulator.fail);
-    find(library, "simcuda_spare", simulator.spare);
-    find(library, "simcuda_fault_count", simulator.fault_count);
-    find(library, "simcuda_last_fault", simulator.last_fault);
-    find(library, "simcuda_get_counters", simulator.get_counters);
-    find(library, "simcuda_is_inside", simulator.is_inside);
+    simulator.open();
     simulator.spare(1);
     is_programs = true;
 }
 
 void arm(const std::string &fault) {
-    failed_before = counters().faults;
+    failed_before = simulator.counters().faults;
     refused_before = refusals();
     if (fault.starts_with("any@") || fault.empty()) {
         simulator.fail(fault.c_str());
@@ -102,7 +64,7 @@ void disarm() {
 }
 
 unsigned failures() {
-    return unsigned(counters().faults - failed_before) + failing_calls::failures();
+    return unsigned(simulator.counters().faults - failed_before) + failing_calls::failures();
 }
 
 std::string culprit() {
@@ -124,7 +86,7 @@ bool keeps_something() {
 }
 
 std::string holdings() {
-    const simcuda_counters found = counters();
+    const simcuda_counters found = simulator.counters();
     return std::to_string(found.device_bytes) + " bytes in " + std::to_string(found.device_blocks) +
            " blocks on devices, " + std::to_string(found.host_bytes) + " in " +
            std::to_string(found.host_blocks) + " on the host, " + std::to_string(found.objects) +
@@ -144,7 +106,7 @@ int64_t uncounted_bytes() {
         }
         counted += account.used_bytes;
     }
-    return int64_t(counters().device_bytes - counted);
+    return int64_t(simulator.counters().device_bytes - counted);
 }
 
 void must(CUresult result, const char *what) {
