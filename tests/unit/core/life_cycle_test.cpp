@@ -24,17 +24,7 @@ emm_memory *allocated(emm_context *context) {
 }
 
 uint32_t state_of(emm_memory *memory) {
-    emm_memory_info info = {};
-    info.struct_size = sizeof info;
-    REQUIRE(emm_memory_get_info(memory, &info) == EMM_OK);
-    return info.state;
-}
-
-emm_counters counters() {
-    emm_counters counted = {};
-    counted.struct_size = sizeof counted;
-    REQUIRE(emm_get_counters(&counted) == EMM_OK);
-    return counted;
+    return info_of(memory).state;
 }
 
 void defer(emm_context *context) {
@@ -48,10 +38,7 @@ void defer(emm_context *context) {
 }
 
 void make_current(emm_context *context) {
-    emm_context_info info = {};
-    info.struct_size = sizeof info;
-    REQUIRE(emm_context_get_info(context, &info) == EMM_OK);
-    REQUIRE(CU(cuCtxSetCurrent)(info.cuda_context) == CUDA_SUCCESS);
+    REQUIRE(CU(cuCtxSetCurrent)(info_of(context).cuda_context) == CUDA_SUCCESS);
 }
 
 } // namespace
@@ -138,19 +125,13 @@ TEST_CASE("primary and user contexts have managers, queues and resets of their o
 TEST_CASE("two devices are served apart") {
     setenv("EMM_SIM", "devices=2", 1);
     emm_context *first = recorded_context(), *second = nullptr;
-    emm_driver_info driver = {};
-    driver.struct_size = sizeof driver;
-    REQUIRE(emm_get_driver(&driver) == EMM_OK);
-    if (driver.device_count < 2) {
+    if (driver_info().device_count < 2) {
         WARN("skipped: the driver has one device");
         return;
     }
     REQUIRE(emm_context_for_device(1, &second) == EMM_OK);
     emm_memory *on_first = allocated(first), *on_second = allocated(second);
-    emm_memory_info info = {};
-    info.struct_size = sizeof info;
-    REQUIRE(emm_memory_get_info(on_second, &info) == EMM_OK);
-    CHECK(info.context == second);
+    CHECK(info_of(on_second).context == second);
     make_current(second); // whatever is current, memory goes home
     REQUIRE(emm_context_retire(second) == EMM_OK);
     CHECK(state_of(on_first) == EMM_MEMORY_LIVE);

@@ -49,10 +49,7 @@ void call_emm_with_it_current() {
 
 void make_served() {
     served = recorded_context();
-    emm_context_info info = {};
-    info.struct_size = sizeof info;
-    REQUIRE(emm_context_get_info(served, &info) == EMM_OK);
-    cuda_context = info.cuda_context;
+    cuda_context = info_of(served).cuda_context;
 }
 
 // All calls were refused, and none had an effect.

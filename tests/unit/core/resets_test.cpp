@@ -12,10 +12,7 @@ emm_stream first_stream = nullptr, second_stream = nullptr;
 
 // Two streams of the context's own, in the order of their addresses, in which they are told.
 void make_streams(emm_context *context) {
-    emm_context_info info = {};
-    info.struct_size = sizeof info;
-    REQUIRE(emm_context_get_info(context, &info) == EMM_OK);
-    REQUIRE(CU(cuCtxSetCurrent)(info.cuda_context) == CUDA_SUCCESS);
+    REQUIRE(CU(cuCtxSetCurrent)(info_of(context).cuda_context) == CUDA_SUCCESS);
     REQUIRE(CU(cuStreamCreate)(&first_stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
     REQUIRE(CU(cuStreamCreate)(&second_stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
     if (second_stream < first_stream) {
@@ -51,10 +48,7 @@ TEST_CASE("a new manager is told what its plugin's former one was, and leaves wh
     listen();
     emm_context *context = recorded_context();
     make_streams(context);
-    emm_driver_info driver = {};
-    driver.struct_size = sizeof driver;
-    REQUIRE(emm_get_driver(&driver) == EMM_OK);
-    const bool two = driver.device_count >= 2;
+    const bool two = driver_info().device_count >= 2;
     REQUIRE(emm_defer_cleanup_begin(context) == EMM_OK);
     REQUIRE(emm_defer_cleanup_begin(context) == EMM_OK);
     REQUIRE(emm_stream_register(context, first_stream) == EMM_OK);

@@ -52,13 +52,10 @@ emm_status Gpu::free(emm_deviceptr ptr, size_t size, emm_stream stream) const {
 }
 
 emm_stats Gpu::stats() const {
-    emm_stats stats = {};
-    stats.struct_size = sizeof stats;
-    REQUIRE(emm_get_stats(emm_, &stats) == EMM_OK);
-    return stats;
+    return stats_of(emm_);
 }
 
-static simcuda_counters counters() {
+static simcuda_counters simulator_counters() {
     simcuda_counters counters = {};
     counters.struct_size = sizeof counters;
     const auto get = reinterpret_cast<decltype(&simcuda_get_counters)>(
@@ -70,15 +67,15 @@ static simcuda_counters counters() {
 }
 
 uint64_t races() {
-    return counters().races;
+    return simulator_counters().races;
 }
 
 uint64_t host_bytes() {
-    return counters().host_bytes;
+    return simulator_counters().host_bytes;
 }
 
 uint64_t objects() {
-    return counters().objects;
+    return simulator_counters().objects;
 }
 
 uint64_t device_bytes() {
@@ -108,10 +105,7 @@ void fail_next(const char *fault) {
 }
 
 std::string plugin_name() {
-    emm_plugin_info info = {};
-    info.struct_size = sizeof info;
-    REQUIRE(emm_get_plugin(&info) == EMM_OK);
-    return info.name;
+    return plugin_info().name;
 }
 
 void fill(emm_deviceptr ptr, size_t size, unsigned value, CUstream stream) {

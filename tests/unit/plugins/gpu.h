@@ -3,6 +3,7 @@
 #pragma once
 
 #include "catch.h"
+#include "unit/answers.h"
 
 #include <emm/cuda.h>
 #include <emm/emm.h>

@@ -15,13 +15,6 @@ emm_memory *allocated(const Gpu &gpu, size_t size = 1 << 20) {
     return memory;
 }
 
-emm_memory_info info_of(emm_memory *memory) {
-    emm_memory_info info = {};
-    info.struct_size = sizeof info;
-    REQUIRE(emm_memory_get_info(memory, &info) == EMM_OK);
-    return info;
-}
-
 } // namespace
 
 TEST_CASE("old handles leave the addresses alone that a reset has given to others") {

@@ -41,12 +41,7 @@ TEST_CASE("sections and streams go on over a reset") {
 
 TEST_CASE("a trim runs the pending frees, unless a capture is announced") {
     const Gpu gpu;
-    const auto pending = [] {
-        emm_counters counters = {};
-        counters.struct_size = sizeof counters;
-        REQUIRE(emm_get_counters(&counters) == EMM_OK);
-        return counters.pending_count;
-    };
+    const auto pending = [] { return counters().pending_count; };
     const auto free_some = [&] {
         for (int i = 0; i < 5; i++) { // fewer than a limit
             CHECK(gpu.free(gpu.allocate(4 << 20), 4 << 20) == EMM_OK);

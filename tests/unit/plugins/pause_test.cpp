@@ -23,10 +23,7 @@ emm_context *make_pool(const Gpu &gpu, const char *name, const char *options = n
 }
 
 uint64_t paused_bytes(emm_context *pool) {
-    emm_stats stats = {};
-    stats.struct_size = sizeof stats;
-    REQUIRE(emm_get_stats(pool, &stats) == EMM_OK);
-    return stats.paused_bytes;
+    return stats_of(pool).paused_bytes;
 }
 
 emm_deviceptr allocate_in(emm_context *pool, size_t size) {

@@ -13,13 +13,6 @@ emm_context *named(const Gpu &gpu, const char *name, const char *options = nullp
     return pool;
 }
 
-emm_stats stats_of(emm_context *pool) {
-    emm_stats stats = {};
-    stats.struct_size = sizeof stats;
-    REQUIRE(emm_get_stats(pool, &stats) == EMM_OK);
-    return stats;
-}
-
 emm_deviceptr allocate(emm_context *pool, size_t size) {
     emm_deviceptr ptr = 0;
     const emm_status status = emm_memalloc(pool, size, EMM_STREAM_UNORDERED, &ptr);
@@ -54,9 +47,7 @@ TEST_CASE("a pool's memory, statistics, handles and resets are its own") {
     REQUIRE(emm_memory_alloc(other, mib, EMM_STREAM_LEGACY, &kept) == EMM_OK);
     REQUIRE(CU(cuCtxSynchronize)() == CUDA_SUCCESS);
     REQUIRE(emm_context_reset(pool) == EMM_OK);
-    emm_memory_info info = {};
-    info.struct_size = sizeof info;
-    REQUIRE(emm_memory_get_info(memory, &info) == EMM_OK);
+    emm_memory_info info = info_of(memory);
     CHECK(info.state == EMM_MEMORY_INERT);
     CHECK(info.context == pool);
     REQUIRE(emm_memory_get_info(kept, &info) == EMM_OK);

@@ -150,10 +150,7 @@ TEST_CASE("peaks begin anew, of one pool alone, and count on from there") {
     REQUIRE(emm_context_reset_peaks(gpu.emm()) == EMM_OK);
     CHECK(gpu.stats().peak_live_bytes == 1000);
     CHECK(gpu.stats().allocations == 2);
-    emm_stats beside = {};
-    beside.struct_size = sizeof beside;
-    REQUIRE(emm_get_stats(pool, &beside) == EMM_OK);
-    CHECK(beside.peak_live_bytes == 3000);
+    CHECK(stats_of(pool).peak_live_bytes == 3000);
     CHECK(gpu.free(gpu.allocate(2000), 2000) == EMM_OK);
     CHECK(gpu.stats().peak_live_bytes == 3000);
     CHECK(gpu.free(kept, 1000) == EMM_OK);

@@ -118,10 +118,7 @@ bool is_write_combined(const emm_memory_info &info) {
 
 TEST_CASE("the driver is told that pinned memory is write-combined, and that other is not") {
     emm_context *context = recorded_context();
-    emm_context_info at = {};
-    at.struct_size = sizeof at;
-    REQUIRE(emm_context_get_info(context, &at) == EMM_OK);
-    REQUIRE(CU(cuCtxSetCurrent)(at.cuda_context) == CUDA_SUCCESS);
+    REQUIRE(CU(cuCtxSetCurrent)(info_of(context).cuda_context) == CUDA_SUCCESS);
     emm_memory *combined = nullptr, *mapped = nullptr;
     REQUIRE(emm_memory_hostalloc(context, 4096, EMM_HOST_WRITE_COMBINED, &combined) == EMM_OK);
     REQUIRE(emm_memory_hostalloc(context, 4096, EMM_HOST_MAPPED, &mapped) == EMM_OK);

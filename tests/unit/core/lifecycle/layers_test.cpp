@@ -1,6 +1,6 @@
 // Behaviour: layers over plugins: who is made, called and given up when; with real files.
-#include "catch.h"
 #include "core/record/context.h"
+#include "unit/answers.h"
 
 #include <emm/emm.h>
 
@@ -70,10 +70,7 @@ TEST_CASE("a slot that a layer leaves out is that of the next one below which ha
     CHECK(said() == Lines{"inner trim"});
     REQUIRE(emm_memfree(context, ptr, 1000, EMM_STREAM_UNORDERED) == EMM_OK);
     CHECK(said() == Lines{"outer memfree"});
-    emm_stats stats = {};
-    stats.struct_size = sizeof stats;
-    REQUIRE(emm_get_stats(context, &stats) == EMM_OK);
-    CHECK(stats.allocations == 1);
+    CHECK(stats_of(context).allocations == 1);
 }
 
 TEST_CASE("a slot that no layer has is called with the plugin's function and manager") {
@@ -91,10 +88,7 @@ TEST_CASE("a layer reaches a slot that the host fills below it, and its pinned m
     void *host = nullptr;
     REQUIRE(emm_memhostalloc(context, 4096, 0, &host, nullptr) == EMM_OK);
     CHECK(said() == Lines{"inner memhostalloc"});
-    emm_stats stats = {};
-    stats.struct_size = sizeof stats;
-    REQUIRE(emm_get_stats(context, &stats) == EMM_OK);
-    CHECK(stats.host_live_bytes == 4096);
+    CHECK(stats_of(context).host_live_bytes == 4096);
     CHECK(emm_memhostfree(context, host, 1, 0, EMM_STREAM_UNORDERED) == EMM_E_INVALID_VALUE);
     CHECK_THAT(emm_last_error()->text, !ContainsSubstring("inner"));
     CHECK(emm_memhostfree(context, host, 4096, 0, EMM_STREAM_UNORDERED) == EMM_OK);
@@ -104,9 +98,7 @@ TEST_CASE("pinned memory of a layer's own counts beside what the host hands out 
     emm_context *const context = context_on("pinning+good");
     void *host = nullptr;
     REQUIRE(emm_memhostalloc(context, 4096, 0, &host, nullptr) == EMM_OK);
-    emm_stats stats = {};
-    stats.struct_size = sizeof stats;
-    REQUIRE(emm_get_stats(context, &stats) == EMM_OK);
+    const emm_stats stats = stats_of(context);
     CHECK(stats.host_live_bytes == 2 * 4096);
     CHECK(stats.host_reserved_bytes == 8192 + 4096);
 }
@@ -150,9 +142,7 @@ TEST_CASE("a layer that does not get ready is given up first") {
 
 TEST_CASE("each alternative of a list is a whole stack") {
     context_on("layer-create-fails+good;outer+inner+good");
-    emm_plugin_info info = {};
-    info.struct_size = sizeof info;
-    REQUIRE(emm_get_plugin(&info) == EMM_OK);
+    const emm_plugin_info info = plugin_info();
     CHECK(std::string(info.name) == "good");
     CHECK(std::string(info.spec) == "outer+inner+good");
     REQUIRE(info.layers[0]);
@@ -167,10 +157,7 @@ TEST_CASE("each alternative of a list is a whole stack") {
 
 TEST_CASE("a plugin without layers says so") {
     choose("good");
-    emm_plugin_info info = {};
-    info.struct_size = sizeof info;
-    REQUIRE(emm_get_plugin(&info) == EMM_OK);
-    CHECK(info.layers[0] == nullptr);
+    CHECK(plugin_info().layers[0] == nullptr);
 }
 
 TEST_CASE("an error says which layer it came from, and one from below keeps its words") {
@@ -185,10 +172,7 @@ TEST_CASE("an error says which layer it came from, and one from below keeps its 
 
 TEST_CASE("a stack has the capabilities that all of it have") {
     choose("outer+passthrough");
-    emm_plugin_info info = {};
-    info.struct_size = sizeof info;
-    REQUIRE(emm_get_plugin(&info) == EMM_OK);
-    CHECK(info.capabilities == (EMM_PLUGIN_NEEDS_CURRENT | EMM_PLUGIN_CAPTURE));
+    CHECK(plugin_info().capabilities == (EMM_PLUGIN_NEEDS_CURRENT | EMM_PLUGIN_CAPTURE));
 }
 
 TEST_CASE("a layer is asked of the device that the plugin leaves") {

@@ -86,13 +86,6 @@ emm_context *named(emm_context *context, const char *name, const char *options =
     return pool;
 }
 
-emm_context_info info_of(emm_context *context) {
-    emm_context_info info = {};
-    info.struct_size = sizeof info;
-    REQUIRE(emm_context_get_info(context, &info) == EMM_OK);
-    return info;
-}
-
 emm_status ask(emm_context *context) {
     emm_deviceptr ptr = 0;
     return emm_memalloc(context, 64, EMM_STREAM_LEGACY, &ptr);

@@ -12,17 +12,12 @@
 namespace {
 
 uint64_t pending() {
-    emm_counters counters = {};
-    counters.struct_size = sizeof counters;
-    emm_get_counters(&counters);
-    return counters.pending_count;
+    return counters().pending_count;
 }
 
 // Bytes written through one address are read through the other.
 bool keeps(emm_memory *memory) {
-    emm_memory_info info = {};
-    info.struct_size = sizeof info;
-    REQUIRE(emm_memory_get_info(memory, &info) == EMM_OK);
+    const emm_memory_info info = info_of(memory);
     const uint64_t written = 0x1122334455667788;
     uint64_t read = 0;
     if (info.host) {
@@ -54,10 +49,7 @@ emm_context *recorded_beside_a_peer(const char *settings) {
         return EMM_OK;
     };
     emm_context *context = recorded_context();
-    emm_driver_info driver = {};
-    driver.struct_size = sizeof driver;
-    REQUIRE(emm_get_driver(&driver) == EMM_OK);
-    if (!driver.simulated) {
+    if (!driver_info().simulated) {
         WARN("skipped: the driver is not simulated");
         return nullptr;
     }
@@ -74,29 +66,18 @@ TEST_CASE("pinned memory comes from the driver and goes back through the queue")
                              &device) == EMM_OK);
     CHECK(host != nullptr);
     CHECK(device != 0);
-    emm_stats stats = {};
-    stats.struct_size = sizeof stats;
-    CHECK(emm_get_stats(context, &stats) == EMM_OK);
-    CHECK(stats.host_live_bytes == 1 << 20);
+    CHECK(stats_of(context).host_live_bytes == 1 << 20);
     CHECK(emm_memhostfree(context, host, 1 << 20, 0, EMM_STREAM_UNORDERED) == EMM_E_NOT_OWNED);
     CHECK_THAT(emm_last_error()->text, ContainsSubstring("other flags"));
     CHECK(emm_memhostfree(context, host, 1 << 20, EMM_HOST_MAPPED | EMM_HOST_PORTABLE,
                           EMM_STREAM_UNORDERED) == EMM_OK);
-    emm_counters counters = {};
-    counters.struct_size = sizeof counters;
-    emm_get_counters(&counters);
-    CHECK(counters.pending_count == 1);
-    CHECK(counters.pending_bytes == 1 << 20);
+    CHECK(counters().pending_count == 1);
+    CHECK(counters().pending_bytes == 1 << 20);
 }
 
 TEST_CASE("pinned memory whose free waits is reserved, and not live") {
     emm_context *context = recorded_context();
-    const auto stats = [&] {
-        emm_stats stats = {};
-        stats.struct_size = sizeof stats;
-        REQUIRE(emm_get_stats(context, &stats) == EMM_OK);
-        return stats;
-    };
+    const auto stats = [&] { return stats_of(context); };
     void *host = nullptr;
     REQUIRE(emm_memhostalloc(context, 4096, 0, &host, nullptr) == EMM_OK);
     REQUIRE(emm_memhostfree(context, host, 4096, 0, EMM_STREAM_LEGACY) == EMM_OK);
@@ -108,12 +89,7 @@ TEST_CASE("pinned memory whose free waits is reserved, and not live") {
 
 TEST_CASE("a trim frees pinned memory that the driver has refused once to free", "[sim]") {
     emm_context *context = recorded_context();
-    const auto reserved = [&] {
-        emm_stats stats = {};
-        stats.struct_size = sizeof stats;
-        REQUIRE(emm_get_stats(context, &stats) == EMM_OK);
-        return stats.host_reserved_bytes;
-    };
+    const auto reserved = [&] { return stats_of(context).host_reserved_bytes; };
     void *host = nullptr;
     REQUIRE(emm_memhostalloc(context, 4096, 0, &host, nullptr) == EMM_OK);
     REQUIRE(emm_memhostfree(context, host, 4096, 0, EMM_STREAM_LEGACY) == EMM_OK);
@@ -302,10 +278,8 @@ TEST_CASE("a plugin file of four functions does every kind of memory, by the hos
     REQUIRE(emm_set_plugin("good") == EMM_OK);
     emm_context *context = nullptr;
     REQUIRE(emm_context_for_device(0, &context) == EMM_OK);
-    emm_context_info at = {};
-    at.struct_size = sizeof at;
-    REQUIRE(emm_context_get_info(context, &at) == EMM_OK);
-    REQUIRE(CU(cuCtxSetCurrent)(at.cuda_context) == CUDA_SUCCESS); // for the fixture's cuMemAlloc
+    // For the fixture's cuMemAlloc.
+    REQUIRE(CU(cuCtxSetCurrent)(info_of(context).cuda_context) == CUDA_SUCCESS);
     emm_memory *made[5] = {};
     void *range = std::aligned_alloc(4096, 8192);
     CHECK(emm_memory_alloc(context, 8192, EMM_STREAM_LEGACY, &made[0]) == EMM_OK);
@@ -381,10 +355,7 @@ TEST_CASE("running out of host or managed memory drains, asks the application an
     asked = 0;
     CHECK(emm_memallocmanaged(context, 512, EMM_ATTACH_GLOBAL, &ptr) == EMM_OK);
     CHECK(asked == 512);
-    emm_counters counters = {};
-    counters.struct_size = sizeof counters;
-    emm_get_counters(&counters);
-    CHECK(counters.memory_retries == 3);
+    CHECK(counters().memory_retries == 3);
     asked = 0;
     emm_set_pressure_callback(nullptr, nullptr);
     host = &ptr;
@@ -472,10 +443,7 @@ TEST_CASE("reset and retire give the defaults' memory back") {
     CHECK(emm_context_reset(context) == EMM_OK);
     CHECK(emm_memhostfree(context, host, 0, 0, EMM_STREAM_UNORDERED) == EMM_E_NOT_OWNED);
     CHECK(emm_memfreemanaged(context, ptr, 0, EMM_STREAM_UNORDERED) == EMM_E_NOT_OWNED);
-    emm_stats stats = {};
-    stats.struct_size = sizeof stats;
-    CHECK(emm_get_stats(context, &stats) == EMM_OK);
-    CHECK(stats.host_live_bytes == 0);
+    CHECK(stats_of(context).host_live_bytes == 0);
 }
 
 TEST_CASE("a retirement waits for work only if portable pinned memory was given out") {

@@ -253,10 +253,7 @@ TEST_CASE("after a lost device allocations say so and frees succeed") {
     Recorder::the().on_memalloc = [](size_t) { return EMM_OK; };
     CHECK(emm_memalloc(context, 64, EMM_STREAM_LEGACY, &other) == EMM_E_DEVICE_LOST);
     CHECK(emm_memfree(context, ptr, 64, EMM_STREAM_LEGACY) == EMM_OK);
-    emm_counters counters = {};
-    counters.struct_size = sizeof counters;
-    emm_get_counters(&counters);
-    CHECK(counters.late_frees == 1);
+    CHECK(counters().late_frees == 1);
 }
 
 TEST_CASE("a trim runs the pending frees first, but in no section and no announced capture") {

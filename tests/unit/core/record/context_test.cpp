@@ -35,9 +35,7 @@ TEST_CASE("a thread without a context is told so") {
 
 TEST_CASE("current, handle and device lead to the same record") {
     emm_context *context = recorded_context();
-    emm_context_info info = {};
-    info.struct_size = sizeof info;
-    REQUIRE(emm_context_get_info(context, &info) == EMM_OK);
+    const emm_context_info info = info_of(context);
     CHECK(info.device == 0);
     CHECK(info.primary == 1);
     CHECK(from(info.cuda_context) == context);

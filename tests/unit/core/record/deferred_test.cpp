@@ -31,13 +31,6 @@ void defer(emm_context *context, size_t bytes, emm_deferred function = &note_run
     REQUIRE(Recorder::the().host->defer(context, function, nullptr, bytes) == EMM_OK);
 }
 
-emm_counters counters() {
-    emm_counters counted = {};
-    counted.struct_size = sizeof counted;
-    emm_get_counters(&counted);
-    return counted;
-}
-
 } // namespace
 
 TEST_CASE("ten entries stay pending and the eleventh makes a flush due") {

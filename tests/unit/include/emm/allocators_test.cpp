@@ -141,12 +141,7 @@ TEST_CASE("more elements than there are bytes are refused before the plugin is a
 }
 
 TEST_CASE("frees under a guard stay pending until it ends", "[passthrough]") {
-    const auto pending = [] {
-        emm_counters counters = {};
-        counters.struct_size = sizeof counters;
-        emm_get_counters(&counters);
-        return counters.pending_count;
-    };
+    const auto pending = [] { return counters().pending_count; };
     emm::DeviceResource<> resource(gpu());
     {
         const emm::DeferCleanup guard(gpu());

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "catch.h"
+#include "unit/answers.h"
 
 #include <emm/emm.hpp>
 

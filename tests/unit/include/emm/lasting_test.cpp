@@ -83,10 +83,7 @@ TEST_CASE("a pressure callback is asked while it lives") {
 }
 
 TEST_CASE("a stream is registered until its registration ends, wherever that has moved") {
-    emm_context_info info = {};
-    info.struct_size = sizeof info;
-    REQUIRE(emm_context_get_info(gpu(), &info) == EMM_OK);
-    call("cuCtxSetCurrent", info.cuda_context);
+    call("cuCtxSetCurrent", info_of(gpu()).cuda_context);
     emm_stream stream = nullptr;
     call("cuStreamCreate", &stream, 1u);
     emm::StreamRegistration first(gpu(), stream);

@@ -46,12 +46,9 @@ bool is_mapped(emm_deviceptr ptr) {
 }
 
 void write_byte(emm_context *context, emm_deviceptr ptr, unsigned char value) {
-    emm_context_info info = {};
-    info.struct_size = sizeof info;
-    REQUIRE(emm_context_get_info(context, &info) == EMM_OK);
     const auto enter =
         reinterpret_cast<decltype(&cuCtxSetCurrent)>(emm_driver_entry("cuCtxSetCurrent", 12000));
-    REQUIRE(enter(info.cuda_context) == CUDA_SUCCESS);
+    REQUIRE(enter(info_of(context).cuda_context) == CUDA_SUCCESS);
     const auto copy =
         reinterpret_cast<decltype(&cuMemcpyHtoD)>(emm_driver_entry("cuMemcpyHtoD", 12000));
     REQUIRE(copy(ptr, &value, 1) == CUDA_SUCCESS);
@@ -108,10 +105,7 @@ TEST_CASE("fault fails the Nth request, and emm's repetitions of it, and no othe
 TEST_CASE("a fault that happens once is repeated by emm, and the program does not see it") {
     emm_context *const context = on("fault:nth=1,times=1+passthrough");
     alloc(context, 1000);
-    emm_counters counters = {};
-    counters.struct_size = sizeof counters;
-    REQUIRE(emm_get_counters(&counters) == EMM_OK);
-    CHECK(counters.memory_retries == 1);
+    CHECK(counters().memory_retries == 1);
 }
 
 TEST_CASE("fault fails every Nth request") {
@@ -124,10 +118,7 @@ TEST_CASE("fault fails every Nth request") {
 TEST_CASE("a repetition of a failed request does not count as another request") {
     emm_context *const context = on("fault:every=2,times=1+passthrough");
     CHECK(served(context) == std::vector<bool>(20, true));
-    emm_counters counters = {};
-    counters.struct_size = sizeof counters;
-    REQUIRE(emm_get_counters(&counters) == EMM_OK);
-    CHECK(counters.memory_retries == 10);
+    CHECK(counters().memory_retries == 10);
 }
 
 TEST_CASE("a fault of every request that happens once is seen by emm alone") {
@@ -197,9 +188,7 @@ TEST_CASE("a maximum of the plugin holds for guarded blocks, and is what the pro
 TEST_CASE("memory that guard cannot give back counts until it can") {
     emm_context *const context = on("guard+passthrough");
     const auto reserved = [&] {
-        emm_stats stats = {};
-        stats.struct_size = sizeof stats;
-        CHECK(emm_get_stats(context, &stats) == EMM_OK);
+        const emm_stats stats = stats_of(context);
         CHECK(stats.peak_reserved_bytes >= stats.reserved_bytes);
         return stats.reserved_bytes;
     };

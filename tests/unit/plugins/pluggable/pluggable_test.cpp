@@ -34,10 +34,7 @@ emm_context *served_by(const std::string &plugin) {
     emm_context *const context = served_by(plugin, text);
     INFO(text);
     REQUIRE(context);
-    emm_context_info info = {};
-    info.struct_size = sizeof info;
-    REQUIRE(emm_context_get_info(context, &info) == EMM_OK);
-    REQUIRE(CU(cuCtxSetCurrent)(info.cuda_context) == CUDA_SUCCESS);
+    REQUIRE(CU(cuCtxSetCurrent)(info_of(context).cuda_context) == CUDA_SUCCESS);
     return context;
 }
 
@@ -58,13 +55,6 @@ Answer request(emm_context *context, size_t size = mib) {
     answer.status = emm_memalloc(context, size, EMM_STREAM_UNORDERED, &answer.ptr);
     answer.text = answer.status >= EMM_OK ? "" : emm_last_error()->text;
     return answer;
-}
-
-emm_stats stats_of(emm_context *context) {
-    emm_stats stats = {};
-    stats.struct_size = sizeof stats;
-    REQUIRE(emm_get_stats(context, &stats) == EMM_OK);
-    return stats;
 }
 
 } // namespace
@@ -245,8 +235,5 @@ TEST_CASE("a free on a stream whose capture was invalidated is the library's aft
 
 TEST_CASE("a stack over it is opaque, whatever its layers claim") {
     served_by("outer+" + spec());
-    emm_plugin_info info = {};
-    info.struct_size = sizeof info;
-    REQUIRE(emm_get_plugin(&info) == EMM_OK);
-    CHECK((info.capabilities & EMM_PLUGIN_OPAQUE) != 0);
+    CHECK((plugin_info().capabilities & EMM_PLUGIN_OPAQUE) != 0);
 }

@@ -3,6 +3,7 @@
 
 #include "bridge.h"
 #include "catch.h"
+#include "unit/answers.h"
 
 #include <cuda.h>
 #include <stdexcept>
@@ -18,24 +19,15 @@ inline emm_context *gpu() {
 }
 
 inline void make_current() {
-    emm_context_info info = {};
-    info.struct_size = sizeof info;
-    REQUIRE(emm_context_get_info(gpu(), &info) == EMM_OK);
-    REQUIRE(CU(cuCtxSetCurrent)(info.cuda_context) == CUDA_SUCCESS);
+    REQUIRE(CU(cuCtxSetCurrent)(info_of(gpu()).cuda_context) == CUDA_SUCCESS);
 }
 
 inline emm_stats stats() {
-    emm_stats stats = {};
-    stats.struct_size = sizeof stats;
-    REQUIRE(emm_get_stats(gpu(), &stats) == EMM_OK);
-    return stats;
+    return stats_of(gpu());
 }
 
 inline uint64_t late_frees() {
-    emm_counters counters = {};
-    counters.struct_size = sizeof counters;
-    REQUIRE(emm_get_counters(&counters) == EMM_OK);
-    return counters.late_frees;
+    return counters().late_frees;
 }
 
 // More memory than any device has, also a real one.

@@ -34,14 +34,10 @@ TEST_CASE("PyTorch's functions for a named pool allocate there, the same for the
     REQUIRE(ptr != nullptr);
     emm_context *pool = nullptr;
     REQUIRE(emm_context_named(gpu(), "kv-cache", nullptr, &pool) == EMM_OK);
-    emm_stats figures = {};
-    figures.struct_size = sizeof figures;
-    REQUIRE(emm_get_stats(pool, &figures) == EMM_OK);
-    CHECK(figures.live_bytes == 1 << 20);
+    CHECK(stats_of(pool).live_bytes == 1 << 20);
     CHECK(stats().live_bytes == 0);
     free(ptr, 1 << 20, 0, nullptr);
-    REQUIRE(emm_get_stats(pool, &figures) == EMM_OK);
-    CHECK(figures.live_bytes == 0);
+    CHECK(stats_of(pool).live_bytes == 0);
     CHECK(emm_torch_pool("", nullptr, &malloc, &free) == EMM_E_INVALID_VALUE);
     REQUIRE(emm_torch_pool("no name", nullptr, &malloc, &free) == EMM_OK);
     CHECK(contains(thrown_by([&] { malloc(256, 0, nullptr); }), "a pool's name: expected"));
