@@ -384,6 +384,18 @@ void memory_that_is_imported_again_counts_until_its_last_handle() {
     fact(free_bytes() == free, "memory without a handle counts no more");
 }
 
+void levels_that_do_not_fit_take_nothing() {
+    const Contexts contexts(1);
+    CUDA_ARRAY3D_DESCRIPTOR flat = {};
+    flat.Width = flat.Height = 256;
+    flat.Format = CU_AD_FORMAT_FLOAT;
+    flat.NumChannels = 4;
+    CUmipmappedArray array = nullptr;
+    fact(cu.cuMipmappedArrayCreate(&array, &flat, bound / 16) == CUDA_SUCCESS,
+         "an array has room, however many levels are asked for");
+    NEED(cu.cuMipmappedArrayDestroy(array));
+}
+
 // As without a bound: no device has so much.
 void what_makes_no_sense_is_told_so() {
     const Contexts contexts(1);
@@ -421,6 +433,7 @@ int main(int argc, char *argv[]) {
     fact(total == bound, "the device's total is the bound");
     a_pool_that_does_not_end_goes_on_counting();
     what_makes_no_sense_is_told_so();
+    levels_that_do_not_fit_take_nothing();
     memory_that_is_imported_again_counts_until_its_last_handle();
     for (const size_t contexts : {1, 3}) {
         for (const Kind &kind : kinds) {

@@ -53,7 +53,9 @@ void arrays(CUcontext context) {
     const uint64_t before = free_memory();
     result(cu.cuArrayCreate(&array, &flat), CUDA_SUCCESS, "cuArrayCreate");
     fact(free_memory() + 4 * mib <= before, "an array takes memory");
-    result(cu.cuMipmappedArrayCreate(&mipmapped, &deep, 3), CUDA_SUCCESS, "cuMipmappedArrayCreate");
+    constexpr unsigned levels = 1 << 20; // 7 fit
+    result(cu.cuMipmappedArrayCreate(&mipmapped, &deep, levels), CUDA_SUCCESS,
+           "cuMipmappedArrayCreate");
     CUDA_ARRAY_DESCRIPTOR told = {};
     NEED(cu.cuArrayGetDescriptor(&told, array));
     fact(told.Width == 1024 && told.NumChannels == 4, "it tells what it is");

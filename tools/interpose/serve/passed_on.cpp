@@ -1,6 +1,7 @@
 #include "passed_on.h"
 
 #include <algorithm>
+#include <bit>
 #include <iterator>
 #include <new>
 
@@ -88,13 +89,16 @@ uint64_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR &descriptor) {
            at_least_one(descriptor.Depth) * format.bytes;
 }
 
-// Layers and the faces of a cube do not become fewer.
+// Layers and the faces of a cube do not become fewer. The level of one element is the last.
 uint64_t mipmapped_bytes(const CUDA_ARRAY3D_DESCRIPTOR &descriptor, unsigned levels) {
     const bool keeps_depth =
         (descriptor.Flags & (CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP)) != 0;
     CUDA_ARRAY3D_DESCRIPTOR level = descriptor;
+    const uint64_t longest =
+        std::max({level.Width, level.Height, keeps_depth ? 0 : level.Depth, size_t(1)});
+    const unsigned made = std::clamp(levels, 1u, unsigned(std::bit_width(longest)));
     uint64_t bytes = 0;
-    for (unsigned i = 0; i < levels; i++) {
+    for (unsigned i = 0; i < made; i++) {
         bytes += array_bytes(level);
         level.Width = at_least_one(level.Width / 2);
         level.Height /= level.Height > 1 ? 2 : 1;

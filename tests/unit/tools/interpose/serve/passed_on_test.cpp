@@ -58,6 +58,17 @@ TEST_CASE(
     CHECK(mipmapped_bytes(described(8, 8, 6, format, 1, CUDA_ARRAY3D_CUBEMAP), 2) == 384 + 96);
 }
 
+TEST_CASE("a mipmapped array has at least one level, and none after that of one element") {
+    const unsigned format = CU_AD_FORMAT_UNSIGNED_INT8, many = 1000;
+    CHECK(mipmapped_bytes(described(16, 8, 0, format, 1), 0) == 128);
+    CHECK(mipmapped_bytes(described(16, 8, 0, format, 1), many) == 128 + 32 + 8 + 2 + 1);
+    CHECK(mipmapped_bytes(described(5, 0, 0, format, 1), many) == 5 + 2 + 1);
+    CHECK(mipmapped_bytes(described(1, 1, 8, format, 1), many) == 8 + 4 + 2 + 1);
+    CHECK(mipmapped_bytes(described(2, 2, 8, format, 1, CUDA_ARRAY3D_LAYERED), many) == 32 + 8);
+    CHECK(mipmapped_bytes(described(2, 2, 6, format, 1, CUDA_ARRAY3D_CUBEMAP), many) == 24 + 6);
+    CHECK(mipmapped_bytes(described(1, 0, 0, format, 1), many) == 1);
+}
+
 TEST_CASE("physical memory is known as long as any reference to its handle") {
     PassedOn passed;
     passed.add(Passed::physical, 7, {100});
