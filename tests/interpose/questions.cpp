@@ -282,6 +282,9 @@ void unknown(CUdeviceptr address, const char *name) {
     unsigned type = 7;
     result(cu.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address),
            CUDA_ERROR_INVALID_VALUE, "%s: one attribute", name);
+    CUmemGenericAllocationHandle handle = 0;
+    result(cu.cuMemRetainAllocationHandle(&handle, reinterpret_cast<void *>(address)),
+           CUDA_ERROR_INVALID_VALUE, "%s: a handle", name);
     const Answers answers(address);
     result(answers.result, CUDA_SUCCESS, "%s: all at once", name);
     const auto tell = [&](const char *what, auto value) {

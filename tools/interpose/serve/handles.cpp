@@ -69,7 +69,7 @@ CUresult physical_retain(Handle *ret_handle, void *pointer) {
     const Turn turn;
     const auto address = reinterpret_cast<CUdeviceptr>(pointer);
     if (turn.is_programs() && ret_handle) {
-        if (server().around(address).address != 0) {
+        if (server().refuses_handle_at(address)) {
             return CUDA_ERROR_INVALID_VALUE;
         }
         if (physical().retain(address, *ret_handle)) {

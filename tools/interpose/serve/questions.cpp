@@ -29,11 +29,10 @@ Answer mem_get_address_range(CUdeviceptr *ret_base, size_t *ret_size, CUdevicept
     return CUDA_SUCCESS;
 }
 
-// Refuses for emm's memory, which has no handle: the driver would give the handle of its own larger
-// piece of memory behind the allocation.
 Answer mem_retain_allocation_handle(CUmemGenericAllocationHandle *, void *address) {
-    const auto ptr = reinterpret_cast<CUdeviceptr>(address);
-    return server().around(ptr).address != 0 ? CUDA_ERROR_INVALID_VALUE : Answer();
+    return server().refuses_handle_at(reinterpret_cast<CUdeviceptr>(address))
+               ? CUDA_ERROR_INVALID_VALUE
+               : Answer();
 }
 
 // Counts a further handle of memory with the charge `id`; 0: no charge.

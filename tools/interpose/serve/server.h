@@ -48,6 +48,13 @@ struct Server {
     Allocation own_around(uint64_t address);
     Allocation around(uint64_t address);
 
+    // Whether memory there has no handle, because it is emm's, or was before its free: the driver
+    // would give the handle of its own larger piece of memory behind the allocation.
+    bool refuses_handle_at(uint64_t address) {
+        const Allocation found = around(address);
+        return found.address != 0 || found.freed;
+    }
+
     // Like own_around, for pinned and registered host memory.
     Allocation host_around(uint64_t address);
 
