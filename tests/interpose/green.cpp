@@ -84,6 +84,10 @@ void own_stream(CUcontext primary, const Green &green) {
     enter_context(green.context);
     result(cu.cuMemAllocAsync(&address, mib, CU_STREAM_PER_THREAD), CUDA_ERROR_INVALID_HANDLE,
            "a green context has no own stream of a thread");
+    address = allocate(mib);
+    result(cu.cuMemFreeAsync(address, CU_STREAM_PER_THREAD), CUDA_ERROR_INVALID_HANDLE,
+           "nor for a free");
+    result(cu.cuMemFree(address), CUDA_SUCCESS, "a free after that");
     enter_context(primary);
 }
 

@@ -1,7 +1,9 @@
 // A program under `emm run` that calls emm itself as well. `reused`: a second cuMemFree of an
 // address leaves the block alone that emm has given to the program there since. `reused callbacks`:
-// emm serves the code of the program that it calls within a served call.
+// emm serves the code of the program that it calls within a served call. `reused retired`: a free
+// on the NULL stream of a context that emm no longer serves follows that stream's work.
 #include <cstdio>
+#include <cstring>
 #include <cuda.h>
 #include <dlfcn.h>
 #include <emm/emm.h>
@@ -40,6 +42,30 @@ int free_twice() {
     }
     const emm_status status = emm_memfree(context, again, size, stream);
     return status == EMM_OK ? 0 : wrong("the block has been freed", status);
+}
+
+// The simulated driver stops work that uses the block before the earlier work is done.
+int free_in_retired_context() {
+    const auto allocate = driver<CUresult(CUdeviceptr *, size_t, CUstream)>("cuMemAllocAsync");
+    const auto fill = driver<CUresult(CUdeviceptr, unsigned, size_t, CUstream)>("cuMemsetD32Async");
+    const auto set_current = driver<CUresult(CUcontext)>("cuCtxSetCurrent");
+    CUcontext served = nullptr, other = nullptr;
+    CUdeviceptr block = 0, next = 0;
+    emm_context *context = nullptr;
+    driver<CUresult(CUcontext *)>("cuCtxGetCurrent")(&served);
+    allocate(&block, size, nullptr);
+    driver<CUresult()>("cuCtxSynchronize")();
+    driver<CUresult(CUcontext *, unsigned, CUdevice)>("cuCtxCreate_v2")(&other, 0, 0);
+    if (emm_context_current(&context) != EMM_OK || emm_context_retire(context) != EMM_OK) {
+        return wrong("there is no context to retire", 0);
+    }
+    fill(block, 1, size / 4, nullptr);
+    const CUresult freed =
+        driver<CUresult(CUdeviceptr, CUstream)>("cuMemFreeAsync")(block, nullptr);
+    set_current(served);
+    allocate(&next, size, nullptr);
+    const CUresult filled = fill(next, 2, size / 4, nullptr);
+    return freed == CUDA_SUCCESS && filled == CUDA_SUCCESS ? 0 : wrong("free and fill", freed);
 }
 
 // --- code of the program that emm calls --------------------------------------------------------
@@ -112,10 +138,12 @@ int serve_callbacks() {
 
 } // namespace
 
-int main(int argc, char *[]) {
+int main(int argc, char *argv[]) {
     CUcontext current = nullptr;
     driver<CUresult(unsigned)>("cuInit")(0);
     driver<CUresult(CUcontext *, CUdevice)>("cuDevicePrimaryCtxRetain")(&current, 0);
     driver<CUresult(CUcontext)>("cuCtxSetCurrent")(current);
-    return argc > 1 ? serve_callbacks() : free_twice();
+    return argc < 2                               ? free_twice()
+           : std::strcmp(argv[1], "retired") == 0 ? free_in_retired_context()
+                                                  : serve_callbacks();
 }

@@ -78,6 +78,10 @@ void async_case() {
            "stream 0 with no current context");
     result(cu.cuMemAllocAsync(&address, 4096, one), CUDA_SUCCESS,
            "a stream with no current context");
+    for (const CUstream cudas_own : {CUstream(nullptr), CU_STREAM_LEGACY, CU_STREAM_PER_THREAD}) {
+        result(cu.cuMemFreeAsync(address, cudas_own), CUDA_ERROR_INVALID_CONTEXT,
+               "free on a stream of no context");
+    }
     result(cu.cuMemFreeAsync(address, one), CUDA_SUCCESS, "its free");
     NEED(cu.cuCtxPushCurrent(popped));
 }

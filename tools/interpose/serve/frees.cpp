@@ -152,10 +152,17 @@ Answer free_in_own_graph(const Capture &capture, const Allocation &found, CUstre
                                             : CUDA_ERROR_INVALID_VALUE;
 }
 
-// Frees on a stream of `context`, which is not the memory's. NULL: the stream's context is not
-// known.
+// CUDA's refusal of a stream of its own, in whose context emm does not serve. There may be no
+// current context, and a green one has no own stream of a thread.
+[[gnu::noinline]] CUresult refusal_of(CUstream stream) {
+    CUstreamCaptureStatus any = CU_STREAM_CAPTURE_STATUS_NONE;
+    return server().driver.cuStreamIsCapturing(stream, &any);
+}
+
+// Frees on a stream of `context`, which is not the memory's. NULL: emm does not serve the stream's
+// context, or does not know it.
 [[gnu::noinline]] CUresult free_elsewhere(Allocation found, CUstream stream, emm_context *context) {
-    if (context) {
+    if (context || Streams::is_cudas_own(stream)) {
         stream = wait_behind(found, stream, context);
         if (!stream) {
             return refuse(found, EMM_E_DRIVER);
@@ -172,6 +179,15 @@ Answer free_in_own_graph(const Capture &capture, const Allocation &found, CUstre
 // The plugin gets the address from the program and the context from the stream, not from the
 // record. So the call can begin before the processor has loaded the record.
 Answer free_outside(uint64_t address, CUstream stream) {
+    emm_status status = EMM_OK;
+    const CUstream named = stream;
+    emm_context *const context = server().streams.context_of(stream, status);
+    if (!context && Streams::is_cudas_own(named)) [[unlikely]] {
+        const CUresult refusal = refusal_of(named);
+        if (refusal != CUDA_SUCCESS) {
+            return refusal;
+        }
+    }
     const Allocation found = take(address);
     if (is_none(found)) {
         return free_none(found, address);
@@ -180,9 +196,6 @@ Answer free_outside(uint64_t address, CUstream stream) {
         return result_of_free(found, emm_memfreemanaged(found.context, found.address, found.size,
                                                         EMM_STREAM_UNORDERED));
     }
-    emm_status status = EMM_OK;
-    const CUstream named = stream;
-    emm_context *const context = server().streams.context_of(stream, status);
     if (found.context != context) [[unlikely]] {
         return free_elsewhere(found, named, context);
     }
