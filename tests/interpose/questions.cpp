@@ -308,6 +308,16 @@ void unknown(CUdeviceptr address, const char *name) {
     tell("mapped", answers.mapped);
 }
 
+void no_descriptor_of_freed(CUdeviceptr block) {
+    int supported = 0, descriptor = -1;
+    NEED(cu.cuDeviceGetAttribute(&supported, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, 0));
+    if (supported) {
+        result(cu.cuMemGetHandleForAddressRange(&descriptor, block, 2 * mib,
+                                                CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0),
+               CUDA_ERROR_INVALID_VALUE, "a block that was freed: a descriptor");
+    }
+}
+
 void ids() {
     constexpr int rounds = 50;
     unsigned long long last = 0;
@@ -342,6 +352,7 @@ void attributes_case() {
     NEED(cu.cuMemFree(other));
     NEED(cu.cuMemFree(block));
     unknown(block, "a block that was freed");
+    no_descriptor_of_freed(block);
     int on_stack = 0;
     unknown(reinterpret_cast<CUdeviceptr>(&on_stack), "an address on the stack");
     ids();

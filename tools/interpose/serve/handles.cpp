@@ -127,6 +127,9 @@ void stays_at(CUdeviceptr address, size_t size, const char *why) {
 CUresult physical_range_handle(void *ret_handle, CUdeviceptr address, size_t size,
                                CUmemRangeHandleType type, unsigned long long flags) {
     const Turn turn;
+    if (turn.is_programs() && server().around(address).freed) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
     const CUresult result = ask_driver<&physical_range_handle>(
         served_cuMemGetHandleForAddressRange, ret_handle, address, size, type, flags);
     if (turn.is_programs() && result == CUDA_SUCCESS) {

@@ -35,6 +35,12 @@ Answer mem_retain_allocation_handle(CUmemGenericAllocationHandle *, void *addres
                : Answer();
 }
 
+// Freed memory may still be the plugin's.
+Answer mem_get_handle_for_address_range(void *, CUdeviceptr address, size_t, CUmemRangeHandleType,
+                                        unsigned long long) {
+    return server().around(address).freed ? CUDA_ERROR_INVALID_VALUE : Answer();
+}
+
 // Counts a further handle of memory with the charge `id`; 0: no charge.
 void add_handle(CUmemGenericAllocationHandle handle, uint64_t id) {
     PassedOn &passed = server().passed_on;
@@ -207,6 +213,7 @@ void serve_questions(Entries &entries) {
     entries.at[served_cuPointerGetAttributes] = entry_of<&pointer_get_attributes>();
     serve<served_cuMemRetainAllocationHandle, &mem_retain_allocation_handle, &handle_retained>(
         entries);
+    serve<served_cuMemGetHandleForAddressRange, &mem_get_handle_for_address_range>(entries);
     watch<served_cuMemImportFromShareableHandle, &handle_imported>(entries);
 }
 
