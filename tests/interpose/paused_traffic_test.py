@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """paused_traffic_test.py EMM TRAFFIC PLUGIN ARGUMENT...: random traffic goes on as ever, with all that it checks, while
 emm pause and emm resume put it to sleep and wake it again and again. A pause may be refused for a capture, or because
-work goes on; a resume never is. One that meets the program's end hears no answer."""
+work or a reset goes on; a resume never is. One that meets the program's end hears no answer."""
 import contextlib
 import subprocess
 import sys
@@ -9,7 +9,8 @@ import time
 
 EMM, TRAFFIC, PLUGIN = sys.argv[1:4]
 NO_PROCESS = ("is not a process of this user that uses emm", "there is no process")
-REFUSALS = ("a capture is in progress", "its work on the device did not end within", *NO_PROCESS)
+REFUSALS = ("a capture is in progress", "its work on the device did not end within", "is busy: a thread of the program",
+            *NO_PROCESS)
 HUNG_UP = "hung up without an answer"
 LEAST_PAUSES = 3
 SECONDS_TO_END = 30
