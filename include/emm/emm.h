@@ -251,8 +251,8 @@ EMM_API emm_status emm_shutdown(void);
  *
  * If memory runs out, emm runs pending frees and asks the plugin to trim. If the driver is short of
  * memory too, emm repeats both steps in the device's other contexts; for pinned memory, in all
- * contexts. Then emm asks the application to give back memory (emm_set_pressure_callback). emm asks
- * the plugin again after each of these steps. If the last attempt fails, the call answers
+ * contexts. Then emm calls the application's callback (emm_set_pressure_callback). If that frees
+ * memory, emm repeats these steps. emm asks the plugin again after each step. A final failure is
  *   EMM_E_OUT_OF_MEMORY, EMM_E_OUT_OF_HOST_MEMORY
  * If a request is larger than the device's memory, emm answers at once and empties no cache. For
  * the plugin's other answers, see the slot of the same name in emm/plugin.h.
@@ -639,8 +639,8 @@ EMM_API emm_status emm_defer_cleanup_end(emm_context *context);
 
 /*
  * The process's callback on out of memory. The thread that ran out of memory calls the callback, to
- * free at least `bytes` of the context's memory. The callback may call emm, and returns the bytes
- * that it freed. NULL removes the callback.
+ * free at least `bytes`, in the context or in another context or pool of its device. The callback
+ * may call emm, and returns the bytes that it freed. NULL removes the callback.
  */
 typedef size_t (*emm_pressure_callback)(emm_context *context, size_t bytes, void *user_data);
 EMM_API emm_status emm_set_pressure_callback(emm_pressure_callback callback, void *user_data);

@@ -102,6 +102,21 @@ bool may_others_hold(const emm_context &context, bool of_device, size_t size) no
            any_other(context, of_device, [](emm_context &) { return true; });
 }
 
+// Steps 1 and 2.
+emm_status reclaim(emm_context &context, bool of_device, size_t size,
+                   const std::function<emm_status()> &again) noexcept {
+    return_and_wait(context);
+    const emm_status status = again();
+    if (!is_exhaustion(status) || !may_others_hold(context, of_device, size)) {
+        return status;
+    }
+    any_other(context, of_device, [](emm_context &other) {
+        return_and_wait(other);
+        return false;
+    });
+    return again();
+}
+
 // Asks the neighbours if they may hold the missing bytes. If the bound has room, the request failed
 // for another reason.
 bool did_neighbours_give(int32_t device, size_t size) noexcept {
@@ -121,20 +136,9 @@ emm_status recover(emm_context &context, size_t size, emm_status status,
     context.pressure_runs.fetch_add(1, std::memory_order_relaxed);
     forget_ended_contexts();
     const bool of_device = status == EMM_E_OUT_OF_MEMORY;
-    return_and_wait(context);
-    status = again();
-    if (is_exhaustion(status) && may_others_hold(context, of_device, size)) {
-        any_other(context, of_device, [](emm_context &other) {
-            return_and_wait(other);
-            return false;
-        });
-        status = again();
-    }
+    status = reclaim(context, of_device, size, again);
     if (is_exhaustion(status) && press(context, size) > 0) {
-        if (!observe::is_forked_child()) {
-            return_and_wait(context);
-        }
-        status = again();
+        status = observe::is_forked_child() ? again() : reclaim(context, of_device, size, again);
     }
     return status == EMM_E_OUT_OF_MEMORY && did_neighbours_give(context.device, size) ? again()
                                                                                       : status;

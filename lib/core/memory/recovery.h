@@ -14,7 +14,7 @@
 // 2. If the driver is short of memory, other contexts may hold it. Step 1 is done in each of them:
 // in all contexts of the device, or for host memory in all of the process. The allocation is tried
 // again.
-// 3. The application gives memory back, and the allocation is tried again.
+// 3. The application gives memory back, to any context. Then steps 1 and 2 are done again.
 // 4. Processes that share the device's bound (EMM_LIMIT_SHARED) give memory back, and the
 // allocation is tried again.
 // Inside a deferred section nothing is returned to the driver, so only the application is asked. A

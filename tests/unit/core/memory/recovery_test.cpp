@@ -62,6 +62,24 @@ TEST_CASE("the application is asked only if a trim of the device's other context
     CHECK(Recorder::the().calls() == expected);
 }
 
+TEST_CASE("the other contexts are trimmed again for what the application gave back to them") {
+    Recorder::the().table.trim = trim_noted;
+    emm_context *const context = recorded_context();
+    second_context();
+    emm_set_pressure_callback(
+        [](emm_context *, size_t bytes, void *) -> size_t {
+            Recorder::the().note("press");
+            return bytes;
+        },
+        nullptr);
+    Recorder::the().on_memalloc = succeed_after(4);
+    Recorder::the().clear();
+    CHECK(ask(context, context->total_memory) == EMM_OK);
+    CHECK(Recorder::the().calls() == std::vector<std::string>{"memalloc", "trim", "memalloc",
+                                                              "trim", "memalloc", "press", "trim",
+                                                              "memalloc", "trim", "memalloc"});
+}
+
 TEST_CASE("no other context is trimmed where the context's own memory does, or the driver has it") {
     Recorder::the().table.trim = trim_noted;
     emm_context *const context = recorded_context();
