@@ -128,6 +128,7 @@ uint64_t OwnPools::id_of(CUmemoryPool pool) {
 void OwnPools::ended(uint64_t id) {
     const std::lock_guard lock(mutex_);
     std::erase_if(pools_, [&](const auto &each) { return each.second.id == id; });
+    each_of(id, [](emm_context *, Manager &its) { its.ended = true; });
     set_leaving(id, true);
 }
 
@@ -186,10 +187,9 @@ emm_context *OwnPools::take_manager(emm_context *context, const Pool &pool) {
 // thread's free may still be on its way out of the plugin.
 emm_context *OwnPools::find_unused(emm_context *context) {
     for (const auto &[manager, its] : managers_) {
-        const auto is_its = [id = its.pool](const auto &each) { return each.second.id == id; };
         auto stats = sized<emm_stats>();
-        if (its.context == context && std::none_of(pools_.begin(), pools_.end(), is_its) &&
-            emm_get_stats(manager, &stats) >= 0 && stats.live_count == 0) {
+        if (its.ended && its.context == context && emm_get_stats(manager, &stats) >= 0 &&
+            stats.live_count == 0) {
             return manager;
         }
     }

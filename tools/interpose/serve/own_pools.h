@@ -85,10 +85,11 @@ private:
     };
     struct Manager {
         emm_context *context = nullptr; // the CUDA context's record
-        uint64_t pool = 0;              // by id; that of no pool: free for another pool
+        uint64_t pool = 0;              // by id
         bool leaving = false;
         Access access;
         uint64_t live_before = 0, reserved_before = 0; // peaks that are not the pool's
+        bool ended = false;                            // the pool has ended: free for another pool
     };
     struct Latest {
         CUmemoryPool pool = nullptr;
