@@ -10,15 +10,15 @@ namespace {
 constexpr const char *announced_within = "a plugin must not announce a stream from inside a stream "
                                          "or manager call of the same CUDA context";
 
-// Tells the serving pools of a group, up to `end`, that a stream or a capture has ended. Returns
-// the first failure.
+// Tells the serving pools of a group that a stream or a capture has ended. `end`: only those that
+// for_each_pool visits before this pool. Returns the first failure.
 emm_status tell_end(emm_context &group, emm_stream stream, uint32_t notice,
                     const emm_context *end = nullptr) noexcept {
     emm_status status = EMM_OK;
-    bool is_over = false;
     for_each_pool(group, [&](emm_context &pool) {
-        is_over = is_over || &pool == end;
-        if (!is_over && is_served(pool)) {
+        const bool is_before_end =
+            !end || pool.number > end->number; // `end` may have left the list
+        if (is_before_end && is_served(pool)) {
             const emm_status told = EMM_CALL_END(pool, stream_notice, stream, notice);
             status = status < EMM_OK ? status : told;
         }

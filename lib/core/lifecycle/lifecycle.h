@@ -49,6 +49,9 @@ emm_status context_named(emm_context &context, const char *name, const char *opt
 bool is_unserved(const emm_context &context) noexcept;
 emm_status begin_serving(emm_context &context);
 
+// Takes a pool that is given up from its group's list.
+void leave_group(emm_context &pool) noexcept;
+
 // Called when `plugin` begins to serve a context. api/context.cpp sets this to monitor::announce,
 // so `emm top` can ask the process from its first context on.
 using OnServing = void (*)(const loader::Plugin &plugin) noexcept;

@@ -15,6 +15,7 @@
 #include <memory>
 #include <mutex>
 #include <string_view>
+#include <vector>
 
 namespace emm::core {
 namespace {
@@ -140,23 +141,32 @@ emm_status check_name(std::string_view whole) {
                            longest_name, whole);
 }
 
+bool is_over(const emm_context &pool) {
+    return (pool.state.load(std::memory_order_acquire) & state_retired) != 0;
+}
+
 emm_context *find_pool(const emm_context &group, std::string_view name) {
     emm_context *found = nullptr;
     for_each_pool(group, [&](emm_context &pool) {
-        const bool is_over = (pool.state.load(std::memory_order_acquire) & state_retired) != 0;
-        found = !is_over && pool.pool == name ? &pool : found;
+        found = !is_over(pool) && pool.pool == name ? &pool : found;
     });
     return found;
 }
 
 // The first of torch#1, torch#2 and so on for "torch#" that is no pool yet.
 emm_status next_name(const emm_context &group, std::string_view prefix, std::string &ret_name) {
-    const emm_context *found = nullptr;
-    size_t number = 0;
-    do {
-        ret_name = std::string(prefix) + std::to_string(++number);
-        found = find_pool(group, ret_name);
-    } while (found && found->has_served);
+    std::vector<size_t> taken;
+    for_each_pool(group, [&](const emm_context &pool) {
+        if (!is_over(pool) && pool.has_served && pool.pool.starts_with(prefix)) {
+            taken.push_back(std::stoull(pool.pool.substr(prefix.size())));
+        }
+    });
+    std::sort(taken.begin(), taken.end());
+    size_t number = 1;
+    for (const size_t each : taken) {
+        number += each == number ? 1 : 0;
+    }
+    ret_name = std::string(prefix) + std::to_string(number);
     return ret_name.size() <= longest_name
                ? EMM_OK
                : observe::refuse("a pool's name: '{}' has more than {} characters", ret_name,
@@ -227,6 +237,11 @@ emm_status serve(emm_context &context) {
 }
 
 } // namespace
+
+void leave_group(emm_context &pool) noexcept {
+    const std::lock_guard lock(registry().mutex);
+    remove_pool(pool);
+}
 
 bool is_unserved(const emm_context &context) noexcept {
     return (context.state.load(std::memory_order_acquire) & ~state_serving) == state_unserved;

@@ -22,6 +22,7 @@ void give_up(emm_context &context) noexcept {
         context.driver.cuDevicePrimaryCtxRelease(context.device);
     }
     context.given_up.store(true, std::memory_order_release);
+    leave_group(context);
 }
 
 // Does not wait for locks, because their owner may be waiting for this thread.
@@ -57,7 +58,7 @@ emm_status retire_unwatched(emm_context &context, const void *caller) {
         return admit(context);
     }
     finish_uses_of_portable(context);
-    for_each_pool(context, [&](emm_context &pool) {
+    for_each_affected(context, [&](emm_context &pool) {
         if (&pool != &context && !pool.given_up.load(std::memory_order_acquire)) {
             retire_one(pool, caller);
         }
@@ -118,7 +119,16 @@ void retire_dead_contexts() {
 
 emm_status retire(emm_context &context, const void *caller) {
     const emm_status status = retire_one(context, caller);
-    for_each_affected(context, finalize_dropped);
+    if (context.is_named()) {
+        finalize_dropped(context);
+        return status;
+    }
+    // The pools have left the group's list.
+    for (emm_context *each = first_context(); each; each = each->next) {
+        if (&each->group == &context) {
+            finalize_dropped(*each);
+        }
+    }
     return status;
 }
 

@@ -79,6 +79,20 @@ emm_context *first_context() noexcept {
 void add_context(emm_context &made) noexcept {
     made.next = newest.load(std::memory_order_relaxed);
     newest.store(&made, std::memory_order_release);
+    if (made.is_named()) {
+        made.next_pool = made.group.next_pool.load();
+        made.group.next_pool = &made;
+    }
+}
+
+void remove_pool(emm_context &pool) noexcept {
+    emm_context *before = &pool.group;
+    while (before && before->next_pool != &pool) {
+        before = before->next_pool;
+    }
+    if (before) {
+        before->next_pool = pool.next_pool.load();
+    }
 }
 
 emm_context_info info_of(emm_context &context) {

@@ -99,6 +99,9 @@ struct emm_context {
     std::atomic<uint32_t> retained{0}; // emm holds the primary context
     std::atomic<bool> given_up{false}; // retired, and nothing is left of its manager
     emm_context *next = nullptr;       // in the list of all records
+    // The list of a group's pools that are not given up, newest first. Begins in the group's own
+    // record. A pool keeps its own value, so that a visitor of the pool finds the way on.
+    std::atomic<emm_context *> next_pool{nullptr};
     // References to handles whose free has failed and is to be tried again, and to handles whose
     // finalizer waits until a reset has given up their memory.
     std::atomic<emm_memory *> unfinished{nullptr};
@@ -129,16 +132,19 @@ namespace emm::core {
 // Every record, newest first. The list never shrinks, so it may be walked at any time.
 emm_context *first_context() noexcept;
 
-// Puts a record at the front. One thread at a time calls this.
+// Puts a record at the front, and a pool also at the front of its group's list. remove_pool takes
+// it from its group's list; does nothing for a group's own record. One thread at a time calls
+// these.
 void add_context(emm_context &made) noexcept;
+void remove_pool(emm_context &pool) noexcept;
 
-// Visits the records of a group: its named pools, then its own.
+// Visits the records of a group: its named pools that are not given up, newest first, then its own.
+// Pools may be made and given up meanwhile.
 template <class Visit> void for_each_pool(const emm_context &group, Visit visit) {
-    for (emm_context *context = first_context(); context; context = context->next) {
-        if (&context->group == &group) {
-            visit(*context);
-        }
+    for (emm_context *pool = group.next_pool; pool; pool = pool->next_pool) {
+        visit(*pool);
     }
+    visit(group.group);
 }
 
 // Visits the pools that a call means. For a group's own record: all pools, itself last.

@@ -114,6 +114,24 @@ TEST_CASE("a range that is released during a retirement is unpinned before it is
     CHECK(Recorder::the().calls() == Calls{"destroy", "finalizer"});
 }
 
+TEST_CASE("the same holds for a range of a pool that is retired with its CUDA context") {
+    Recorder::the().table.destroy = [](emm_manager *) -> emm_status {
+        if (Recorder::the().count("destroy") == 0) {
+            release_in_another_thread();
+        }
+        Recorder::the().note("destroy");
+        return EMM_OK;
+    };
+    emm_context *const context = recorded_context();
+    emm_context *pool = nullptr;
+    REQUIRE(emm_context_named(context, "kv-cache", nullptr, &pool) == EMM_OK);
+    REQUIRE(emm_memory_pin(pool, range.data(), range.size(), 0, range.data(), &note_finalizer,
+                           &pinned) == EMM_OK);
+    Recorder::the().clear();
+    CHECK(emm_context_retire(context) == EMM_OK);
+    CHECK(Recorder::the().calls() == Calls{"destroy", "destroy", "finalizer"});
+}
+
 TEST_CASE("a range that is released while a new manager is made is finalized after the old one") {
     CHECK(emm_context_reset(context_that_releases_in_destroy()) == EMM_OK);
     CHECK(Recorder::the().calls() == Calls{"destroy", "create", "initialize", "finalizer"});

@@ -1,5 +1,6 @@
 // Pools with names.
 #include "../driver_calls.h"
+#include "../host_memory.h"
 #include "../recorder.h"
 #include "catch.h"
 #include "core/record/context.h"
@@ -200,6 +201,71 @@ TEST_CASE("a name with '#' at its end makes a pool that no name finds") {
     CHECK(emm_context_retire(first) == EMM_OK);
     CHECK(std::string(info_of(named(context, "torch#")).pool) == "torch#1");
 }
+
+TEST_CASE("a new pool takes the lowest number that no pool has") {
+    emm_context *const context = own();
+    std::vector<emm_context *> pools;
+    for (int i = 0; i < 12; i++) {
+        pools.push_back(named(context, "torch#"));
+    }
+    named(context, "x#");
+    CHECK(emm_context_retire(pools[10]) == EMM_OK);
+    CHECK(emm_context_retire(pools[1]) == EMM_OK);
+    for (const char *const next : {"torch#2", "torch#11", "torch#13"}) {
+        CHECK(std::string(info_of(named(context, "torch#")).pool) == next);
+    }
+}
+
+TEST_CASE("a walk over the CUDA context's pools leaves out those that are retired") {
+    emm_context *const context = own();
+    std::vector<emm_context *> pools, visited;
+    for (int i = 0; i < 20; i++) {
+        pools.push_back(named(context, "kv#"));
+    }
+    for (size_t i = 0; i < pools.size(); i++) {
+        if (i != 0 && i != 7 && i != 19) {
+            CHECK(emm_context_retire(pools[i]) == EMM_OK);
+        }
+    }
+    emm::core::for_each_pool(*context, [&](emm_context &pool) { visited.push_back(&pool); });
+    CHECK(visited == std::vector<emm_context *>{pools[19], pools[7], pools[0], context});
+}
+
+TEST_CASE("a visitor of the pools may retire any of them") {
+    emm_context *const context = own();
+    std::vector<emm_context *> pools, visited;
+    for (int i = 0; i < 5; i++) {
+        pools.push_back(named(context, "kv#"));
+    }
+    emm::core::for_each_pool(*context, [&](emm_context &pool) {
+        if (&pool == pools[3]) {
+            for (const size_t retired : {3, 2, 4, 1}) {
+                CHECK(emm_context_retire(pools[retired]) == EMM_OK);
+            }
+        }
+        if (emm::core::is_served(pool)) {
+            visited.push_back(&pool);
+        }
+    });
+    CHECK(visited == std::vector<emm_context *>{pools[4], pools[0], context});
+}
+
+#if EMM_TEST_FAILS_ALLOCATIONS
+TEST_CASE("to find its number, a new pool does not build the names of the pools before it") {
+    emm_context *const context = own();
+    const auto allocations_for_one = [&] {
+        const uint64_t before = allocations_left;
+        named(context, "too-long-for-a-short-string#");
+        return before - allocations_left;
+    };
+    allocations_for_one(); // that of the first also makes what all of them share
+    const uint64_t at_first = allocations_for_one();
+    for (int i = 0; i < 60; i++) {
+        allocations_for_one();
+    }
+    CHECK(allocations_for_one() <= at_first + 20);
+}
+#endif
 
 TEST_CASE("a numbered pool that could not be made leaves its number to the next one") {
     emm_context *const context = own();
