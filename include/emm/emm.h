@@ -945,6 +945,9 @@ typedef struct emm_driver_memory {
  *   - emm_keep_driver_memory: call this after the driver's call has succeeded. If that call made a
  *     pool, pass the pool as `pool`, else NULL. The first call makes one reference, each later call
  *     with the same id adds one.
+ *     For an allocation from a pool, the call makes no reference. EMM_E_OUT_OF_MEMORY then means
+ *     that the pool has grown above the bound: free the allocation, trim the pool, and report that
+ *     there is no memory.
  *   - emm_give_driver_memory: call this if the driver's call has failed, or to drop one reference.
  *     With the last reference the memory no longer counts. For an allocation from a pool,
  *     always call this after the driver's call. After a success the pool's own figure counts the
@@ -952,6 +955,7 @@ typedef struct emm_driver_memory {
  * If is_counted (emm_device_account) is 0, an allocation from a pool has id 0. With id 0, both
  * functions succeed and do nothing.
  * EMM_E_OUT_OF_MEMORY   (take) the bound leaves no room; *ret_id stays as it was
+ *                       (keep) a pool has grown above the bound
  * EMM_E_NOT_OWNED       (keep, give) no such id
  */
 EMM_API emm_status emm_take_driver_memory(const emm_driver_memory *memory, uint64_t *ret_id);

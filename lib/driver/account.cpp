@@ -12,15 +12,6 @@
 namespace emm::driver {
 namespace {
 
-// The driver's pools grow by this many bytes, unless memory is short.
-constexpr uint64_t pool_segment = uint64_t(32) << 20;
-
-uint64_t with_segment(uint64_t bytes) {
-    return bytes > UINT64_MAX - pool_segment
-               ? bytes
-               : (bytes + pool_segment - 1) / pool_segment * pool_segment;
-}
-
 uint64_t bounded_bytes(const Account::Charge &charge) {
     return is_bounded(charge.kind) ? charge.bytes : 0;
 }
@@ -271,32 +262,6 @@ uint64_t Account::take(const Charge &charge, uint64_t growing) {
     return try_take(charge, growing);
 }
 
-uint64_t Account::take_growth(uint64_t pool, uint64_t bytes) {
-    const Pools known = pools();
-    const auto found = known.find(pool);
-    if (found == known.end()) {
-        return take({-1, Holder::program, Kind::pool});
-    }
-    Charge growth = found->second.charge;
-    growth.tracked = 0; // the number is the pool's
-    growth.bytes = bound(growth.device) == 0 ? 0 : with_segment(bytes);
-    if (const uint64_t id = take(growth, pool)) {
-        return id;
-    }
-    std::optional<uint64_t> reserved, used;
-    {
-        const std::lock_guard lock(growth_mutex_);
-        reserved = ask(pool, PoolFigure::reserved);
-        used = ask(pool, PoolFigure::used);
-    }
-    // The pool may grow even if its idle memory suffices, because another stream may still use that
-    // memory. The account allows this once.
-    growth.bytes = 0;
-    const bool has_idle = reserved && used && *reserved >= *used && *reserved - *used >= bytes;
-    const Figures now = figures(growth.device);
-    return has_idle && now.used <= now.bound ? take(growth, pool) : 0;
-}
-
 int32_t Account::device_of(uint64_t pool) const {
     const std::lock_guard lock(mutex_);
     const auto found = pools_.find(pool);
@@ -316,7 +281,7 @@ bool Account::keep(uint64_t id, uint64_t pool) noexcept {
 bool Account::keep_charge(uint64_t id, uint64_t pool) noexcept {
     const std::lock_guard lock(mutex_);
     const auto found = items_.find(id);
-    if (found == items_.end() || found->second.references++ != 0) {
+    if (found == items_.end() || growing(found->second) || found->second.references++ != 0) {
         return found != items_.end();
     }
     const Charge &charge = found->second.charge;
@@ -386,6 +351,7 @@ Account::Figures Account::figures(int32_t device) {
     figures.bound = its.share ? its.share->bound() : its.bound;
     figures.others = its.share ? its.share->others() : Others();
     figures.used = used_now(device) + figures.others.sum();
+    figures.pending = its.pending;
     for (const auto &[copy, bytes] : its.copies) {
         figures.others.copies += bytes;
     }

@@ -121,7 +121,13 @@ public:
     // The same for an allocation of `bytes` from a pool, which may have to grow for it. The caller
     // gives the charge back after the call; from then on the pool's own figures count. An unknown
     // pool counts as no device memory of this process.
+    // The bound refuses no allocation that fits into the pool's idle memory.
     uint64_t take_growth(uint64_t pool, uint64_t bytes);
+    // Whether the pool has grown above the bound although the allocation fits into its idle memory:
+    // another stream may still use that memory. Ask after the driver's call. If so, free the
+    // allocation and trim the pool. Until the growth has gone, the answer for the pool stays yes.
+    bool exceeds(uint64_t id) noexcept;
+    bool may_exceed(uint64_t id) noexcept;  // asks no driver
     int32_t device_of(uint64_t pool) const; // -1: not known
 
     // Called when the call has succeeded; each further call adds a reference. `pool`: the handle of
@@ -134,9 +140,10 @@ public:
     bool give(uint64_t id, uint64_t *ret_tracked = nullptr) noexcept;
 
     struct Figures {
-        uint64_t bound = 0; // 0: none
-        uint64_t used = 0;  // bytes that count against it
-        Others others;      // of `used`
+        uint64_t bound = 0;   // 0: none
+        uint64_t used = 0;    // bytes that count against it
+        Others others;        // of `used`
+        uint64_t pending = 0; // of `used`: charges of calls that are under way
         Tally rows[holders][kinds];
     };
     Figures figures(int32_t device);
@@ -171,7 +178,9 @@ private:
     };
     struct Pool {
         Charge charge;
-        uint64_t reserved = 0;  // as last reported
+        uint64_t reserved = 0; // as last reported
+        // A growth to more than this was not charged.
+        uint64_t allowed = UINT64_MAX;
         bool has_ended = false; // the driver has refused to destroy it: its memory stays
     };
     using Pools = std::map<uint64_t, Pool>; // by handle
@@ -188,7 +197,8 @@ private:
     bool keep_charge(uint64_t id, uint64_t pool) noexcept;
     uint64_t pool_of(uint64_t id) const noexcept;
     std::optional<uint64_t> ask(uint64_t pool, PoolFigure which) const;
-    // The mutex is held for these five.
+    // The mutex is held for these six.
+    Pool *growing(const Item &item) noexcept; // the pool that the call may let grow, or NULL
     uint64_t reserved_now(int32_t device, Holder holder) const;
     void raise_peaks(int32_t device, Device &its) const;
     uint64_t used_now(int32_t device);

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <emm/cuda.h>
 #include <map>
+#include <mutex>
 #include <new>
 #include <optional>
 
@@ -90,6 +91,10 @@ CUresult refusal_of(uint64_t id) { // by the bound
 }
 struct Nothing {
     template <class... Arguments> static Step before(Arguments...) { return {}; }
+    template <class Entry, class Before, class... Arguments>
+    static CUresult call(Entry entry, const Before &, Arguments... arguments) {
+        return entry(arguments...);
+    }
     template <class... Arguments> static void succeeded(Step, Arguments...) {}
     template <class... Arguments> static void failed(Step, CUresult, Arguments...) {}
 };
@@ -223,11 +228,46 @@ template <> struct Effect<&cuMemPoolCreate> : TakesForGood {
         charges().attach({Charges::By::pool, key_of(*pool)}, {step.id});
     }
 };
+
+// In a capture the allocation is a node of the graph, and stays. False: it stays.
+bool give_back_growth(CUdeviceptr ptr, CUmemoryPool pool, CUstream stream) {
+    static const auto capturing = EMM_PLAIN(cuStreamIsCapturing);
+    static const auto free = EMM_PLAIN(cuMemFreeAsync);
+    static const auto trim = EMM_PLAIN(cuMemPoolTrimTo);
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    if (capturing(stream, &status) != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE ||
+        free(ptr, stream) != CUDA_SUCCESS) {
+        return false;
+    }
+    trim(pool, 0);
+    return true;
+}
+
 // Only the driver knows whether the pool grows for the allocation.
 template <> struct Effect<&cuMemAllocFromPoolAsync> : Takes {
     static Step before(CUdeviceptr *, size_t size, CUmemoryPool pool, CUstream) {
         const uint64_t id = account().take_growth(key_of(pool), size);
         return {id, no_context, refusal_of(id)};
+    }
+    // Near the bound one call at a time, so that none is refused for another's growth.
+    template <class Entry>
+    static CUresult call(Entry entry, Step step, CUdeviceptr *ret_ptr, size_t size,
+                         CUmemoryPool pool, CUstream stream) {
+        if (!account().may_exceed(step.id)) {
+            return entry(ret_ptr, size, pool, stream);
+        }
+        static std::mutex mutex;
+        const std::lock_guard lock(mutex);
+        CUdeviceptr ptr = 0;
+        const CUresult result = entry(&ptr, size, pool, stream);
+        if (result == CUDA_SUCCESS && account().exceeds(step.id) &&
+            give_back_growth(ptr, pool, stream)) {
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        if (result == CUDA_SUCCESS) {
+            *ret_ptr = ptr;
+        }
+        return result;
     }
     static void succeeded(Step step, CUdeviceptr *, size_t, CUmemoryPool, CUstream) {
         account().give(step.id);
@@ -268,7 +308,8 @@ template <auto name, class... Arguments> struct Metered<name, CUresult (*)(Argum
                     return step.refusal;
                 }
             }
-            const CUresult result = real.load(std::memory_order_relaxed)(arguments...);
+            const CUresult result =
+                Effect<name>::call(real.load(std::memory_order_relaxed), step, arguments...);
             if (result == CUDA_SUCCESS) {
                 Effect<name>::succeeded(step, arguments...);
             } else {

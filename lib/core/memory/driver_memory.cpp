@@ -96,6 +96,10 @@ emm_status take_driver_memory(const emm_driver_memory &memory, const void *calle
 }
 
 emm_status keep_driver_memory(uint64_t id, CUmemPoolHandle_st *pool) noexcept {
+    if (driver::account().exceeds(id)) {
+        return observe::fail(EMM_E_OUT_OF_MEMORY, CUDA_ERROR_OUT_OF_MEMORY,
+                             "emm_keep_driver_memory: the pool has grown above the bound");
+    }
     return id == 0 || driver::account().keep(id, reinterpret_cast<uintptr_t>(pool))
                ? EMM_OK
                : no_id("emm_keep_driver_memory", id);

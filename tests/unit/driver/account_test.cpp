@@ -148,17 +148,69 @@ TEST_CASE("a pool counts by its reserved bytes, and is charged for growing befor
 
     const uint64_t other = took(account, charge(32 * mib));
     CHECK(account.take_growth(handle, 32 * mib) == 0);
-    const uint64_t idle = account.take_growth(handle, 31 * mib); // the pool has this much idle
-    CHECK(idle != 0);
-    account.give(idle);
-    pools[handle] = {96 * mib, 33 * mib};              // and has grown all the same
-    CHECK(account.take_growth(handle, 31 * mib) == 0); // so it does so no more
-    pools[handle] = {64 * mib, 33 * mib};
-    CHECK(account.take_growth(handle, 31 * mib) != 0);
     account.give(other);
     CHECK(row(account.figures(0), Kind::pool).bytes == 64 * mib);
     account.give(pool);
     CHECK(account.used(0) == 0);
+    pools.clear();
+}
+
+TEST_CASE(
+    "a request that fits a pool's idle memory exceeds the bound only if the pool grows for it") {
+    Account account(&ask);
+    account.set_bound(0, 96 * mib);
+    constexpr uint64_t handle = 7;
+    const uint64_t pool = took(account, charge(0, Kind::pool), handle);
+    const uint64_t other = took(account, charge(32 * mib));
+    const uint64_t charged = account.take_growth(handle, 33 * mib);
+    CHECK_FALSE(account.may_exceed(charged));
+    pools[handle] = {64 * mib, 33 * mib};
+    CHECK_FALSE(account.exceeds(charged));
+    CHECK(account.keep(charged)); // no reference: its figure counts
+    CHECK(account.give(charged));
+    CHECK_FALSE(account.give(charged));
+
+    CHECK(account.take_growth(handle, 32 * mib) == 0);
+    const uint64_t idle = account.take_growth(handle, 31 * mib); // the pool has this much idle
+    CHECK(account.may_exceed(idle));
+    CHECK_FALSE(account.exceeds(idle));
+    pools[handle] = {96 * mib, 33 * mib}; // it has grown all the same
+    CHECK(account.exceeds(idle));
+    account.give(idle);
+
+    const uint64_t later = account.take_growth(handle, mib); // before the growth has gone
+    CHECK(account.exceeds(later));
+    pools[handle] = {64 * mib, 34 * mib};
+    CHECK_FALSE(account.exceeds(later));
+    account.give(later);
+    CHECK(account.take(charge(1)) == 0);
+
+    const uint64_t with_room = account.take_growth(handle, mib);
+    account.give(other);
+    pools[handle] = {96 * mib, 34 * mib};
+    CHECK_FALSE(account.exceeds(with_room));
+    CHECK_FALSE(account.exceeds(pool));
+    CHECK_FALSE(account.exceeds(0));
+    account.set_bound(0, 64 * mib); // less than the pool has: it may use its idle memory
+    const uint64_t above = account.take_growth(handle, mib);
+    CHECK(above != 0);
+    CHECK_FALSE(account.exceeds(above));
+    pools.clear();
+}
+
+TEST_CASE("a growth that another thread is charged for is no growth above the bound") {
+    Account account(&ask);
+    account.set_bound(0, 64 * mib);
+    took(account, charge(0, Kind::pool), 7);
+    pools[7] = {32 * mib, 0};
+    CHECK(account.used(0) == 32 * mib);
+    CHECK(account.take_growth(7, mib) != 0); // under way
+    const uint64_t idle = account.take_growth(7, mib);
+    REQUIRE(account.may_exceed(idle));
+    pools[7] = {64 * mib, 0};
+    CHECK_FALSE(account.exceeds(idle));
+    pools[7] = {96 * mib, 0};
+    CHECK_FALSE(account.exceeds(account.take_growth(7, mib))); // grown before
     pools.clear();
 }
 
