@@ -396,6 +396,41 @@ void levels_that_do_not_fit_take_nothing() {
     NEED(cu.cuMipmappedArrayDestroy(array));
 }
 
+// In a pool of the driver's, pieces of 20 MiB leave idle memory in each segment: small requests
+// fit there, one more piece does not. NULL: the device's current pool.
+void a_full_pool_uses_its_idle_memory(CUmemoryPool pool, const char *name) {
+    const Contexts contexts(1);
+    const uint64_t of_contexts = device_bytes();
+    const auto take = [&](size_t bytes, CUdeviceptr &ret_ptr) {
+        return pool ? cu.cuMemAllocFromPoolAsync(&ret_ptr, bytes, pool, nullptr)
+                    : cu.cuMemAllocAsync(&ret_ptr, bytes, nullptr);
+    };
+    std::vector<Free> taken;
+    uint64_t obtained = 0;
+    for (const size_t bytes : {20 * mib, mib}) {
+        for (CUdeviceptr ptr = 0; take(bytes, ptr) == CUDA_SUCCESS; obtained += bytes) {
+            taken.push_back(free_ordered(ptr));
+        }
+        fact(device_bytes() <= of_contexts + bound + uncounted_bytes(1),
+             "%s has taken no more than the bound", name);
+    }
+    fact(obtained <= bound && obtained >= bound / 100 * 99, "%s gives 99 %% of the bound", name);
+    for (const Free &free : taken) {
+        free();
+    }
+}
+
+// The driver serves a pool that other processes can open.
+CUmemoryPool make_drivers_pool() {
+    CUmemPoolProps properties = {};
+    properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    properties.location = device_0();
+    CUmemoryPool pool = nullptr;
+    NEED(cu.cuMemPoolCreate(&pool, &properties));
+    return pool;
+}
+
 // As without a bound: no device has so much.
 void what_makes_no_sense_is_told_so() {
     const Contexts contexts(1);
@@ -435,6 +470,10 @@ int main(int argc, char *argv[]) {
     what_makes_no_sense_is_told_so();
     levels_that_do_not_fit_take_nothing();
     memory_that_is_imported_again_counts_until_its_last_handle();
+    a_full_pool_uses_its_idle_memory(nullptr, "the device's current pool");
+    const CUmemoryPool pool = make_drivers_pool();
+    a_full_pool_uses_its_idle_memory(pool, "a pool of the driver's");
+    NEED(cu.cuMemPoolDestroy(pool));
     for (const size_t contexts : {1, 3}) {
         for (const Kind &kind : kinds) {
             take_all(kind, contexts);

@@ -30,6 +30,8 @@ public:
                            : call();
     }
     uint64_t id() const { return id_; }
+    // After an allocation from a pool. False: the pool has grown above the bound for it.
+    bool may_stay() const { return emm_keep_driver_memory(id_, nullptr) != EMM_E_OUT_OF_MEMORY; }
     void keep(CUmemoryPool pool) {
         emm_keep_driver_memory(id_, pool);
         is_kept_ = true;

@@ -2,6 +2,7 @@
 #include "charged.h"
 
 #include <cstdint>
+#include <mutex>
 
 namespace emm::run {
 namespace {
@@ -194,6 +195,31 @@ Answer allocate_in_own_pool(CUmemoryPool own, CUdeviceptr *ret_ptr, size_t bytes
     return pool ? allocate(context, bytes, stream, Kind::ordered, ret_ptr, pool) : Answer();
 }
 
+// Has the driver allocate from the pool. A block for which the pool has grown above the bound goes
+// back at once. One call at a time, so that none is refused for another's growth.
+template <class Call>
+CUresult allocate_within_bound(const Charged &charged, CUmemoryPool pool, CUstream stream,
+                               CUdeviceptr *ret_ptr, Call call) {
+    if (charged.id() == 0 || server().streams.captures(stream)) {
+        return call(ret_ptr);
+    }
+    static std::mutex mutex;
+    const std::lock_guard lock(mutex);
+    CUdeviceptr ptr = 0;
+    const CUresult result = call(&ptr);
+    if (result == CUDA_SUCCESS && !charged.may_stay()) {
+        const Relaxed relaxed(server().driver);
+        if (ask_driver<&cuMemFreeAsync>(served_cuMemFreeAsync, ptr, stream) == CUDA_SUCCESS) {
+            ask_driver<&cuMemPoolTrimTo>(served_cuMemPoolTrimTo, pool, size_t(0));
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+    }
+    if (result == CUDA_SUCCESS) {
+        *ret_ptr = ptr;
+    }
+    return result;
+}
+
 // `more`: further arguments of the driver's entry, whose pool may have to grow.
 template <Served entry, class... More>
 Answer from_own_pool(CUmemoryPool pool, CUstream stream, CUdeviceptr *ret_ptr, size_t bytes,
@@ -203,10 +229,12 @@ Answer from_own_pool(CUmemoryPool pool, CUstream stream, CUdeviceptr *ret_ptr, s
     }
     constexpr CUdevice any = 0; // the account knows the device of each pool
     const Charged charged(true, {sizeof(emm_driver_memory), any, EMM_MEMORY_POOL, 0, bytes, pool});
-    const CUresult result = charged.call([&] {
+    const auto ask = [&](CUdeviceptr *ret) {
         return ask_driver<&serve_call<entry, nullptr, nullptr, CUdeviceptr *, size_t, More...>>(
-            entry, ret_ptr, bytes, more...);
-    });
+            entry, ret, bytes, more...);
+    };
+    const CUresult result =
+        charged.call([&] { return allocate_within_bound(charged, pool, stream, ret_ptr, ask); });
     if (result == CUDA_SUCCESS) {
         driver_gave(ret_ptr, bytes);
     }
