@@ -131,17 +131,16 @@ protected:
         return true;
     }
 
-    // get_memory_info: reserved memory that is not used counts as free too; at most `max_bytes`,
-    // unless 0.
+    // get_memory_info: reserved memory that is not used counts as free too; with `used` at most
+    // `max_bytes`, unless 0, and at most the total, which a bound may have lowered.
     emm_status tell_memory(uint64_t reserved, uint64_t used, uint64_t max_bytes, size_t *ret_free,
                            size_t *ret_total) const {
         auto [free, total] = device_memory();
         free += reserved - std::min(reserved, used);
         if (max_bytes != 0) {
             total = std::min<uint64_t>(total, max_bytes);
-            free = std::min<uint64_t>(free, total - std::min<uint64_t>(total, used));
         }
-        *ret_free = std::min(free, total);
+        *ret_free = std::min<uint64_t>(free, total - std::min<uint64_t>(total, used));
         *ret_total = total;
         return EMM_OK;
     }

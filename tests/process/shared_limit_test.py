@@ -286,6 +286,11 @@ class Changed(Budget):
         self.assertEqual(self.limit(alone.pid, "64MiB").returncode, 0)
         until(lambda: self.ask(alone, "used") <= 64)
 
+    def test_free_and_live_memory_are_not_more_than_a_smaller_limit(self):
+        alone = self.member("alloc=49", plugin="async", name=None)  # of a pool of 64 MiB
+        self.assertEqual(self.limit(alone.pid, "52MiB").returncode, 0)
+        self.assertLessEqual(self.ask(alone, "told"), 52 - 49)
+
     def test_a_groups_limit_changes_for_all_members(self):
         one, other = self.member("alloc=200"), self.member("hold=200")
         done = self.limit("job", "256MiB")
