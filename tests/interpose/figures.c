@@ -9,6 +9,7 @@
  *   none             makes no context current
  *   info             cuMemGetInfo: total and free
  *   alloc=BYTES      cuMemAlloc
+ *   create=BYTES     cuMemCreate on device 0
  *   nvml=NAME        opens NVML by that name, and calls nvmlInit; no name: it is linked
  *   memory=INDEX     nvmlDeviceGetMemoryInfo of NVML's device: total, free and used
  *   memory2=INDEX    nvmlDeviceGetMemoryInfo_v2: total, free, used and reserved
@@ -108,6 +109,14 @@ static void ask_info(const char *which) {
 static void allocate(const char *bytes) {
     CUdeviceptr address = 0;
     printf("alloc %d\n", CU(cuMemAlloc, cuMemAlloc_v2)(&address, strtoull(bytes, NULL, 10)));
+}
+
+static void create(const char *bytes) {
+    CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                      .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
+    CUmemGenericAllocationHandle handle = 0;
+    printf("create %d\n",
+           CU(cuMemCreate, cuMemCreate)(&handle, strtoull(bytes, NULL, 10), &properties, 0));
 }
 
 /* --- NVML ------------------------------------------------------------------------------------ */
@@ -269,25 +278,16 @@ static void ask_loaded(const char *name) {
 static const struct step {
     const char *name;
     void (*take)(const char *argument);
-} steps[] = {{"cuda", open_driver},
-             {"init", init},
-             {"total", ask_total},
-             {"active", ask_active},
-             {"context", enter_context},
-             {"none", leave_context},
-             {"info", ask_info},
-             {"alloc", allocate},
-             {"nvml", open_nvml},
-             {"memory", ask_memory},
-             {"memory2", ask_memory_2},
-             {"monitor", ask_by_thread},
-             {"refused", ask_without_device},
-             {"call", call_function},
-             {"text", ask_text},
-             {"come-and-go", come_and_go},
-             {"fork", go_on_forked},
-             {"exec", go_on_anew},
-             {"loaded", ask_loaded}};
+} steps[] = {{"cuda", open_driver},        {"init", init},
+             {"total", ask_total},         {"active", ask_active},
+             {"context", enter_context},   {"none", leave_context},
+             {"info", ask_info},           {"alloc", allocate},
+             {"create", create},           {"nvml", open_nvml},
+             {"memory", ask_memory},       {"memory2", ask_memory_2},
+             {"monitor", ask_by_thread},   {"refused", ask_without_device},
+             {"call", call_function},      {"text", ask_text},
+             {"come-and-go", come_and_go}, {"fork", go_on_forked},
+             {"exec", go_on_anew},         {"loaded", ask_loaded}};
 
 static void take_step(const char *word) {
     const size_t length = strcspn(word, "=");

@@ -162,6 +162,18 @@ class Nvml(unittest.TestCase):
                 self.assertLessEqual(before[3], LIMIT - 600 * MIB)
                 self.assertLessEqual(after[3], LIMIT - 800 * MIB)
 
+    def test_before_there_is_a_context_memory_taken_of_the_limit_is_not_free(self):
+        for plugin in ("pool+1GiB", "async+1GiB", "pool:max=2GiB+1GiB"):
+            with self.subTest(plugin), tempfile.TemporaryDirectory() as folder:
+                opened = (*OPEN, f"create={200 * MIB}", "memory=1")
+                mine, both = [row for row in figures(plugin, *opened, "exec", *opened, EMM_LIMIT_SHARED="job",
+                                                     EMM_LIMIT_FOLDER=folder) if row[0] == "memory"]
+                self.assertEqual(mine, ("memory", 0, LIMIT, LIMIT - 200 * MIB, 200 * MIB))
+                self.assertEqual((both[2], both[2] - both[3]), (LIMIT, both[4]))
+                self.assertGreaterEqual(both[4], 400 * MIB)
+                found = figures(plugin, *opened, "context=0", "info")
+                self.assertEqual(found[-3][3], found[-1][3])
+
     def test_a_bad_name_of_a_group_ends_cuinit_with_one_sentence(self):
         self.assertEqual(figures("pool+1GiB", *OPEN[:2], EMM_LIMIT_SHARED="a b",
                                  says="emm run: EMM_LIMIT_SHARED (emm run --shared): expected a letter")[-1][0], "init")

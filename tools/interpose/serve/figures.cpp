@@ -1,6 +1,7 @@
 // The size and the free part of the memory, as the plugin tells them, for CUDA and NVML alike.
 #include "server.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 
@@ -81,6 +82,16 @@ emm_context *context_on(CUdevice device) {
     return context ? context : server().contexts.known_on(device);
 }
 
+// The part of the total that the account leaves. Without a bound it is the total.
+size_t left_of(size_t total, CUdevice device) {
+    auto account = sized<emm_device_account>();
+    if (emm_get_device_account(device, &account) < 0 || account.limit_bytes == 0) {
+        return total;
+    }
+    return std::min<uint64_t>(total, account.limit_bytes -
+                                         std::min(account.limit_bytes, account.used_bytes));
+}
+
 bool figures(const unsigned char *uuid, Figures &ret_figures) {
     const Turn turn;
     CUdevice device = 0;
@@ -97,7 +108,7 @@ bool figures(const unsigned char *uuid, Figures &ret_figures) {
     if (total >= whole) {
         return false;
     }
-    ret_figures = {total, has_context ? free : total, has_context};
+    ret_figures = {total, has_context ? free : left_of(total, device), has_context};
     return true;
 }
 
