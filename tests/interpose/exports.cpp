@@ -1,6 +1,6 @@
-// exports LIBRARY: whether cuGetProcAddress gives, for each entry that can be held, the driver's
-// export. The interposer relies on that to know the entries to hold. Exit status 77: there is no
-// such driver.
+// exports LIBRARY: whether cuGetProcAddress gives, for each entry that can be held or is served,
+// the driver's export. By that the interposer knows these entries. Exit status 77: there is no such
+// driver.
 #include <cstdint>
 #include <cstdio>
 #include <dlfcn.h>
@@ -13,6 +13,11 @@ const char *const symbols[] = {
 #define HELD(symbol, type) #symbol,
 #include "held.inc"
 #undef HELD
+#define SERVED(name, since, symbol) #symbol,
+#define SERVED_STREAM(name, since, symbol, variant) #symbol, #variant,
+#include "served.def"
+#undef SERVED
+#undef SERVED_STREAM
 };
 
 // From CUDA 2.0 to those to come, as cuda.h numbers them.
@@ -44,6 +49,7 @@ int main(int, char **words) {
     for (const char *symbol : symbols) {
         names.insert(name_of(symbol));
         exported.insert(dlsym(driver, symbol));
+        exported.insert(dlsym(driver, name_of(symbol).c_str())); // its first form
     }
     int found_entries = 0, others = 0;
     for (const std::string &name : names) {

@@ -226,14 +226,44 @@ bool open_driver() {
 
 // --- cuGetProcAddress --------------------------------------------------------------------------
 
+// The driver's own answer. The older entry gives no answer for what it does not find.
+void *ask_driver(const char *name, int version, bool per_thread) {
+    void *found = nullptr;
+    int status = 0;
+    const uint64_t flags = per_thread ? per_thread_flag : 0;
+    if (const Entry newer = driver.at[served_cuGetProcAddress_v2]) {
+        reinterpret_cast<GetProcAddressV2>(newer)(name, &found, version, flags, &status);
+    } else {
+        reinterpret_cast<GetProcAddress>(driver.at[served_cuGetProcAddress])(name, &found, version,
+                                                                             flags);
+    }
+    return found;
+}
+
+void say_not_served(const char *name, int version) {
+    static bool said = false;
+    if (!__atomic_exchange_n(&said, true, __ATOMIC_RELAXED)) {
+        say("emm does not serve %s as of CUDA %d.%d: the program gets the driver's own", name,
+            version / 1000, version % 1000 / 10);
+    }
+}
+
 // Replaces a function that the driver has found by emm's entry in its place.
 void replace(const char *name, void **found, int version, uint64_t flags) {
-    const Served served = served_by_name(name, version, (flags & per_thread_flag) != 0);
-    if (found && *found) {
-        *found = served != served_count
-                     ? reinterpret_cast<void *>(emm_run_entries[index_of(symbol_of(served))])
-                     : wrapped(*found);
+    if (!found || !*found) {
+        return;
     }
+    const bool per_thread = (flags & per_thread_flag) != 0;
+    const Served served =
+        served_by_function(*found, name, version, per_thread, driver, &ask_driver);
+    if (served != served_count) {
+        *found = reinterpret_cast<void *>(emm_run_entries[index_of(symbol_of(served))]);
+        return;
+    }
+    if (served_by_name(name, version, per_thread) != served_count) {
+        say_not_served(name, version);
+    }
+    *found = wrapped(*found);
 }
 
 int get_proc_address(const char *name, void **found, int version, uint64_t flags) {

@@ -1,5 +1,6 @@
 #include "proc_address.h"
 
+#include <initializer_list>
 #include <string.h>
 
 namespace emm::run {
@@ -32,6 +33,10 @@ constexpr const char *symbols[] = {
 
 constexpr int first_per_thread = 7000; // CUDA 7.0 brought the streams of threads
 
+Served form_of(const Row &row, int version, bool per_thread) {
+    return per_thread && version >= first_per_thread ? row.per_thread : row.plain;
+}
+
 } // namespace
 
 Served served_by_name(const char *name, int version, bool per_thread) {
@@ -42,10 +47,29 @@ Served served_by_name(const char *name, int version, bool per_thread) {
             found = &row;
         }
     }
-    if (!found) {
-        return served_count;
+    return found ? form_of(*found, version, per_thread) : served_count;
+}
+
+Served served_by_function(void *found, const char *name, int version, bool per_thread,
+                          const Entries &driver, AskDriver ask) {
+    for (const Row &row : rows) {
+        for (const Served served : {row.plain, row.per_thread}) {
+            if (strcmp(row.name, name) == 0 &&
+                reinterpret_cast<void *>(driver.at[served]) == found) {
+                return served;
+            }
+        }
     }
-    return per_thread && version >= first_per_thread ? found->per_thread : found->plain;
+    for (const Row &row : rows) {
+        const Served served = form_of(row, version, per_thread);
+        const bool is_early = row.since < first_per_thread && version >= first_per_thread;
+        const int asked = per_thread && is_early ? first_per_thread : row.since;
+        if (strcmp(row.name, name) == 0 && asked <= version && driver.at[served] &&
+            ask(name, asked, per_thread) == found) {
+            return served;
+        }
+    }
+    return served_count;
 }
 
 const char *symbol_of(Served served) {

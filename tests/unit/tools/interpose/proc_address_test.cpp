@@ -63,6 +63,47 @@ TEST_CASE("what is not served, or only in a newer form, is not found") {
     CHECK(served_by_name("", 13000, false) == served_count);
 }
 
+TEST_CASE("the driver's function decides which form of an entry is served") {
+    char places[served_count]; // addresses of functions
+    Entries driver = {};
+    for (int i = 0; i < served_count; i++) {
+        driver.at[i] = reinterpret_cast<Entry>(&places[i]);
+    }
+    static int asked;
+    asked = 0;
+    static char inner, newer;
+    // Finds for cuMemAlloc a function that no library exports, and a newer one from CUDA 14 on.
+    const AskDriver ask = [](const char *name, int version, bool) -> void * {
+        asked++;
+        const bool is_alloc = std::string(name) == "cuMemAlloc" && version >= 3020;
+        return !is_alloc ? nullptr : version < 14000 ? &inner : &newer;
+    };
+    const auto served = [&](void *found, const char *name, int version, bool per_thread = false) {
+        return served_by_function(found, name, version, per_thread, driver, ask);
+    };
+    SECTION("the version that was asked for does not") {
+        CHECK(served(&places[served_cuMulticastBindMem], "cuMulticastBindMem", 13010) ==
+              served_cuMulticastBindMem);
+        CHECK(served(&places[served_cuMulticastBindMem_v2], "cuMulticastBindMem", 13010) ==
+              served_cuMulticastBindMem_v2);
+        CHECK(served(&places[served_cuMemAllocAsync_ptsz], "cuMemAllocAsync", 12000, true) ==
+              served_cuMemAllocAsync_ptsz);
+        CHECK(served(&places[served_cuMemAllocAsync], "cuMemAllocAsync", 12000, true) ==
+              served_cuMemAllocAsync);
+        CHECK(asked == 0);
+    }
+    SECTION("a function that is not exported is the one of a served form, or a newer one") {
+        CHECK(served(&inner, "cuMemAlloc", 13000) == served_cuMemAlloc_v2);
+        CHECK(served(&newer, "cuMemAlloc", 14000) == served_count);
+        CHECK(served(&inner, "cuMemFree", 13000) == served_count);
+        CHECK(served(&inner, "cuMemAlloc", 3010) == served_count); // a form of CUDA 2
+    }
+    SECTION("an entry that the driver does not export is not served") {
+        driver.at[served_cuMemAlloc_v2] = nullptr;
+        CHECK(served(&inner, "cuMemAlloc", 13000) == served_count);
+    }
+}
+
 TEST_CASE("each served entry has the symbol by which it is found") {
     for (int served = 0; served < served_count; served++) {
         CHECK(served_by_symbol(symbol_of(Served(served))) == served);
