@@ -11,6 +11,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <new>
 #include <string>
 
 namespace emm::observe {
@@ -74,18 +75,13 @@ std::string program_name();
 // Whether the process runs with more rights than its caller has (set-user-id, capabilities).
 bool elevated() noexcept;
 
-// A static object that is never destroyed, because calls may come while the process ends. It lies
-// in static memory, so that making it needs no heap: functions that must not throw use it.
-template <class Type> union Immortal {
-    Type value;
-    Immortal() : value() {}
-    ~Immortal() {}
-};
-
-// The single object of its type, made at its first use.
+// The single object of its type, made at its first use. It is never destroyed, because calls may
+// come while the process ends. Making it needs no heap, because it lies in static memory and has no
+// destructor to register: functions that must not throw use it.
 template <class Type> Type &immortal() {
-    static Immortal<Type> the_one;
-    return the_one.value;
+    alignas(Type) static unsigned char place[sizeof(Type)];
+    static Type *const the_one = new (place) Type();
+    return *the_one;
 }
 
 } // namespace emm::observe
