@@ -3,18 +3,36 @@
 #include "thread_caches.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <pthread.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#include <unwind.h>
 
 namespace emm::pool {
+
+// exit() destroys the calling thread's objects, too, perhaps in a signal handler that has
+// interrupted a call of the pool. Then nothing is torn down.
+static bool is_in_exit() {
+    bool found = false;
+    _Unwind_Backtrace(
+        [](_Unwind_Context *frame, void *ret_found) {
+            void *const at = reinterpret_cast<void *>(_Unwind_GetIP(frame) - 1);
+            const bool is_exit =
+                _Unwind_FindEnclosingFunction(at) == reinterpret_cast<void *>(&std::exit);
+            *static_cast<bool *>(ret_found) = is_exit;
+            return is_exit ? _URC_NORMAL_STOP : _URC_NO_REASON;
+        },
+        &found);
+    return found;
+}
 
 // For a thread that has used its own stream. Runs before the destructors of pthread keys, one of
 // which is the driver's and ends that stream.
 struct EarlyEnd {
     bool wanted = false;
     ~EarlyEnd() {
-        if (wanted) {
+        if (wanted && !is_in_exit()) {
             Thread::end(Thread::self_);
         }
     }
