@@ -9,12 +9,15 @@
 #include "observe/log.h"
 #include "observe/process.h"
 #include "observe/text.h"
+#include "sockets/server.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
+#include <semaphore>
 #include <unistd.h>
 
 namespace emm::core {
@@ -84,11 +87,8 @@ ContextStatistics statistics_of(emm_context &context) {
     return one;
 }
 
-// Only reads, because other threads may be at work. A forked child reports nothing.
-void write_statistics() noexcept {
-    if (!is_reporting()) {
-        return;
-    }
+// Only reads, because other threads may be at work. "": no memory for the table.
+std::string statistics_text() noexcept {
     try {
         std::vector<ContextStatistics> rows;
         for (emm_context *context = first_context(); context; context = context->next) {
@@ -101,9 +101,36 @@ void write_statistics() noexcept {
             text += line + '\n';
         }
         text.pop_back(); // the log's line adds the line end
-        observe::report(text);
+        return text;
     } catch (const std::exception &) {
-        return; // no memory for the table
+        return "";
+    }
+}
+
+struct Told {
+    std::string text;
+    std::binary_semaphore done{0};
+};
+
+// A forked child reports nothing. exit() in a signal handler may interrupt a call that holds locks
+// of the plugin or of the driver. So another thread asks, and the process waits for a bounded time.
+void write_statistics() noexcept {
+    constexpr auto longest_wait = std::chrono::seconds(10);
+    if (!is_reporting()) {
+        return;
+    }
+    Told &told = observe::immortal<Told>();
+    const auto tell = [&told] {
+        told.text = statistics_text();
+        told.done.release();
+    };
+    if (!sockets::start_thread("emm-stats", tell)) {
+        tell();
+    }
+    if (!told.done.try_acquire_for(longest_wait)) {
+        observe::log(EMM_LOG_WARN, "EMM_STATS: no table, because a call was under way at the end");
+    } else if (!told.text.empty()) {
+        observe::report(told.text);
     }
 }
 
