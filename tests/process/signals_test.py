@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
-"""emm and signals: it catches and ignores none, and its threads take none from the program's."""
+"""emm and signals: it catches and ignores none, its threads take none from the program's, and a handler may end it."""
 import pathlib
 import subprocess
+import sys
 import tempfile
 import unittest
 
 import emm_program
-from top_programs import HOLDER, Holder, environment, shown
+from top_programs import HOLDER, TIMEOUT, Holder, environment, shown
+
+EXITS_IN_HANDLER = sys.argv.pop(1)
 
 SIGNALS = set(range(1, 65)) - {32, 33}  # glibc's own two
 NEVER_BLOCKED = {9, 19}  # SIGKILL, SIGSTOP
@@ -48,6 +51,26 @@ class Signals(unittest.TestCase):
             self.assertGreaterEqual(len(blocked), 2, names)  # the log's, and the one that answers emm top
             for name, mask in blocked.items():
                 self.assertEqual(SIGNALS - NEVER_BLOCKED - mask, set(), names[name])
+
+    def exits(self, plugin, *words, runs=8, **variables):
+        """Runs the program so often that its handler interrupts calls at many places. One that hangs never ends."""
+        for microseconds in range(500, 500 + runs * 1337, 1337):
+            done = subprocess.run([emm_program.EMM, "run", "--plugin", plugin, "--", EXITS_IN_HANDLER, str(microseconds), *words],
+                                  env=environment(**variables), text=True, capture_output=True, timeout=TIMEOUT, check=False)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            yield done.stderr
+
+    def test_a_handler_that_calls_exit_within_a_call_ends_the_program(self):
+        for plugin in "pool", "passthrough", "async", "managed":
+            for words in (), ("counted",), ("thread",):
+                for said in self.exits(plugin, *words):
+                    self.assertEqual(said, "")
+
+    def test_a_plugin_that_hangs_does_not_keep_the_program_from_its_end(self):
+        done = subprocess.run([HOLDER, "slow", "alloc=1", "hang", "exit"], env=environment(EMM_STATS="exit"),
+                              text=True, capture_output=True, timeout=TIMEOUT, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stderr.count("EMM_STATS: no table, because a call was under way at the end"), 1, done.stderr)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,8 @@
 
 #include "server.h"
 
+#include <atomic>
+
 namespace emm::run {
 
 class Charged {
@@ -35,7 +37,9 @@ public:
     void keep(CUmemoryPool pool) {
         emm_keep_driver_memory(id_, pool);
         is_kept_ = true;
+        is_any_kept_.store(true, std::memory_order_relaxed);
     }
+    static bool is_any_kept() { return is_any_kept_.load(std::memory_order_relaxed); }
 
 private:
     bool take() {
@@ -59,6 +63,7 @@ private:
     // Only the account knows the device of each pool.
     CUdevice device() const { return memory_.pool ? every_device : memory_.device; }
 
+    static inline std::atomic<bool> is_any_kept_{false};
     const emm_driver_memory memory_;
     uint64_t id_ = 0;
     const bool is_meant_, is_refused_;

@@ -1,10 +1,12 @@
 // Memory of the driver that no plugin serves. Each call goes to the driver; the device's account is
 // charged with the objects while they live.
 #include "charged.h"
+#include "helper_thread.h"
 
 #include <cstdlib>
 #include <iterator>
 #include <string>
+#include <string_view>
 
 namespace emm::run {
 namespace {
@@ -246,11 +248,26 @@ std::string line_of_all_devices() {
     return line;
 }
 
-void say_at_exit() {
-    const std::string line = Turn::is_forked_child() ? "" : line_of_all_devices();
-    if (!line.empty()) {
+void say_line() {
+    if (const std::string line = line_of_all_devices(); !line.empty()) {
         emm_log(EMM_LOG_INFO, ("emm run: the driver's own memory: " + line).c_str());
     }
+}
+
+HelperThread *teller = nullptr; // made if the log shows the line; never destroyed
+
+// exit() in a signal handler may interrupt a call that holds locks of the driver or of emm. So
+// another thread makes the line, and the process waits for a bounded time.
+void say_at_exit() {
+    if (Charged::is_any_kept() && !Turn::is_forked_child()) {
+        teller->run(&say_line);
+    }
+}
+
+bool log_shows_info() {
+    const char *const log = secure_getenv("EMM_LOG");
+    const std::string_view text = log ? log : "";
+    return text.starts_with("info") || text.starts_with("debug");
 }
 
 } // namespace
@@ -270,7 +287,11 @@ void serve_counted(Entries &entries) {
                served_cuMipmappedArrayDestroy, &tell_mipmapped_array>(entries);
     serve_both<Passed::external, CUexternalMemory, served_cuImportExternalMemory,
                served_cuDestroyExternalMemory, &tell_external>(entries);
-    std::atexit(&say_at_exit);
+    if (log_shows_info()) {
+        constexpr OuterLock none = {[] { return 0; }, [](int) {}};
+        teller = new HelperThread(none, std::chrono::seconds(1));
+        std::atexit(&say_at_exit);
+    }
 }
 
 } // namespace emm::run
