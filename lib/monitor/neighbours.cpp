@@ -9,13 +9,18 @@
 #include "monitor/protocol.h"
 #include "observe/descriptors.h"
 #include "observe/log.h"
+#include "observe/process.h"
 #include "sockets/message.h"
 #include "sockets/socket.h"
 #include "sockets/user.h"
 
 #include <algorithm>
 #include <exception>
+#include <mutex>
 #include <poll.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <utility>
 #include <vector>
 
 namespace emm::monitor {
@@ -45,38 +50,105 @@ int ask_to_trim(std::string_view name) {
     return made;
 }
 
-std::vector<pollfd> ask_all(const driver::GroupFile &group) {
-    std::vector<pollfd> asked;
+// A request without an answer. The slot may get another owner, with another ticket.
+struct Unanswered {
+    unsigned member = 0;
+    uint64_t ticket = 0;
+    int socket = -1;
+    ino_t inode = 0; // the program may close a socket that it does not know, and reuse the number
+};
+
+// The requests that were not answered in time, by slot.
+struct LateAnswers {
+    std::mutex mutex;
+    Unanswered of[driver::most_members];
+};
+
+constexpr auto &late_answers = observe::immortal<LateAnswers>;
+
+ino_t inode_of(int socket) {
+    struct stat status;
+    return fstat(socket, &status) == 0 ? status.st_ino : 0;
+}
+
+// Whether the member has not answered an earlier request yet. If it has, or has ended, closes that
+// connection. The mutex is held.
+bool is_late(Unanswered &earlier, uint64_t ticket) {
+    pollfd its = {earlier.socket, POLLIN, 0};
+    if (earlier.socket < 0) {
+        return false;
+    }
+    if (inode_of(earlier.socket) != earlier.inode) {
+        observe::forget_descriptor(earlier.socket);
+    } else if (earlier.ticket == ticket && poll(&its, 1, 0) == 0) {
+        return true;
+    } else {
+        observe::forget_and_close(earlier.socket);
+    }
+    earlier.socket = -1;
+    return false;
+}
+
+// Another thread's request may wait for the member already: one is enough.
+void keep_open(const Unanswered &request) {
+    const std::lock_guard lock(late_answers().mutex);
+    Unanswered &place = late_answers().of[request.member];
+    if (place.socket >= 0) {
+        observe::forget_and_close(request.socket);
+    } else {
+        place = request;
+        place.inode = inode_of(place.socket);
+    }
+}
+
+struct Asked {
+    std::vector<Unanswered> requests;
+    std::vector<pollfd> sockets; // in the same order
+};
+
+Asked ask_all(const driver::GroupFile &group) {
     const driver::SharedState &state = group.state();
-    for (unsigned member = 0; member < slots_in_use(state); member++) {
+    const unsigned end = slots_in_use(state);
+    Asked asked;
+    asked.requests.reserve(end);
+    asked.sockets.reserve(end);
+    const std::lock_guard lock(late_answers().mutex);
+    for (unsigned member = 0; member < end; member++) {
         const driver::SharedMember &its = state.members[member];
-        const uint64_t random = its.random.load();
-        if (member != group.member() && random != 0 && its.ticket.load() != 0 &&
-            holds_any(state, member)) {
+        const uint64_t ticket = its.ticket.load(), random = its.random.load();
+        if (!is_late(late_answers().of[member], ticket) && member != group.member() &&
+            random != 0 && ticket != 0 && holds_any(state, member)) {
             if (const int made = ask_to_trim(SocketName(its.pid.load(), random)); made >= 0) {
-                asked.push_back({made, POLLIN, 0});
+                asked.requests.push_back({member, ticket, made});
+                asked.sockets.push_back({made, POLLIN, 0});
             }
         }
     }
     return asked;
 }
 
-// The number of processes that have answered, or ended.
-size_t wait_for(std::vector<pollfd> asked) {
-    const size_t count = asked.size();
+// The number of processes that have answered, or ended. If a process has not, for example because
+// it is stopped, it is asked again only after it has answered this request.
+size_t wait_for(Asked asked) {
+    const size_t count = asked.sockets.size();
+    size_t answers = 0;
     const int64_t until = sockets::now() + answer_timeout;
-    for (int64_t left = answer_timeout; !asked.empty() && left > 0; left = until - sockets::now()) {
-        poll(asked.data(), asked.size(), static_cast<int>(left / 1'000'000) + 1);
-        const auto end = std::partition(asked.begin(), asked.end(),
-                                        [](const pollfd &each) { return each.revents == 0; });
-        std::for_each(end, asked.end(),
-                      [](const pollfd &each) { observe::forget_and_close(each.fd); });
-        asked.erase(end, asked.end());
+    for (int64_t left = answer_timeout; answers < count && left > 0;
+         left = until - sockets::now()) {
+        poll(asked.sockets.data(), count, static_cast<int>(left / 1'000'000) + 1);
+        for (pollfd &each : asked.sockets) {
+            if (each.fd >= 0 && each.revents != 0) {
+                observe::forget_and_close(std::exchange(each.fd, -1));
+                ++answers;
+            }
+        }
     }
-    for (const pollfd &each : asked) {
-        observe::forget_and_close(each.fd);
+    for (size_t i = 0; i < count; ++i) {
+        if (asked.sockets[i].fd >= 0) {
+            keep_open(asked.requests[i]);
+        }
     }
-    return count - asked.size();
+    return answers;
 }
 
 } // namespace

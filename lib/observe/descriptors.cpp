@@ -26,12 +26,6 @@ pthread_mutex_t mutex = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 // Whether this thread's fork holds the mutex.
 [[gnu::tls_model("initial-exec")]] constinit thread_local bool held_for_fork = false;
 
-void forget_own(int descriptor) noexcept {
-    if (descriptor >= 0 && descriptor < most) {
-        owned[descriptor / 64].fetch_and(~(uint64_t(1) << descriptor % 64));
-    }
-}
-
 } // namespace
 
 NoFork::NoFork() noexcept {
@@ -63,9 +57,15 @@ int own_made(int made) noexcept {
     return made;
 }
 
+void forget_descriptor(int descriptor) noexcept {
+    if (descriptor >= 0 && descriptor < most) {
+        owned[descriptor / 64].fetch_and(~(uint64_t(1) << descriptor % 64));
+    }
+}
+
 void forget_and_close(int descriptor) noexcept {
     const NoFork held;
-    forget_own(descriptor);
+    forget_descriptor(descriptor);
     close(descriptor);
 }
 

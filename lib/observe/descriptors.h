@@ -25,6 +25,9 @@ public:
 // caller must close it.
 bool own(int descriptor) noexcept;
 
+// No longer notes a descriptor, because its number stands for another file by now.
+void forget_descriptor(int descriptor) noexcept;
+
 // Closes a descriptor, noted or not.
 void forget_and_close(int descriptor) noexcept;
 

@@ -169,12 +169,13 @@ class Shared(Budget):
         self.assertLessEqual(filled, LIMIT)
         self.assertGreaterEqual(filled, LIMIT * 0.95)
 
-    def test_a_stopped_neighbour_is_not_waited_for_for_long(self):
+    def test_a_stopped_neighbour_counts_again_once_it_has_answered(self):
         stopped, other = self.member("hold=400"), self.member()
         self.stop(stopped)
-        self.assertLessEqual(self.ask(other, "fill"), LIMIT)
+        for _ in range(3):
+            self.assertLessEqual(self.ask(other, "fill"), LIMIT)
         os.kill(stopped.pid, signal.SIGCONT)
-        self.assertGreaterEqual(self.ask(other, "fill"), LIMIT * 0.95)
+        until(lambda: self.ask(other, "fill") >= LIMIT * 0.95)
 
     def test_the_limit_of_the_program_that_joined_first_holds_and_another_is_warned_of(self):
         self.member("alloc=1")
