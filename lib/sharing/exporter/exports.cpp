@@ -10,8 +10,10 @@
 
 #include <atomic>
 #include <cstring>
-#include <list>
+#include <map>
 #include <mutex>
+#include <tuple>
+#include <utility>
 
 namespace emm::sharing {
 namespace {
@@ -20,28 +22,45 @@ struct Export {
     emm_context *context;
     emm_memory *memory; // the export holds a reference
     emm_deviceptr ptr;
+    size_t size;
     emm_ipc_handle handle;
     uint32_t count; // 0: the plugin has refused to release it
 };
 
+using ByGeneration = std::map<uint64_t, Export>;
+using Part = std::tuple<const emm_memory *, emm_deviceptr, size_t>;
+
+Part part_of(const Export &its) {
+    return {its.memory, its.ptr, its.size};
+}
+
 struct Exports {
     std::mutex mutex;
-    std::list<Export> all;
+    ByGeneration all;
+    std::map<Part, Export *> of_handles; // exports of a handle's memory
 };
 
 constexpr auto &exports = observe::immortal<Exports>;
 
-bool find_again(const Export &wanted, size_t size, emm_ipc_handle *ret_handle) {
-    const std::lock_guard lock(exports().mutex);
-    for (Export &each : exports().all) {
-        if (each.count != 0 && each.context == wanted.context && wanted.memory &&
-            each.memory == wanted.memory && each.ptr == wanted.ptr && each.handle.size == size) {
-            ++each.count;
-            *ret_handle = each.handle;
-            return true;
-        }
+// Needs no host memory. The mutex is held.
+ByGeneration::node_type take_out(ByGeneration::iterator its) noexcept {
+    auto &of_handles = exports().of_handles;
+    const auto found = of_handles.find(part_of(its->second));
+    if (found != of_handles.end() && found->second == &its->second) {
+        of_handles.erase(found);
     }
-    return false;
+    return exports().all.extract(its);
+}
+
+bool find_again(const Export &wanted, emm_ipc_handle *ret_handle) {
+    const std::lock_guard lock(exports().mutex);
+    const auto found = exports().of_handles.find(part_of(wanted));
+    if (found == exports().of_handles.end()) {
+        return false;
+    }
+    ++found->second->count;
+    *ret_handle = found->second->handle;
+    return true;
 }
 
 // Makes sure that importers can ask this process, and numbers a new export. The number is never 0:
@@ -66,13 +85,6 @@ void release_memory(const Export &ended) noexcept {
     }
 }
 
-// No importer can open the export any more, but the plugin still has it.
-void keep_for_another_release(std::list<Export> &refused) noexcept {
-    refused.front().count = 0;
-    const std::lock_guard lock(exports().mutex);
-    exports().all.splice(exports().all.end(), refused);
-}
-
 emm_status stamp_and_publish(Export &made) {
     const bool served =
         made.handle.kind == EMM_IPC_FILE_DESCRIPTOR || made.handle.kind == EMM_IPC_POOL;
@@ -84,13 +96,17 @@ emm_status stamp_and_publish(Export &made) {
     return stamp(*made.context, made.ptr, made.handle);
 }
 
-emm_status add(Export made, size_t size, emm_ipc_handle *ret_handle) {
+emm_status add(const Export &made, emm_ipc_handle *ret_handle) {
     emm_context &context = *made.context;
-    std::list<Export> entry(1, made);
-    Export &entered = entry.front();
+    ByGeneration entry{{0, made}};
+    Export &entered = entry.begin()->second;
+    std::map<Part, Export *> of_handle;
+    if (made.memory) {
+        of_handle.emplace(part_of(made), &entered);
+    }
     core::Filled<emm_ipc_handle> filled;
     const auto ask = [&] {
-        return EMM_CALL(context, get_ipc_handle, made.ptr, size, filled.out());
+        return EMM_CALL(context, get_ipc_handle, made.ptr, made.size, filled.out());
     };
     emm_status status = core::ask_awake(ask(), ask);
     status = filled.check_overrun(context, status, "get_ipc_handle");
@@ -108,9 +124,12 @@ emm_status add(Export made, size_t size, emm_ipc_handle *ret_handle) {
         made.memory->references.fetch_add(1, std::memory_order_relaxed);
         made.memory->exports.fetch_add(1, std::memory_order_release);
     }
-    const std::lock_guard lock(exports().mutex);
-    exports().all.splice(exports().all.end(), entry);
     *ret_handle = entered.handle;
+    auto node = entry.extract(entry.begin());
+    node.key() = ret_handle->generation;
+    const std::lock_guard lock(exports().mutex);
+    exports().all.insert(std::move(node));
+    exports().of_handles.merge(of_handle); // another thread's export of the same part stays
     return EMM_OK;
 }
 
@@ -118,12 +137,12 @@ emm_status add(Export made, size_t size, emm_ipc_handle *ret_handle) {
 
 emm_status get_handle(emm_context &context, emm_memory *memory, emm_deviceptr ptr, size_t size,
                       emm_ipc_handle *ret_handle) noexcept {
-    const Export wanted = {&context, memory, ptr, {}, 1};
-    if (find_again(wanted, size, ret_handle)) {
+    const Export wanted = {&context, memory, ptr, size, {}, 1};
+    if (find_again(wanted, ret_handle)) {
         return EMM_OK;
     }
     return observe::with_memory("no host memory to record an export",
-                                [&] { return add(wanted, size, ret_handle); });
+                                [&] { return add(wanted, ret_handle); });
 }
 
 emm_status export_memory(emm_memory &memory, emm_ipc_handle *ret_handle) noexcept {
@@ -150,32 +169,28 @@ emm_status export_memory(emm_memory &memory, emm_ipc_handle *ret_handle) noexcep
 }
 
 bool find_export(const emm_ipc_name &name, emm_ipc_handle *ret_handle) noexcept {
-    const uint64_t generation = handle_of(name).generation;
     const std::lock_guard lock(exports().mutex);
-    for (const Export &each : exports().all) {
-        if (each.count != 0 && each.handle.generation == generation &&
-            is_same(write_name(each.handle).bytes, name.bytes)) {
-            *ret_handle = each.handle;
-            return true;
-        }
+    const auto found = exports().all.find(handle_of(name).generation);
+    if (found == exports().all.end() || found->second.count == 0 ||
+        !is_same(write_name(found->second.handle).bytes, name.bytes)) {
+        return false;
     }
-    return false;
+    *ret_handle = found->second.handle;
+    return true;
 }
 
 emm_status release_handle(emm_context &context, const emm_ipc_handle &handle) noexcept {
-    std::list<Export> ended;
+    ByGeneration::node_type ended;
     {
         const std::lock_guard lock(exports().mutex);
-        auto &all = exports().all;
-        for (auto each = all.begin(); each != all.end(); ++each) {
-            if (each->context == &context &&
-                std::memcmp(&each->handle, &handle, sizeof handle) == 0) {
-                if (each->count != 0 && --each->count != 0) {
-                    return EMM_OK;
-                }
-                ended.splice(ended.end(), all, each);
-                break;
+        const auto found = exports().all.find(handle.generation);
+        if (found != exports().all.end() && found->second.context == &context &&
+            std::memcmp(&found->second.handle, &handle, sizeof handle) == 0) {
+            uint32_t &count = found->second.count;
+            if (count != 0 && --count != 0) {
+                return EMM_OK;
             }
+            ended = take_out(found);
         }
     }
     if (ended.empty()) {
@@ -185,30 +200,32 @@ emm_status release_handle(emm_context &context, const emm_ipc_handle &handle) no
                              context);
     }
     // Importers learn that the export has ended before its memory may become another allocation's.
-    const emm_ipc_handle *const exported = &ended.front().handle;
+    const emm_ipc_handle *const exported = &ended.mapped().handle;
     const emm_status status = EMM_CALL(context, release_ipc_handle, exported);
     if (status < EMM_OK && status != EMM_E_NOT_OWNED) {
-        keep_for_another_release(ended);
+        // No importer can open the export any more, but the plugin still has it.
+        const std::lock_guard lock(exports().mutex);
+        exports().all.insert(std::move(ended));
         return status;
     }
-    release_memory(ended.front());
+    release_memory(ended.mapped());
     return status;
 }
 
 void end_exports(emm_context &context) noexcept {
-    std::list<Export> ended;
+    ByGeneration ended;
     {
         const std::lock_guard lock(exports().mutex);
         auto &all = exports().all;
         for (auto each = all.begin(); each != all.end();) {
             const auto next = std::next(each);
-            if (each->context == &context) {
-                ended.splice(ended.end(), all, each);
+            if (each->second.context == &context) {
+                ended.insert(take_out(each));
             }
             each = next;
         }
     }
-    for (const Export &each : ended) {
+    for (const auto &[generation, each] : ended) {
         release_memory(each);
     }
 }

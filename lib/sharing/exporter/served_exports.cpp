@@ -11,16 +11,17 @@
 #include <condition_variable>
 #include <cstring>
 #include <fcntl.h>
-#include <list>
+#include <map>
 #include <mutex>
 #include <unistd.h>
+#include <utility>
 #include <vector>
 
 namespace emm::sharing {
 
 struct ServedExport {
     const emm_context *context;
-    emm_ipc_handle handle; // its generation is 0 until it is an export's
+    emm_ipc_handle handle;
     std::vector<emm_ipc_part> parts;
     bool ended = false;
     uint32_t batches = 0; // batches that are under way
@@ -28,31 +29,35 @@ struct ServedExport {
 
 namespace {
 
+using ServedByGeneration = std::multimap<uint64_t, ServedExport>;
+
 struct ServedExports {
     std::mutex mutex;
     std::condition_variable has_rest;
-    std::list<ServedExport> all;
+    ServedByGeneration all; // at 0 until publish_export
 };
 
 constexpr auto &served_exports = observe::immortal<ServedExports>;
 
-// The mutex is held.
-ServedExport *find(const uint8_t (&handle)[64], uint64_t generation) noexcept {
-    for (ServedExport &each : served_exports().all) {
-        if (each.handle.generation == generation && !each.ended &&
-            is_same(each.handle.handle, handle)) {
-            return &each;
-        }
-    }
-    return nullptr;
+// The end of the map: there is none. The mutex is held.
+ServedByGeneration::iterator find(const uint8_t (&handle)[64], uint64_t generation) noexcept {
+    const auto [begin, end] = served_exports().all.equal_range(generation);
+    const auto found = std::find_if(begin, end, [&](const auto &each) {
+        return !each.second.ended && is_same(each.second.handle.handle, handle);
+    });
+    return found != end ? found : served_exports().all.end();
 }
 
-void remove(std::unique_lock<std::mutex> &lock, ServedExport &served) noexcept {
-    served.ended = true;
-    served_exports().has_rest.wait(lock, [&] { return served.batches == 0; });
-    auto &all = served_exports().all;
-    all.erase(std::find_if(all.begin(), all.end(),
-                           [&](const ServedExport &each) { return &each == &served; }));
+bool is_of(const emm_context &context, ServedByGeneration::iterator served) noexcept {
+    return served != served_exports().all.end() && served->second.context == &context;
+}
+
+// Returns the next one.
+ServedByGeneration::iterator remove(std::unique_lock<std::mutex> &lock,
+                                    ServedByGeneration::iterator its) noexcept {
+    its->second.ended = true;
+    served_exports().has_rest.wait(lock, [&] { return its->second.batches == 0; });
+    return served_exports().all.erase(its);
 }
 
 emm_status refuse_source(const char *expected) {
@@ -135,48 +140,45 @@ emm_status serve_export(emm_context &context, const emm_ipc_source &source,
     made.offset = source.offset;
     made.size = source.size;
     const std::lock_guard lock(served_exports().mutex);
-    served_exports().all.push_back(
-        {&context, made, {source.parts, source.parts + source.part_count}});
+    served_exports().all.emplace(
+        0, ServedExport{&context, made, {source.parts, source.parts + source.part_count}});
     *ret_handle = made;
     return EMM_OK;
 }
 
 emm_status withdraw_export(const emm_context &context, const emm_ipc_handle &handle) noexcept {
     std::unique_lock lock(served_exports().mutex);
-    ServedExport *const served = find(handle.handle, handle.generation);
-    if (!served || served->context != &context) {
+    const auto served = find(handle.handle, handle.generation);
+    if (!is_of(context, served)) {
         lock.unlock();
         return observe::fail(EMM_E_NOT_OWNED, 0,
                              "withdraw_ipc: {} does not serve this handle, or no longer does",
                              context);
     }
-    remove(lock, *served);
+    remove(lock, served);
     return EMM_OK;
 }
 
 emm_status publish_export(const emm_context &context, const emm_ipc_handle &handle) {
     const std::lock_guard lock(served_exports().mutex);
-    ServedExport *const served = find(handle.handle, 0);
-    if (!served || served->context != &context) {
+    const auto served = find(handle.handle, 0);
+    if (!is_of(context, served)) {
         return observe::fail(EMM_E_PLUGIN_FAILED, 0,
                              "the plugin returned an IPC handle to serve by descriptor, but "
                              "serve_ipc did not make it");
     }
-    served->handle.generation = handle.generation;
+    auto node = served_exports().all.extract(served);
+    node.key() = handle.generation;
+    served_exports().all.insert(std::move(node));
     return EMM_OK;
 }
 
 void withdraw_exports(const emm_context &context) noexcept {
     std::unique_lock lock(served_exports().mutex);
     auto &all = served_exports().all;
-    for (;;) {
-        const auto found = std::find_if(all.begin(), all.end(), [&](const ServedExport &each) {
-            return each.context == &context && !each.ended;
-        });
-        if (found == all.end()) {
-            return;
-        }
-        remove(lock, *found);
+    for (auto each = all.begin(); each != all.end();) {
+        const bool is_its = each->second.context == &context && !each->second.ended;
+        each = is_its ? remove(lock, each) : std::next(each);
     }
 }
 
@@ -186,8 +188,9 @@ ServedReply::ServedReply(const Request &request) noexcept {
     const bool is_ours =
         get_nonce(own) == EMM_OK && std::memcmp(own, request.nonce, sizeof own) == 0;
     std::unique_lock lock(served_exports().mutex);
-    ServedExport *const served =
-        is_ours && request.generation != 0 ? find(request.handle, request.generation) : nullptr;
+    const auto found = is_ours && request.generation != 0 ? find(request.handle, request.generation)
+                                                          : served_exports().all.end();
+    ServedExport *const served = found != served_exports().all.end() ? &found->second : nullptr;
     if (!served || request.first >= served->parts.size()) {
         refuse(served ? EMM_E_INVALID_VALUE : EMM_E_NOT_OWNED, 0);
         return;
