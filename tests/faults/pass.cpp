@@ -53,8 +53,7 @@ void judge_counters(emm_context *context, const Holdings &before, bool keeps_mem
     const Holdings now = holdings(); // there, managed memory is the host's
     const uint64_t taken =
         now.device_bytes + now.host_bytes - before.device_bytes - before.host_bytes;
-    emm_stats stats = {};
-    stats.struct_size = sizeof stats;
+    auto stats = sized<emm_stats>();
     if (emm_get_stats(context, &stats) < EMM_OK) {
         complaints.push_back(std::string("no statistics afterwards: ") + emm_last_error()->text);
         return;
@@ -83,8 +82,7 @@ void judge_end(const Holdings &before, int64_t uncounted, const Outcome &outcome
     expect(now == uncounted || (outcome.keeps_memory && now > uncounted) || plan.code, complaints,
            "the accounts miss " + std::to_string(now) + " bytes that the driver has handed out, " +
                std::to_string(uncounted) + " before");
-    emm_counters counters = {};
-    counters.struct_size = sizeof counters;
+    auto counters = sized<emm_counters>();
     emm_get_counters(&counters);
     expect(counters.pending_count == 0, complaints,
            std::to_string(counters.pending_count) + " frees are still pending");

@@ -4,8 +4,7 @@ namespace faults {
 namespace {
 
 emm_stats stats_of(emm_context *context) {
-    emm_stats stats = {};
-    stats.struct_size = sizeof stats;
+    auto stats = sized<emm_stats>();
     emm_get_stats(context, &stats);
     return stats;
 }

@@ -1,6 +1,7 @@
 // One pass of a workload: calls of emm until one fails, and the clean-up after it.
 #pragma once
 
+#include "../parts/sized.h"
 #include "fault.h"
 #include "world.h"
 

@@ -48,10 +48,8 @@ void remove_own_folder() {
 }
 
 void load(Run &run) {
-    emm_driver_info driver = {};
-    driver.struct_size = sizeof driver;
-    emm_plugin_info plugin = {};
-    plugin.struct_size = sizeof plugin;
+    auto driver = sized<emm_driver_info>();
+    auto plugin = sized<emm_plugin_info>();
     run.call("get_driver", [&] { return emm_get_driver(&driver); });
     run.call("get_plugin", [&] { return emm_get_plugin(&plugin); });
     find_context(run);
@@ -74,8 +72,7 @@ void logged(Run &run) {
 }
 
 void limited(Run &run) {
-    emm_device_account account = {};
-    account.struct_size = sizeof account;
+    auto account = sized<emm_device_account>();
     find_context(run);
     run.alloc(3 * mib, EMM_STREAM_LEGACY);
     if (run.call("get_device_account", [&] { return emm_get_device_account(0, &account); }) &&
@@ -121,8 +118,7 @@ void reported(Run &run) {
 
 void plugins(Run &run) {
     const auto seen = [](const char *, const char *, void *) { return 0; };
-    emm_plugin_info plugin = {};
-    plugin.struct_size = sizeof plugin;
+    auto plugin = sized<emm_plugin_info>();
     run.call("foreach_plugin", [&] { return emm_foreach_plugin(seen, nullptr); });
     run.call("probe_plugin", [&] { return emm_probe_plugin("count+passthrough", &plugin); });
     run.call("set_plugin", [] {

@@ -69,8 +69,7 @@ void handles(Run &run) {
     run.handle("memory_wrap", [&](emm_memory **made) {
         return emm_memory_wrap(of, 0, &run, sizeof run, nullptr, nullptr, made);
     });
-    emm_memory_info info = {};
-    info.struct_size = sizeof info;
+    auto info = sized<emm_memory_info>();
     run.call("memory_get_info", [&] { return emm_memory_get_info(whole, &info); });
     run.call("memory_free", [&] { return emm_memory_free(whole); });
     run.free_all();
@@ -104,14 +103,12 @@ void streams(Run &run) {
         const emm_status status = emm_record_use(of, block, 0, run.world().known());
         return status == EMM_E_NOT_SUPPORTED ? EMM_OK : status;
     });
-    emm_block_info around = {};
-    around.struct_size = sizeof around;
+    auto around = sized<emm_block_info>();
     run.call("query", [&] {
         const emm_status status = emm_query(of, block + 5, &around);
         return status == EMM_E_NOT_SUPPORTED ? EMM_OK : status;
     });
-    emm_stats stats = {};
-    stats.struct_size = sizeof stats;
+    auto stats = sized<emm_stats>();
     size_t free = 77, total = 77;
     run.call("get_stats", [&] { return emm_get_stats(of, &stats); });
     if (!run.call("reset_peaks", [&] { return emm_context_reset_peaks(of); })) {

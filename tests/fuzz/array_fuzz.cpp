@@ -1,5 +1,6 @@
 // Any array is either refused in a sentence, or spans the bytes that its elements reach. The input
 // is numbers for the struct, then the typestr.
+#include "../parts/sized.h"
 #include "core/arrays/exchange.h"
 #include "file.h"
 #include "observe/error.h"
@@ -46,8 +47,7 @@ private:
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     Numbers numbers(data, size);
-    emm_array array = {};
-    array.struct_size = sizeof array;
+    auto array = sized<emm_array>();
     array.version = 2 + numbers.byte() % 3;
     array.data = emm_deviceptr(numbers.number());
     array.read_only = numbers.byte() % 3;
@@ -78,8 +78,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     array.descr = array.descr_count ? fields : nullptr;
     array.stream = EMM_ARRAY_NO_STREAM;
 
-    emm_array_layout layout = {};
-    layout.struct_size = sizeof layout;
+    auto layout = sized<emm_array_layout>();
     std::vector<int64_t> measured(array.ndim + 1);
     if (emm_array_get_layout(&array, &layout, measured.data()) < 0) {
         require_sentence(observe::last_error()->text);
@@ -89,8 +88,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
             "the first element lies within the array");
     require(layout.count == 0 || layout.size >= layout.itemsize,
             "the array has room for an element");
-    emm_memory_info info = {};
-    info.struct_size = sizeof info;
+    auto info = sized<emm_memory_info>();
     info.ptr = array.data - layout.offset;
     info.size = layout.size;
     core::Tensor tensor;

@@ -90,8 +90,7 @@ Block *World::allocate(Block block, Stream &home, emm_stream stream, size_t hand
     const bool host = block.kind == Kind::pinned || block.kind == Kind::registered;
     if (block.by_handle) {
         judge_handle(block);
-        emm_memory_info info = {};
-        info.struct_size = sizeof info;
+        auto info = sized<emm_memory_info>();
         check(emm_memory_get_info(block.references[0], &info), "emm_memory_get_info");
         block.ptr = info.ptr;
         block.host = info.host;
@@ -125,8 +124,7 @@ emm_status World::expect_pause(const Block &block, emm_status status) {
 }
 
 void World::judge_handle(const Block &block) {
-    emm_memory_info info = {};
-    info.struct_size = sizeof info;
+    auto info = sized<emm_memory_info>();
     check(emm_memory_get_info(block.references[0], &info), "emm_memory_get_info");
     if (info.state != EMM_MEMORY_LIVE || info.size != block.size || info.flags != block.flags ||
         info.context != pool_of(block) || info.owner != block.owned.get() ||

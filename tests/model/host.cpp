@@ -129,8 +129,7 @@ void refer(World &world) {
     }
     emm_memory *const whole = block->references[0];
     const size_t start = world.below(block->size), stop = start + world.below(block->size - start);
-    emm_memory_info info = {};
-    info.struct_size = sizeof info;
+    auto info = sized<emm_memory_info>();
     if (!world.done(world.call(world.any_hand(),
                                [&] { return emm_memory_view(whole, start, stop, &reference); }),
                     "emm_memory_view")) {

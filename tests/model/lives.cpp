@@ -133,8 +133,7 @@ void retire_beside_handles(World &world, size_t number) {
     world.done(others.status, "a handle beside a retirement",
                others.status == EMM_E_PAUSED ? paused : EMM_E_RETIRED);
     for (emm_memory *const memory : others.made) {
-        emm_memory_info info = {};
-        info.struct_size = sizeof info;
+        auto info = sized<emm_memory_info>();
         check(emm_memory_get_info(memory, &info), "emm_memory_get_info");
         if (info.state != EMM_MEMORY_INERT) {
             throw Wrong("a handle of a retired context is not inert");
@@ -419,8 +418,7 @@ void World::forget_pool(size_t place, size_t pool) {
 
 // Takes over a handle of device memory that a thread has made during a reset: before or after it.
 void World::adopt(size_t place, emm_memory *memory) {
-    emm_memory_info info = {};
-    info.struct_size = sizeof info;
+    auto info = sized<emm_memory_info>();
     done(emm_memory_get_info(memory, &info), "emm_memory_get_info");
     if (info.state != EMM_MEMORY_LIVE) {
         inert.push_back({memory, nullptr});

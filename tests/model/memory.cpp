@@ -108,8 +108,7 @@ void query(World &world) {
     if (!block) {
         return;
     }
-    emm_block_info info = {};
-    info.struct_size = sizeof info;
+    auto info = sized<emm_block_info>();
     const Place &place = world.places[block->context];
     const emm_deviceptr inside = block->ptr + world.below(block->size);
     const emm_status status = world.call(
@@ -191,8 +190,7 @@ void section(World &world) {
 
 // Whether the reserved bytes are an estimate.
 bool is_opaque() {
-    emm_plugin_info info = {};
-    info.struct_size = sizeof info;
+    auto info = sized<emm_plugin_info>();
     return emm_get_plugin(&info) == EMM_OK && (info.capabilities & EMM_PLUGIN_OPAQUE) != 0;
 }
 

@@ -90,8 +90,7 @@ struct Peer {
 int run_peer() {
     const Driver driver;
     emm_context *context = nullptr;
-    emm_context_info info = {};
-    info.struct_size = sizeof info;
+    auto info = sized<emm_context_info>();
     check(emm_context_for_device(0, &context), "emm_context_for_device");
     check(emm_context_get_info(context, &info), "emm_context_get_info");
     ::check(driver.cuCtxSetCurrent(info.cuda_context), "cuCtxSetCurrent");
@@ -100,8 +99,7 @@ int run_peer() {
         Answer answer;
         if (request.what == Request::to_export) {
             emm_memory *memory = nullptr; // kept
-            emm_memory_info made = {};
-            made.struct_size = sizeof made;
+            auto made = sized<emm_memory_info>();
             answer.status = emm_memory_alloc(context, request.size, EMM_STREAM_LEGACY, &memory);
             if (answer.status >= EMM_OK) {
                 check(emm_memory_get_info(memory, &made), "emm_memory_get_info");
@@ -196,8 +194,7 @@ void open(World &world) {
     if (!world.done(status, "emm_memory_open_ipc", is_elsewhere ? EMM_E_BUSY : EMM_OK)) {
         return;
     }
-    emm_memory_info info = {};
-    info.struct_size = sizeof info;
+    auto info = sized<emm_memory_info>();
     check(emm_memory_get_info(memory, &info), "emm_memory_get_info");
     if (info.kind != EMM_KIND_IPC || info.size != offer->size ||
         (known && !by_sibling && info.ptr != known->ptr)) {

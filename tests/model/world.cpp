@@ -9,8 +9,7 @@ constexpr size_t own_streams = 4;
 constexpr int most_trims = 16;
 
 emm_plugin_info plugin_info() {
-    emm_plugin_info info = {};
-    info.struct_size = sizeof info;
+    auto info = sized<emm_plugin_info>();
     check(emm_get_plugin(&info), "emm_get_plugin");
     return info;
 }
@@ -35,8 +34,7 @@ Promises promises_of(const Settings &settings) {
 }
 
 int device_count() {
-    emm_driver_info info = {};
-    info.struct_size = sizeof info;
+    auto info = sized<emm_driver_info>();
     check(emm_get_driver(&info), "emm_get_driver");
     return int(info.device_count);
 }
@@ -44,8 +42,7 @@ int device_count() {
 } // namespace
 
 simcuda_counters Driver::counters() const {
-    simcuda_counters counters = {};
-    counters.struct_size = sizeof counters;
+    auto counters = sized<simcuda_counters>();
     if (get_counters) {
         get_counters(&counters);
     }
@@ -170,8 +167,7 @@ void World::judge_pool(size_t place, size_t pool) {
 
 // A device that is not counted, as without a bound, has no figure of its own.
 Account World::device_account(int device) {
-    emm_device_account account = {};
-    account.struct_size = sizeof account;
+    auto account = sized<emm_device_account>();
     check(emm_get_device_account(device, &account), "emm_get_device_account");
     const bool has_pools = account.managers[EMM_MEMORY_POOL].live != 0;
     return {account.limit_bytes, account.used_bytes, account.managers_bytes,
@@ -184,8 +180,7 @@ size_t World::any_pool(size_t place) {
 }
 
 emm_stats World::stats_of(size_t place, size_t pool) {
-    emm_stats stats = {};
-    stats.struct_size = sizeof stats;
+    auto stats = sized<emm_stats>();
     check(emm_get_stats(places[place].pool(pool), &stats), "emm_get_stats");
     return stats;
 }

@@ -4,6 +4,7 @@
 
 #include "../parts/chance.h"
 #include "../parts/ends.h"
+#include "../parts/sized.h"
 #include "hands.h"
 #include "model.h"
 #include "settings.h"

@@ -2,6 +2,8 @@
 // library that EMM_DRIVER names: emm opens the same one.
 #pragma once
 
+#include "sized.h"
+
 #include <cstdio>
 #include <cstdlib>
 #include <dlfcn.h>
@@ -30,8 +32,7 @@ struct Simulator {
     }
 
     simcuda_counters counters() const {
-        simcuda_counters found = {};
-        found.struct_size = sizeof found;
+        auto found = sized<simcuda_counters>();
         get_counters(&found);
         return found;
     }

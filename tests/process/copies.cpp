@@ -8,6 +8,8 @@
 // namespace of dlmopen), or LIBEMM because `emm run` has loaded it. Needs EMM_LIMIT and the
 // simulated driver. With a DEVICE the program does what it reads, and serves with a copy from its
 // first step on.
+#include "../parts/sized.h"
+
 #include <emm/cuda.h>
 #include <emm/emm.h>
 
@@ -77,15 +79,13 @@ public:
     // The device bytes that its driver reports.
     uint64_t device_bytes() const {
         const emm_function get = FIND(library_, emm_driver_entry)("simcuda_get_counters", 12000);
-        simcuda_counters counters = {};
-        counters.struct_size = sizeof counters;
+        auto counters = sized<simcuda_counters>();
         REQUIRE(get);
         reinterpret_cast<decltype(&::simcuda_get_counters)>(get)(&counters);
         return counters.device_bytes;
     }
     emm_device_account account() const {
-        emm_device_account account = {};
-        account.struct_size = sizeof account;
+        auto account = sized<emm_device_account>();
         REQUIRE(account_(0, &account) == EMM_OK);
         return account;
     }

@@ -1,6 +1,8 @@
 // event_log SCENARIO [ARGUMENT]: a program that allocates and then ends in some way, with
 // EMM_EVENT_LOG set or not. Its plugin gives out numbers: a number that one thread frees goes to
 // the next thread that asks.
+#include "../parts/sized.h"
+
 #include <emm/emm.h>
 
 #include <atomic>
@@ -55,8 +57,7 @@ emm_status memfree(emm_manager *, emm_deviceptr ptr, size_t, emm_stream) {
 }
 
 const emm_plugin *entry(const emm_host *) {
-    static emm_plugin table = {};
-    table.struct_size = sizeof table;
+    static auto table = sized<emm_plugin>();
     table.interface_version = EMM_PLUGIN_ABI_MAJOR;
     table.name = "numbers";
     table.create = create;
@@ -226,8 +227,7 @@ void churn_slowly() {
 // Called once the driver is there: the simulated driver makes files of its own.
 void limit_files() {
     if (const char *const bytes = std::getenv("EMM_TEST_FILE_LIMIT")) {
-        emm_driver_info driver = {};
-        driver.struct_size = sizeof driver;
+        auto driver = sized<emm_driver_info>();
         check(emm_get_driver(&driver));
         const rlimit limit = {std::strtoul(bytes, nullptr, 10), RLIM_INFINITY};
         check(setrlimit(RLIMIT_FSIZE, &limit) == 0 ? EMM_OK : EMM_E_INVALID_VALUE);

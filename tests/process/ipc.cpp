@@ -49,8 +49,7 @@ bool copies_after_kill = true;
 emm_context *device_context(int device) {
     emm_context *context = nullptr;
     CHECK(emm_context_for_device(device, &context) == EMM_OK);
-    emm_context_info info = {};
-    info.struct_size = sizeof info;
+    auto info = sized<emm_context_info>();
     CHECK(emm_context_get_info(context, &info) == EMM_OK);
     const auto set_current =
         reinterpret_cast<decltype(&cuCtxSetCurrent)>(emm_driver_entry("cuCtxSetCurrent", 12000));
@@ -82,8 +81,7 @@ uint64_t driver_calls() {
     // Once: looking it up is a driver call.
     static const auto get = reinterpret_cast<decltype(&simcuda_get_counters)>(
         emm_driver_entry("simcuda_get_counters", 12000));
-    simcuda_counters counters = {};
-    counters.struct_size = sizeof counters;
+    auto counters = sized<simcuda_counters>();
     if (get) {
         get(&counters);
     }

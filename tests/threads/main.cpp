@@ -30,8 +30,7 @@ Settings settings_of(int argc, char *argv[]) {
 // The memory that the simulated driver has given out; on a real driver 0, because other programs
 // share it.
 simcuda_counters given_out() {
-    simcuda_counters counters = {};
-    counters.struct_size = sizeof counters;
+    auto counters = sized<simcuda_counters>();
     if (const emm_function entry = emm_driver_entry("simcuda_get_counters", 12000)) {
         reinterpret_cast<decltype(&simcuda_get_counters)>(entry)(&counters);
     }
@@ -39,8 +38,7 @@ simcuda_counters given_out() {
 }
 
 bool has_devices_for(const Settings &settings) {
-    emm_driver_info driver = {};
-    driver.struct_size = sizeof driver;
+    auto driver = sized<emm_driver_info>();
     check(emm_get_driver(&driver), "emm_get_driver");
     return !settings.full || driver.device_count > 1;
 }

@@ -14,8 +14,7 @@ constexpr int most_trims = 16;
 constexpr size_t mib = 1 << 20, most_at_once = size_t(1) << 30;
 
 size_t device_count() {
-    emm_driver_info driver = {};
-    driver.struct_size = sizeof driver;
+    auto driver = sized<emm_driver_info>();
     check(emm_get_driver(&driver), "emm_get_driver");
     return driver.device_count;
 }
@@ -31,8 +30,7 @@ Gpu make_gpu(size_t device) {
 }
 
 emm_stats stats_of(const Gpu &gpu) {
-    emm_stats stats = {};
-    stats.struct_size = sizeof stats;
+    auto stats = sized<emm_stats>();
     check(emm_get_stats(gpu.emm, &stats), "emm_get_stats");
     return stats;
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "../parts/sized.h"
 #include "pattern.h"
 
 #include <atomic>

@@ -370,8 +370,7 @@ void Worker::section() {
 }
 
 void Worker::look_at_statistics() {
-    emm_stats stats = {};
-    stats.struct_size = sizeof stats;
+    auto stats = sized<emm_stats>();
     check(emm_get_stats(emm(), &stats), "emm_get_stats");
     if (stats.frees > stats.allocations) {
         throw std::runtime_error("more frees than allocations were counted");

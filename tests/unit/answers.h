@@ -2,12 +2,12 @@
 #pragma once
 
 #include "catch.h"
+#include "parts/sized.h"
 
 #include <emm/emm.h>
 
 template <class Answer, class Ask> Answer answer_of(Ask ask) {
-    Answer answer = {};
-    answer.struct_size = sizeof answer;
+    auto answer = sized<Answer>();
     REQUIRE(ask(&answer) == EMM_OK);
     return answer;
 }

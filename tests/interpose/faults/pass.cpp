@@ -98,8 +98,7 @@ int64_t uncounted_bytes() {
     static const auto get = reinterpret_cast<decltype(&emm_get_device_account)>(
         libemm ? dlsym(libemm, "emm_get_device_account") : nullptr);
     uint64_t counted = 0;
-    emm_device_account account = {};
-    account.struct_size = sizeof account;
+    auto account = sized<emm_device_account>();
     for (int device = 0; get && get(device, &account) == EMM_OK; device++) {
         if (account.limit_bytes == 0) {
             return 0;

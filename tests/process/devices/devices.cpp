@@ -22,8 +22,7 @@ namespace {
 constexpr size_t KiB = 1 << 10, MiB = KiB << 10;
 
 CUcontext cuda_of(emm_context *context) {
-    emm_context_info info = {};
-    info.struct_size = sizeof info;
+    auto info = sized<emm_context_info>();
     CHECK(emm_context_get_info(context, &info) == EMM_OK);
     return static_cast<CUcontext>(info.cuda_context);
 }

@@ -26,8 +26,7 @@ void call_services() {
     if (!services) {
         return;
     }
-    emm_ipc_source source = {};
-    source.struct_size = sizeof source;
+    auto source = sized<emm_ipc_source>();
     emm_ipc_handle handle = {};
     say_doing("host->log");
     services->log(EMM_LOG_DEBUG, "from a forked child");
@@ -53,14 +52,12 @@ void be_refused() {
 
 void answer_at_all() {
     say_doing("emm_get_plugin");
-    emm_plugin_info plugin = {};
-    plugin.struct_size = sizeof plugin;
+    auto plugin = sized<emm_plugin_info>();
     const emm_status got = emm_get_plugin(&plugin);
     say_doing("emm_set_plugin");
     const emm_status set = emm_set_plugin("passthrough");
     say_doing("emm_get_driver");
-    emm_driver_info driver = {};
-    driver.struct_size = sizeof driver;
+    auto driver = sized<emm_driver_info>();
     const emm_status driven = emm_get_driver(&driver);
     say_doing("emm_context_for_device");
     emm_context *context = nullptr;

@@ -9,12 +9,6 @@
 
 namespace {
 
-emm_context_info context_info() {
-    emm_context_info info = {};
-    info.struct_size = sizeof info;
-    return info;
-}
-
 const emm_plugin *no_plugin(const emm_host *) {
     return nullptr;
 }
@@ -23,16 +17,9 @@ size_t give_back(emm_context *, size_t, void *) {
     return 0;
 }
 
-template <class Info> Info sized() {
-    Info info = {};
-    info.struct_size = sizeof info;
-    return info;
-}
-
 emm_array bytes_at(emm_deviceptr data) {
     static const int64_t shape[] = {some_bytes};
-    emm_array array = {};
-    array.struct_size = sizeof array;
+    auto array = sized<emm_array>();
     array.version = 3;
     array.ndim = 1;
     array.shape = shape;
@@ -140,7 +127,7 @@ const std::vector<Entry> &entries() {
         BLOCK(emm_context_named, emm_context *other = nullptr;
               return is_forked(emm_context_named(things.context, "pool", nullptr, &other)) &&
                      !other;),
-        BLOCK(emm_context_get_info, auto info = context_info();
+        BLOCK(emm_context_get_info, auto info = sized<emm_context_info>();
               return is_forked(emm_context_get_info(things.context, &info));),
         ENTRY(emm_context_retire, things.context),
         ENTRY(emm_context_reset, things.context),

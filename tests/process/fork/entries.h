@@ -2,6 +2,8 @@
 // the parent.
 #pragma once
 
+#include "../../parts/sized.h"
+
 #include <emm/array.h>
 #include <emm/emm.h>
 

@@ -61,15 +61,13 @@ void load_driver() {
 }
 
 void load_plugin() {
-    emm_plugin_info info = {};
-    info.struct_size = sizeof info;
+    auto info = sized<emm_plugin_info>();
     emm_get_plugin(&info);
     emm_set_plugin("async");
 }
 
 bool is_simulated() {
-    emm_driver_info info = {};
-    info.struct_size = sizeof info;
+    auto info = sized<emm_driver_info>();
     return emm_get_driver(&info) == EMM_OK && info.simulated != 0;
 }
 
@@ -169,8 +167,7 @@ void run(const std::string &state, int rounds) {
         return fork_many_that_use_the_driver(rounds, go_on);
     }
     if (state == "driver-only") {
-        emm_driver_info info = {};
-        info.struct_size = sizeof info;
+        auto info = sized<emm_driver_info>();
         require(emm_get_driver(&info) == EMM_OK, "the driver");
         return fork_one(
             [] {

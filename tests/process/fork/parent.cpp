@@ -70,14 +70,11 @@ void every_kind() {
     if (emm_memhostalloc(context, 4096, 0, &host, nullptr) >= EMM_OK) {
         emm_memhostfree(context, host, 4096, 0, EMM_STREAM_UNORDERED);
     }
-    emm_counters counters = {};
-    counters.struct_size = sizeof counters;
+    auto counters = sized<emm_counters>();
     emm_get_counters(&counters);
-    emm_stats stats = {};
-    stats.struct_size = sizeof stats;
+    auto stats = sized<emm_stats>();
     emm_get_stats(context, &stats);
-    emm_driver_usage usage = {};
-    usage.struct_size = sizeof usage;
+    auto usage = sized<emm_driver_usage>();
     emm_get_driver_usage(&usage);
     emm_set_pressure_callback(&give_nothing, nullptr);
     emm_defer_cleanup_begin(context);
@@ -113,8 +110,7 @@ emm_status memfree(emm_manager *, emm_deviceptr, size_t, emm_stream) {
 
 const emm_plugin *linked_in_plugin(const emm_host *host) {
     static emm_plugin table = [] {
-        emm_plugin made = {};
-        made.struct_size = sizeof made;
+        auto made = sized<emm_plugin>();
         made.interface_version = EMM_PLUGIN_ABI_MAJOR;
         made.name = "linked-in";
         made.create = &create;

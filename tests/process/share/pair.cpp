@@ -24,8 +24,7 @@ template <class Function> Function entry(const char *name, int32_t version = 120
 }
 
 void make_current(emm_context *context) {
-    emm_context_info info = {};
-    info.struct_size = sizeof info;
+    auto info = sized<emm_context_info>();
     CHECK(emm_context_get_info(context, &info) == EMM_OK);
     CHECK(entry<decltype(&cuCtxSetCurrent)>("cuCtxSetCurrent")(info.cuda_context) == CUDA_SUCCESS);
 }
@@ -120,8 +119,7 @@ Answer do_as_told(int device, const Request &request) {
         return answer;
     }
     if (request.what == 'd') {
-        emm_context_info info = {};
-        info.struct_size = sizeof info;
+        auto info = sized<emm_context_info>();
         CHECK(emm_context_get_info(context_on(device, request.which), &info) == EMM_OK);
         CHECK(entry<decltype(&cuCtxDestroy)>("cuCtxDestroy")(info.cuda_context) == CUDA_SUCCESS);
         return answer;
@@ -167,15 +165,13 @@ emm_context *context_on(int32_t device, uint32_t which) {
 }
 
 emm_deviceptr address_of(emm_memory *memory) {
-    emm_memory_info info = {};
-    info.struct_size = sizeof info;
+    auto info = sized<emm_memory_info>();
     CHECK(emm_memory_get_info(memory, &info) == EMM_OK);
     return info.ptr;
 }
 
 uint32_t kind_of(emm_memory *memory) {
-    emm_memory_info info = {};
-    info.struct_size = sizeof info;
+    auto info = sized<emm_memory_info>();
     CHECK(emm_memory_get_info(memory, &info) == EMM_OK);
     return info.kind;
 }
@@ -213,8 +209,7 @@ uint64_t live_threads() {
 }
 
 uint64_t live_bytes(emm_context *context) {
-    emm_stats stats = {};
-    stats.struct_size = sizeof stats;
+    auto stats = sized<emm_stats>();
     CHECK(emm_get_stats(context, &stats) == EMM_OK);
     return stats.live_bytes;
 }

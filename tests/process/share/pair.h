@@ -2,6 +2,8 @@
 // requests, and numbers name the memory that it has open.
 #pragma once
 
+#include "../../parts/sized.h"
+
 #include <emm/emm.h>
 
 #include <cstdio>

@@ -21,6 +21,8 @@
 //     exit
 //     ready           prints the process id
 //     wait            until standard input ends
+#include "../../parts/sized.h"
+
 #include <emm/emm.h>
 #include <emm/plugin_helpers.h>
 
@@ -71,8 +73,7 @@ const emm_plugin *slow_plugin(const emm_host *) {
         while (hangs) {
             usleep(1000);
         }
-        emm_stats stats = {};
-        stats.struct_size = sizeof stats;
+        auto stats = sized<emm_stats>();
         stats.allocations = made;
         emm_copy_sized(ret_stats, &stats);
         return EMM_OK;
@@ -143,8 +144,7 @@ void keep(unsigned count) {
 
 // The account of device 0.
 emm_device_account account() {
-    emm_device_account account = {};
-    account.struct_size = sizeof account;
+    auto account = sized<emm_device_account>();
     require(emm_get_device_account(0, &account) == EMM_OK, "emm_get_device_account");
     return account;
 }

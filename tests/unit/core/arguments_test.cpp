@@ -134,8 +134,7 @@ TEST_CASE("a struct to be filled whose size is not set is refused by every call 
     emm_counters counters = {};
     emm_array_layout layout = {};
     const int64_t shape[] = {4};
-    emm_array array = {};
-    array.struct_size = sizeof array;
+    auto array = sized<emm_array>();
     array.version = 3;
     array.data = 0x1000;
     array.ndim = 1;

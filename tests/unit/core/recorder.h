@@ -58,8 +58,7 @@ public:
 
 private:
     static emm_plugin make_table() {
-        emm_plugin table = {};
-        table.struct_size = sizeof table;
+        auto table = sized<emm_plugin>();
         table.interface_version = EMM_PLUGIN_ABI_MAJOR;
         table.name = "recorder";
         table.create = [](const emm_host *, const emm_context_info *info, const char *const *,

@@ -57,8 +57,7 @@ const Call calls[] = {
      }},
     {"emm_get_stats", false,
      [](emm_context *c) {
-         emm_stats stats = {};
-         stats.struct_size = sizeof stats;
+         auto stats = sized<emm_stats>();
          return emm_get_stats(c, &stats);
      }},
     {"emm_context_reset_peaks", false, [](emm_context *c) { return emm_context_reset_peaks(c); }},
@@ -73,8 +72,7 @@ const Call calls[] = {
      }},
     {"emm_query", false,
      [](emm_context *c) {
-         emm_block_info info = {};
-         info.struct_size = sizeof info;
+         auto info = sized<emm_block_info>();
          return emm_query(c, 0x1000, &info);
      }},
     {"emm_record_use", false,

@@ -21,8 +21,7 @@ emm_status get_stats(emm_manager *, emm_stats *ret_stats) {
     while (hangs) {
         usleep(1000);
     }
-    emm_stats stats = {};
-    stats.struct_size = sizeof stats;
+    auto stats = sized<emm_stats>();
     stats.live_bytes = 512;
     stats.allocations = 3;
     emm_copy_sized(ret_stats, &stats);

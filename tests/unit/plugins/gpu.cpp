@@ -56,8 +56,7 @@ emm_stats Gpu::stats() const {
 }
 
 static simcuda_counters simulator_counters() {
-    simcuda_counters counters = {};
-    counters.struct_size = sizeof counters;
+    auto counters = sized<simcuda_counters>();
     const auto get = reinterpret_cast<decltype(&simcuda_get_counters)>(
         emm_driver_entry("simcuda_get_counters", 12000));
     if (get) {

@@ -10,8 +10,7 @@ namespace {
 constexpr size_t mib = 1 << 20, bound = 1024 * mib;
 
 emm_device_account account() {
-    emm_device_account account = {};
-    account.struct_size = sizeof account;
+    auto account = sized<emm_device_account>();
     REQUIRE(emm_get_device_account(0, &account) == EMM_OK);
     return account;
 }

@@ -104,8 +104,7 @@ TEST_CASE("a free with size 0 frees what lies there, of every kind") {
 TEST_CASE("query finds the allocation around an address, and only a live one") {
     const Gpu gpu;
     const emm_deviceptr ptr = gpu.allocate(10000);
-    emm_block_info info = {};
-    info.struct_size = sizeof info;
+    auto info = sized<emm_block_info>();
     REQUIRE(emm_query(gpu.emm(), ptr + 9999, &info) == EMM_OK);
     CHECK(info.base == ptr);
     CHECK(info.size == 10000);

@@ -65,8 +65,7 @@ TEST_CASE("a range that is released during a reset is unpinned before its owner 
         Recorder::the().note("reset");
         return EMM_OK;
     };
-    static emm_context_info at = {};
-    at.struct_size = sizeof at;
+    static auto at = sized<emm_context_info>();
     emm_context *const context = context_with_pinned_range([](void *owner) {
         note_finalizer(owner);
         CU(cuCtxSetCurrent)(at.cuda_context);
@@ -149,8 +148,7 @@ TEST_CASE("a range that is released while a retirement waits for a call is unpin
     Recorder::the().clear();
     Recorder::the().on_memalloc = [](size_t) {
         retirement = std::thread([] { emm_context_retire(Recorder::the().context); });
-        emm_memory_info info = {};
-        info.struct_size = sizeof info;
+        auto info = sized<emm_memory_info>();
         do {
             std::this_thread::yield();
             emm_memory_get_info(other, &info);

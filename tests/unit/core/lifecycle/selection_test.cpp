@@ -21,8 +21,7 @@ void environment_names(const char *specs) {
 }
 
 emm_plugin_info plugin() {
-    emm_plugin_info info = {};
-    info.struct_size = sizeof info;
+    auto info = sized<emm_plugin_info>();
     const emm_status status = emm_get_plugin(&info);
     INFO(emm_last_error()->text);
     REQUIRE(status == EMM_OK);
@@ -220,8 +219,7 @@ TEST_CASE("a choice from code that does not load leaves the one before in force"
 
 TEST_CASE("probing describes a plugin and chooses nothing") {
     setenv("EMM_PLUGIN_PATH", EMM_TEST_FIXTURES, 1);
-    emm_plugin_info info = {};
-    info.struct_size = sizeof info;
+    auto info = sized<emm_plugin_info>();
     REQUIRE(emm_probe_plugin("every-option", &info) == EMM_OK);
     CHECK(std::string(info.name) == "every-option");
     CHECK(info.options[0].name != nullptr);

@@ -374,8 +374,7 @@ TEST_CASE("memory figures come from the driver") {
 
 TEST_CASE("what the plugin does not do is refused politely or is nothing") {
     emm_context *context = recorded_context();
-    emm_block_info block = {};
-    block.struct_size = sizeof block;
+    auto block = sized<emm_block_info>();
     size_t released = 7;
     CHECK(emm_query(context, 0x1000, &block) == EMM_E_NOT_SUPPORTED);
     CHECK(emm_record_use(context, 0x1000, 1, EMM_STREAM_LEGACY) == EMM_E_NOT_SUPPORTED);

@@ -17,8 +17,7 @@ CUmemoryPool make_pool() {
 }
 
 uint64_t pools_live() {
-    emm_device_account account = {};
-    account.struct_size = sizeof account;
+    auto account = sized<emm_device_account>();
     REQUIRE(emm_get_device_account(0, &account) == EMM_OK);
     return account.program[EMM_MEMORY_POOL].live;
 }

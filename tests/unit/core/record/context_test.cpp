@@ -237,8 +237,7 @@ TEST_CASE("a plugin that needs it finds the context current") {
         return EMM_OK;
     };
     emm_context *context = recorded_context();
-    emm_context_info info = {};
-    info.struct_size = sizeof info;
+    auto info = sized<emm_context_info>();
     emm_context_get_info(context, &info);
     emm_deviceptr ptr = 0;
     CHECK(emm_memalloc(context, 64, EMM_STREAM_LEGACY, &ptr) == EMM_OK);

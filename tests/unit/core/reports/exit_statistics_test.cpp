@@ -38,8 +38,7 @@ TEST_CASE("a plugin that keeps no figures has none at exit") {
 TEST_CASE("a context that is retired leaves its statistics for the exit, if they are wanted") {
     setenv("EMM_STATS", "exit", 1);
     Recorder::the().table.get_stats = [](emm_manager *, emm_stats *ret_stats) -> emm_status {
-        emm_stats stats = {};
-        stats.struct_size = sizeof stats;
+        auto stats = sized<emm_stats>();
         stats.allocations = 77;
         emm_copy_sized(ret_stats, &stats);
         return EMM_OK;

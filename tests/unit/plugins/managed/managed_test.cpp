@@ -114,8 +114,7 @@ TEST_CASE("an export of managed memory is refused, and says who has memory to sh
 }
 
 TEST_CASE("a limit of nothing is refused where it is chosen") {
-    emm_plugin_info info = {};
-    info.struct_size = sizeof info;
+    auto info = sized<emm_plugin_info>();
     for (const std::string plugin : {"managed", "async"}) {
         CHECK(emm_probe_plugin((plugin + ":max=0").c_str(), &info) == EMM_E_PLUGIN_SPEC);
         CHECK_THAT(emm_last_error()->text,

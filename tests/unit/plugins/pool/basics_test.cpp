@@ -84,8 +84,7 @@ TEST_CASE("query finds the allocation around an address, and nothing beside it")
     Simulation sim;
     for (const size_t size : {3000 * size_t(1), 100 * KiB + 5, 9 * MiB}) {
         const CUdeviceptr ptr = sim.alloc(size, legacy);
-        emm_block_info info = {};
-        info.struct_size = sizeof info;
+        auto info = sized<emm_block_info>();
         for (const size_t offset : {size_t(0), size / 2, size - 1}) {
             REQUIRE(pool().query(sim.manager, ptr + offset, &info) == EMM_OK);
             CHECK(info.base == ptr);
@@ -106,8 +105,7 @@ TEST_CASE("query finds small allocations wherever their slab lies") {
         blocks.push_back(sim.alloc(30000, legacy));
     }
     for (const CUdeviceptr ptr : blocks) {
-        emm_block_info info = {};
-        info.struct_size = sizeof info;
+        auto info = sized<emm_block_info>();
         for (const size_t offset : {0, 15000, 29999}) {
             REQUIRE(pool().query(sim.manager, ptr + offset, &info) == EMM_OK);
             CHECK(info.base == ptr);

@@ -7,8 +7,7 @@ namespace pool_test {
 std::atomic<uint64_t> Parts::next_identity{1};
 
 emm_context_info Parts::made_context(CUcontext &context) {
-    emm_context_info info = {};
-    info.struct_size = sizeof info;
+    auto info = sized<emm_context_info>();
     REQUIRE(cuda().cuCtxCreate(&context, 0, 0) == CUDA_SUCCESS);
     info.cuda_context = context;
     unsigned long long id = 0;

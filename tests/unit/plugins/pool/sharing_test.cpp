@@ -29,8 +29,7 @@ emm_status refusal(Simulation &sim, CUdeviceptr ptr, size_t size) {
 emm_status create_with(const char *name, const char *value, const char *other = "",
                        const char *its_value = nullptr) {
     const Simulation sim;
-    emm_context_info info = {};
-    info.struct_size = sizeof info;
+    auto info = sized<emm_context_info>();
     info.cuda_context = sim.context;
     std::vector<const char *> texts;
     for (const emm_option *option = pool().options; option->name; option++) {

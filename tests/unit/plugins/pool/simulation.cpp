@@ -244,8 +244,7 @@ const emm_plugin &pool() {
 }
 
 simcuda_counters Simulation::counters() {
-    simcuda_counters counters = {};
-    counters.struct_size = sizeof counters;
+    auto counters = sized<simcuda_counters>();
     cuda().get_counters(&counters);
     return counters;
 }
@@ -281,8 +280,7 @@ template <class Function> emm_status with_texts(const std::string &options, Func
 
 emm_status create(const std::string &options, CUcontext context, emm_manager *&ret_manager,
                   const emm_host &its_host) {
-    emm_context_info info = {};
-    info.struct_size = sizeof info;
+    auto info = sized<emm_context_info>();
     info.cuda_context = context;
     unsigned long long id = 0;
     cuda().cuCtxGetId(context, &id);
@@ -327,8 +325,7 @@ void Simulation::end_context() {
 
 void Simulation::close() {
     if (manager) {
-        emm_stats last = {}; // asking for them looks at the invariants as well
-        last.struct_size = sizeof last;
+        auto last = sized<emm_stats>(); // asking for them looks at the invariants as well
         CHECK(pool().get_stats(manager, &last) == EMM_OK);
         CHECK(pool().destroy(manager) == EMM_OK);
         manager = nullptr;
@@ -401,8 +398,7 @@ void Simulation::order(CUstream before, CUstream after) {
 }
 
 emm_stats Simulation::stats() {
-    emm_stats stats = {};
-    stats.struct_size = sizeof stats;
+    auto stats = sized<emm_stats>();
     REQUIRE(pool().get_stats(manager, &stats) == EMM_OK);
     return stats;
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "catch.h"
+#include "parts/sized.h"
 
 #include <cuda.h>
 #include <emm/plugin.h>
