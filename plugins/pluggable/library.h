@@ -30,7 +30,6 @@ public:
     void free(void *ptr, size_t size, int device, CUstream stream) const;
     bool can_empty() const { return empty_; }
     void empty() const;
-    const char *name_of_free() const { return names_.free; }
 
     // Throws: the library has returned memory that cannot be served.
     [[noreturn]] void refuse(emm_status status, const char *problem) const;

@@ -3,7 +3,6 @@
 #include "fault.h"
 #include "world.h"
 
-#include <algorithm>
 #include <cstring>
 #include <poll.h>
 #include <sys/socket.h>

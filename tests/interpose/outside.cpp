@@ -9,7 +9,6 @@
 #include <cstring>
 #include <dlfcn.h>
 #include <iostream>
-#include <memory>
 #include <string>
 #include <sys/wait.h>
 #include <thread>

@@ -1,8 +1,6 @@
 #include "cases.h"
 #include "objects.h"
 
-#include <vector>
-
 namespace {
 
 void on_stream(CUstream stream, const char *name) {

@@ -244,7 +244,6 @@ public:
     // The same. If a fault has failed the call, calls again without a fault.
     void carry_out(size_t hand, const std::function<emm_status()> &make, const char *what);
     bool done(emm_status status, const char *what, emm_status may_be = EMM_OK);
-    bool has_faulted() const { return has_faulted_; } // the latest call
     void refused(emm_status status, emm_status expected, const char *what);
     // Calls the driver as the program's own, which invalidates no capture.
     void drive(size_t place, size_t hand, const std::function<void()> &make);

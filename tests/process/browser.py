@@ -1,5 +1,4 @@
 """A page in headless Chromium, driven over a pair of pipes (Chrome DevTools Protocol)."""
-import base64
 import json
 import os
 import select
@@ -115,9 +114,3 @@ class Browser:
         self.mouse("mouseMoved", (from_x + to_x) / 2, y, button="left", buttons=1)
         self.mouse("mouseMoved", to_x, y, button="left", buttons=1)
         self.mouse("mouseReleased", to_x, y, button="left", clickCount=1)
-
-    def screenshot(self, path, whole=True, clip=None):
-        more = {"clip": {**clip, "scale": 1}} if clip else {}
-        data = self.send("Page.captureScreenshot", format="png", captureBeyondViewport=whole, **more)["data"]
-        with open(path, "wb") as file:
-            file.write(base64.b64decode(data))

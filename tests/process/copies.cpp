@@ -22,7 +22,6 @@
 #include <simcuda.h>
 #include <string>
 #include <thread>
-#include <unistd.h>
 #include <vector>
 
 namespace {

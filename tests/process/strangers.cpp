@@ -6,7 +6,6 @@
 
 #include <emm/emm.h>
 
-#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>

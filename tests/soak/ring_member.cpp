@@ -9,7 +9,6 @@
 #include "objects.h"
 #include "ring_board.h"
 
-#include <atomic>
 #include <bit>
 #include <cstdarg>
 #include <cstdio>

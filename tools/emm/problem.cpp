@@ -4,7 +4,6 @@
 #include "observe/text.h"
 
 #include <nlohmann/json.hpp>
-#include <utility>
 
 namespace emm::tool {
 namespace {

@@ -4,8 +4,6 @@
 #include "simcuda.h"
 #include "simulator.h"
 
-#include <cstring>
-
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
 namespace {

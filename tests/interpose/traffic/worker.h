@@ -119,7 +119,6 @@ private:
     CUstream any_stream();
     CUstream any_own() { return mine_->streams[below(own_streams)].handle; }
     size_t below(size_t limit) { return chance_.below(limit); }
-    size_t other_place();
 
     World &world_;
     Chance chance_;

@@ -3,7 +3,6 @@
 #include "cases.h"
 #include "sockets.h"
 
-#include <cstring>
 #include <poll.h>
 #include <random>
 #include <sys/resource.h>

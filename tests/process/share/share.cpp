@@ -8,7 +8,6 @@
 #include <chrono>
 #include <cstring>
 #include <fcntl.h>
-#include <functional>
 #include <optional>
 #include <sched.h>
 #include <thread>

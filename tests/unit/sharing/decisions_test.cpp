@@ -8,7 +8,6 @@
 #include "sockets/user.h"
 
 #include <climits>
-#include <cstring>
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <unistd.h>

@@ -3,7 +3,6 @@
 #include "catch.h"
 
 #include <atomic>
-#include <cerrno>
 #include <poll.h>
 #include <pthread.h>
 #include <string>

@@ -7,7 +7,6 @@
 #include <chrono>
 #include <pthread.h>
 #include <sched.h>
-#include <unistd.h>
 
 namespace emm::tool {
 namespace {

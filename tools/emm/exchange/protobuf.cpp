@@ -1,6 +1,5 @@
 #include "exchange/protobuf.h"
 
-#include <algorithm>
 #include <array>
 
 namespace emm::tool {

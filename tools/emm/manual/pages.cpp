@@ -7,7 +7,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <fmt/ranges.h>
-#include <sstream>
 #include <string_view>
 
 namespace emm::tool::manual {

@@ -2,11 +2,8 @@
 
 #include "catch.h"
 
-#include <algorithm>
 #include <alloca.h>
 #include <cstdlib>
-#include <cstring>
-#include <functional>
 #include <sys/mman.h>
 #include <thread>
 #include <ucontext.h>

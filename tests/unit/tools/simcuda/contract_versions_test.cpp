@@ -2,7 +2,6 @@
 // and simulated.
 #include "cuda_driver.h"
 
-#include <string>
 #include <vector>
 
 namespace {

@@ -1,8 +1,6 @@
 #include "catch.h"
 #include "new/new.h"
 
-#include <algorithm>
-
 using emm::tool::Builder;
 using emm::tool::Language;
 using emm::tool::plugin_name_problem;

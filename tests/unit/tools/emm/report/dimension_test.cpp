@@ -2,8 +2,6 @@
 #include "recorded.h"
 #include "report/dimension.h"
 
-#include <algorithm>
-
 using namespace emm::tool;
 
 namespace {

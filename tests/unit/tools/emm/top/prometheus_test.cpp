@@ -2,7 +2,6 @@
 
 #include "catch.h"
 
-#include <map>
 #include <regex>
 #include <set>
 #include <sstream>
