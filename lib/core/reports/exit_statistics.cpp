@@ -115,7 +115,7 @@ struct Told {
 // A forked child reports nothing. exit() in a signal handler may interrupt a call that holds locks
 // of the plugin or of the driver. So another thread asks, and the process waits for a bounded time.
 void write_statistics() noexcept {
-    constexpr auto longest_wait = std::chrono::seconds(10);
+    constexpr auto longest_wait = std::chrono::seconds(3);
     if (!is_reporting()) {
         return;
     }
