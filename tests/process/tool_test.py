@@ -27,6 +27,7 @@ class Info(unittest.TestCase):
         self.assertEqual(list(info["driver"]), ["name", "version", "simulated", "devices"])
         self.assertTrue(info["driver"]["simulated"])
         self.assertEqual(len(info["driver"]["devices"]), 1)
+        self.assertRegex(info["driver"]["devices"][0]["uuid"], "^GPU-[0-9a-f-]{36}$")  # as EMM_LIMIT wants it
         self.assertIn(("passthrough", "Passes every request straight to the driver"),
                       [(plugin["name"], plugin["description"]) for plugin in info["plugins"]])
 
@@ -222,6 +223,19 @@ class EventLog(unittest.TestCase):
         second = answer("replay", self.log + ".gz", "--plugin", "pool")["results"][0]
         self.assertEqual((second["events"], second["peak_live_bytes"], second["failed"]),
                          (first["events"], first["peak_live_bytes"], 0))
+
+    def test_calls_without_a_stream_are_replayed_without_one(self):
+        with open(self.log, "w", encoding="utf-8") as file:
+            file.write(LOG_HEADER + "\n")
+            for call, address, stream in (("Alloc", 1, "-1"), ("Alloc", 2, "0x0"), ("Free", 1, "-1"), ("Free", 2, "0x0")):
+                file.write(f"{call},0,0x{address}000,{stream},4096,0,0,0,0.0,0.0,0.0,x\n")
+        again = self.log + ".again"
+        result = answer("replay", self.log, "--touch", "--plugin", "passthrough", EMM_EVENT_LOG=again)["results"][0]
+        self.assertEqual((result["failed"], result["early_handovers"]), (0, 0))
+        with open(again, encoding="utf-8") as file:
+            calls = [line.split(",") for line in file if line.startswith(("Alloc", "Free"))]
+        self.assertEqual([(call[0], call[3] == "-1") for call in calls],
+                         [("Alloc", True), ("Alloc", False), ("Free", True), ("Free", False)])
 
     def test_plugins_that_overwrite_each_others_log_are_warned_of(self):
         plugins = ("--plugin", "passthrough", "--plugin", "async")

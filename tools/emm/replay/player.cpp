@@ -45,7 +45,8 @@ void Player::allocate(const Event &event) {
     const CUstream stream = session_.stream(event.stream);
     emm_deviceptr address = Block::failed;
     const uint64_t began = observe::event_ticks_unordered();
-    const emm_status status = emm_memalloc(session_.context(), event.size, stream, &address);
+    const emm_status status =
+        emm_memalloc(session_.context(), event.size, session_.order(event.stream), &address);
     took(began, status, event);
     if (status >= 0 && toucher_) {
         toucher_->write(block, address, stream);
@@ -68,7 +69,8 @@ void Player::release(const Event &event) {
     }
     block.forget();
     const uint64_t began = observe::event_ticks_unordered();
-    took(began, emm_memfree(session_.context(), address, event.size, stream), event);
+    took(began, emm_memfree(session_.context(), address, event.size, session_.order(event.stream)),
+         event);
 }
 
 void Player::release_left(Block &block) {
@@ -80,7 +82,7 @@ void Player::release_left(Block &block) {
     if (toucher_) {
         toucher_->check(block, address, stream);
     }
-    if (emm_memfree(session_.context(), address, block.size, stream) < 0) {
+    if (emm_memfree(session_.context(), address, block.size, session_.order(block.stream)) < 0) {
         failed_++;
     }
 }

@@ -4,7 +4,8 @@
 
 namespace emm::tool {
 
-Session::Session(const Trace &trace) : blocks_(new Block[trace.blocks]) {
+Session::Session(const Trace &trace)
+    : unordered_(trace.unordered), blocks_(new Block[trace.blocks]) {
     require(emm_context_for_device(0, &context_), "create");
     auto info = sized<emm_context_info>();
     require(emm_context_get_info(context_, &info), "run");

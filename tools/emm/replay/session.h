@@ -40,13 +40,18 @@ public:
     CallCounts driver_calls() const;
 
     emm_context *context() const { return context_; }
-    CUstream stream(uint16_t number) const { return streams_[number]; }
+    CUstream stream(uint16_t number) const { return streams_[number]; } // for work
+    // For allocations and frees, which the recorded program may not have ordered by a stream.
+    emm_stream order(uint16_t number) const {
+        return number == unordered_ ? EMM_STREAM_UNORDERED : streams_[number];
+    }
     Block &block(uint32_t number) const { return blocks_[number]; }
 
 private:
     emm_context *context_ = nullptr;
     CUcontext cuda_context_ = nullptr;
     std::vector<CUstream> streams_;
+    const uint32_t unordered_; // the number of EMM_STREAM_UNORDERED
     std::unique_ptr<Block[]> blocks_;
     CallCounts calls_for_stats_;
 };

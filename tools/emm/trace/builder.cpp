@@ -151,6 +151,9 @@ Trace TraceBuilder::finish(std::string name) {
     trace_.name = std::move(name);
     trace_.threads = static_cast<uint32_t>(threads_.size());
     trace_.streams = static_cast<uint32_t>(streams_.size());
+    if (const auto found = streams_.find(Row::unordered); found != streams_.end()) {
+        trace_.unordered = found->second;
+    }
     trace_.open_sections = depth_;
     return std::move(trace_);
 }

@@ -11,7 +11,8 @@ namespace emm::tool {
 
 // One line of a trace file.
 struct Row {
-    uint64_t time = 0; // microseconds
+    static constexpr uint64_t unordered = ~uint64_t(0); // as `stream`: no stream
+    uint64_t time = 0;                                  // microseconds
     uint64_t thread = 0;
     uint64_t stream = 0;
     Op op = Op::mark;

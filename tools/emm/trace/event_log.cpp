@@ -29,7 +29,7 @@ uint64_t number(std::string_view text, const char *what) {
 }
 
 uint64_t stream_of(std::string_view text) {
-    return text == "-1" ? ~uint64_t(0) : number(text, "Stream");
+    return text == "-1" ? Row::unordered : number(text, "Stream");
 }
 
 // Seconds with up to nine digits behind the point.

@@ -51,9 +51,10 @@ struct Trace {
     uint32_t blocks = 0;
     uint32_t threads = 0;
     uint32_t streams = 0;
-    uint32_t open_sections = 0;   // deferred sections that the program never left
-    uint64_t peak_live_bytes = 0; // as asked for
-    Drops drops;                  // frees among the events that the program did not call
+    uint32_t unordered = most_streams; // the number of EMM_STREAM_UNORDERED, if that is a stream
+    uint32_t open_sections = 0;        // deferred sections that the program never left
+    uint64_t peak_live_bytes = 0;      // as asked for
+    Drops drops;                       // frees among the events that the program did not call
 
     // Events that call emm: all but marks.
     uint64_t calls() const;
