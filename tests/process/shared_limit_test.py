@@ -247,7 +247,7 @@ class Copies(Budget):
     def test_a_limit_that_is_added_holds_for_all_copies_whichever_answers(self):
         first_gpu = emm_program.answer("info", EMM_SIM=SIM)["driver"]["devices"][0]["uuid"]
         for device, variables in ((0, {"EMM_DRIVER_METER": "1"}),
-                                  (1, {"EMM_LIMIT": f"GPU-{first_gpu}=1GiB", "EMM_SIM": f"{SIM},devices=2"})):
+                                  (1, {"EMM_LIMIT": f"{first_gpu}=1GiB", "EMM_SIM": f"{SIM},devices=2"})):
             for answers, other in (("one", "other"), ("other", "one")):
                 with self.subTest(answers=answers, **variables):
                     copies = self.copies(device, **variables)
@@ -347,7 +347,7 @@ class Changed(Budget):
     def test_each_of_many_devices_may_have_a_limit_of_its_own(self):
         devices = {"EMM_SIM": f"{SIM},devices=16"}
         found = emm_program.answer("info", **devices)["driver"]["devices"]
-        size = ";".join([*(f"GPU-{device['uuid']}=1GiB" for device in found), "*=2GiB"])
+        size = ";".join([*(f"{device['uuid']}=1GiB" for device in found), "*=2GiB"])
         alone = self.member("device=15", "alloc=1", name=None, **devices)
         self.assertEqual(self.limit(alone.pid, size).returncode, 0)
         self.assertEqual(self.ask(alone, "limit"), 1024)

@@ -1,5 +1,6 @@
 #include "driver.h"
 
+#include "driver/limit.h"
 #include "simcuda.h"
 
 #include <emm/emm.h>
@@ -14,15 +15,6 @@ emm_driver_info driver_info() {
     auto info = sized<emm_driver_info>();
     require(emm_get_driver(&info), "driver");
     return info;
-}
-
-std::string uuid_text(const CUuuid &uuid) {
-    std::string text;
-    for (size_t i = 0; i < sizeof uuid.bytes; i++) {
-        text += i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "";
-        text += fmt::format("{:02x}", static_cast<unsigned char>(uuid.bytes[i]));
-    }
-    return text;
 }
 
 Json describe_device(int ordinal) {
@@ -45,7 +37,7 @@ Json describe_device(int ordinal) {
     driver.cuDeviceGetAttribute(
         &shared, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, device);
     return {{"name", name},
-            {"uuid", uuid_text(uuid)},
+            {"uuid", driver::uuid_text(reinterpret_cast<const uint8_t *>(uuid.bytes))},
             {"memory", memory},
             {"limit", account.limit_bytes != 0 ? Json(account.limit_bytes) : Json()},
             {"compute_capability", fmt::format("{}.{}", major, minor)},

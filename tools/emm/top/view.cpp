@@ -3,6 +3,7 @@
 #include "table.h"
 
 #include <algorithm>
+#include <cctype>
 #include <fmt/format.h>
 #include <iterator>
 #include <tuple>
@@ -374,9 +375,13 @@ std::string within(const std::vector<std::string> &lines, Size size) {
 } // namespace
 
 bool find_column(std::string_view name, Column &ret_column) {
-    const auto *const found =
-        std::find_if(std::begin(descriptions), std::end(descriptions),
-                     [&](const Description &each) { return each.name == name; });
+    const auto is_named = [name](std::string_view text) {
+        return std::equal(text.begin(), text.end(), name.begin(), name.end(),
+                          [](char a, char b) { return std::tolower(a) == std::tolower(b); });
+    };
+    const auto *const found = std::find_if(
+        std::begin(descriptions), std::end(descriptions),
+        [&](const Description &each) { return is_named(each.name) || is_named(each.title); });
     if (found == std::end(descriptions)) {
         return false;
     }

@@ -163,6 +163,8 @@ TEST_CASE("rows are sorted by any column, numbers from the largest on") {
     CHECK(first("oldest") == 3);
     Column column;
     CHECK_FALSE(find_column("colour", column));
+    REQUIRE(find_column("Failed", column)); // by its heading
+    CHECK(name_of(column) == "failures");
     CHECK(column_names() ==
           "pid, program, plugin, device, live, cached, waiting, reserved, peak, spilled, host, "
           "failures, limit, free, group, driver, rate or oldest");
