@@ -45,15 +45,24 @@ Command top_command(CLI::App &app) {
     prometheus->excludes(dump)->excludes(count);
     dump->excludes(count);
     command->footer(
-        "On a terminal the table is refreshed until q is pressed; s sorts by the next column. In "
-        "a\npipe, or on a terminal without escape codes, one table is printed after half a "
-        "second;\nwith --interval or --count, several.\n\nLIVE      memory that the program has "
-        "asked for\nCACHED    memory that the plugin keeps for later requests\nRESERVED  memory "
-        "that the plugin has from the driver\nPEAK      the highest RESERVED\nFAILED    the number "
-        "of failed requests\nLIMIT     the limit of the device, if it has one (emm run "
-        "--limit)\nFREE      the memory that the limit leaves\nGROUP     the name under which "
-        "processes share the limit\nDRIVER    memory that the program took from the driver "
-        "itself\n\nNO_COLOR is honoured. A program that runs with EMM_TOP=off is not shown.");
+        "On a terminal the table is refreshed until q is pressed; s sorts by the next column.\n"
+        "In a pipe, or on a terminal without escape codes, one table is printed after half a\n"
+        "second; with --interval or --count, several.\n\n"
+        "LIVE      memory that the program has asked for\n"
+        "CACHED    memory that the plugin keeps for later requests\n"
+        "WAITING   freed memory that the device may still use\n"
+        "RESERVED  memory that the plugin has from the driver\n"
+        "PEAK      the highest RESERVED\n"
+        "SPILLED   the part of RESERVED that is host memory\n"
+        "HOST      pinned memory that a paused pool has instead\n"
+        "FAILED    the number of failed requests\n"
+        "LIMIT     the limit of the device, if it has one (emm run --limit)\n"
+        "FREE      the memory that the limit leaves\n"
+        "GROUP     the name under which processes share the limit\n"
+        "DRIVER    memory that the program took from the driver itself\n"
+        "ALLOC/S   allocations in a second\n"
+        "OLDEST    large old allocations, of a program that runs with --track\n\n"
+        "NO_COLOR is honoured. A program that runs with EMM_TOP=off is not shown.");
     return {command, [options] { return run_top(*options); }};
 }
 
