@@ -99,8 +99,8 @@ struct emm_context {
     std::atomic<uint32_t> retained{0}; // emm holds the primary context
     std::atomic<bool> given_up{false}; // retired, and nothing is left of its manager
     emm_context *next = nullptr;       // in the list of all records
-    // The list of a group's pools that are not given up, newest first. Begins in the group's own
-    // record. A pool keeps its own value, so that a visitor of the pool finds the way on.
+    // The list of a group's pools that are not given up, newest first. The group's own record holds
+    // the first. A pool that has left keeps its value, so a walk that stands on it goes on.
     std::atomic<emm_context *> next_pool{nullptr};
     // References to handles whose free has failed and is to be tried again, and to handles whose
     // finalizer waits until a reset has given up their memory.
@@ -132,9 +132,9 @@ namespace emm::core {
 // Every record, newest first. The list never shrinks, so it may be walked at any time.
 emm_context *first_context() noexcept;
 
-// Puts a record at the front, and a pool also at the front of its group's list. remove_pool takes
-// it from its group's list; does nothing for a group's own record. One thread at a time calls
-// these.
+// add_context puts a record at the front, and a pool also at the front of its group's list.
+// remove_pool takes a pool from its group's list; a group's own record is in none. One thread at a
+// time calls these.
 void add_context(emm_context &made) noexcept;
 void remove_pool(emm_context &pool) noexcept;
 

@@ -39,7 +39,7 @@ struct ServedExports {
 
 constexpr auto &served_exports = observe::immortal<ServedExports>;
 
-// The end of the map: there is none. The mutex is held.
+// Returns the end of the map if there is none. The mutex is held.
 ServedByGeneration::iterator find(const uint8_t (&handle)[64], uint64_t generation) noexcept {
     const auto [begin, end] = served_exports().all.equal_range(generation);
     const auto found = std::find_if(begin, end, [&](const auto &each) {
@@ -52,7 +52,7 @@ bool is_of(const emm_context &context, ServedByGeneration::iterator served) noex
     return served != served_exports().all.end() && served->second.context == &context;
 }
 
-// Returns the next one.
+// Returns the element behind it.
 ServedByGeneration::iterator remove(std::unique_lock<std::mutex> &lock,
                                     ServedByGeneration::iterator its) noexcept {
     its->second.ended = true;

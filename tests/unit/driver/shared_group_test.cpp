@@ -1,6 +1,6 @@
 #include "driver/shared_group.h"
 
-#include "catch.h"
+#include "group_members.h"
 
 #include <cerrno>
 #include <cstdio>
@@ -17,36 +17,6 @@
 using namespace emm::driver;
 
 namespace {
-
-constexpr uint64_t group_mib = 1 << 20;
-
-class Folder {
-public:
-    Folder() { REQUIRE(mkdtemp(path_)); }
-    ~Folder() { std::filesystem::remove_all(path_); }
-    Folder(const Folder &) = delete;
-    Folder &operator=(const Folder &) = delete;
-    std::string path() const { return path_; }
-    std::string file() const {
-        std::string path;
-        REQUIRE(find_group("job", {path_, ""}, path).empty());
-        return path;
-    }
-
-private:
-    char path_[32] = "/tmp/emm-group-XXXXXX";
-};
-
-struct Member {
-    GroupFile file;
-    std::vector<std::unique_ptr<Share>> shares;
-
-    explicit Member(const std::string &path, uint64_t bound = 1024 * group_mib,
-                    Uuid uuid = {1, 2}) {
-        REQUIRE(join_group(file, path, {{uuid, 4096 * group_mib, bound}}, shares).empty());
-    }
-    Share &share() { return *shares.front(); }
-};
 
 struct BytesOfPool {
     uint64_t reserved = 0, used = 0;

@@ -1,11 +1,9 @@
 #include "monitor/neighbours.h"
 
-#include "catch.h"
-#include "driver/shared_group.h"
+#include "../driver/group_members.h"
 #include "monitor/protocol.h"
 #include "sockets/socket.h"
 
-#include <cstdlib>
 #include <fcntl.h>
 #include <filesystem>
 #include <iterator>
@@ -17,35 +15,10 @@ using emm::monitor::ask_own_group;
 
 namespace {
 
-constexpr uint64_t budget = uint64_t{64} << 20;
+constexpr uint64_t held = 32 * group_mib;
 
-class Group {
-public:
-    Group() { REQUIRE(mkdtemp(folder_)); }
-    ~Group() {
-        group_of_process = nullptr;
-        std::filesystem::remove_all(folder_);
-    }
-    Group(const Group &) = delete;
-    Group &operator=(const Group &) = delete;
-
-    std::string path() const {
-        std::string path;
-        REQUIRE(find_group("job", {folder_, ""}, path).empty());
-        return path;
-    }
-
-private:
-    char folder_[22] = "/tmp/emm-group-XXXXXX";
-};
-
-struct Member {
-    GroupFile file;
-    std::vector<std::unique_ptr<Share>> shares;
-
-    explicit Member(const std::string &path) {
-        REQUIRE(join_group(file, path, {{{1, 2}, budget, budget}}, shares).empty());
-    }
+struct Group : Folder {
+    ~Group() { group_of_process = nullptr; }
 };
 
 size_t descriptors() {
@@ -59,7 +32,7 @@ class BesideStopped {
 public:
     BesideStopped() {
         group_of_process = &own_.file;
-        REQUIRE(stopped_.shares.front()->cover(budget / 2));
+        REQUIRE(stopped_.share().cover(held));
         its().pid = uint64_t(getpid());
         its().random = 4711;
         const auto address = emm::sockets::address_of(emm::monitor::SocketName(its().pid, 4711));
@@ -87,7 +60,7 @@ public:
 
 private:
     Group group_;
-    Member own_{group_.path()}, stopped_{group_.path()};
+    Member own_{group_.file()}, stopped_{group_.file()};
     int listening_ = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 };
 
@@ -95,8 +68,8 @@ private:
 
 TEST_CASE("a process of the group that has no socket any more is not waited for, and costs none") {
     const Group group;
-    Member own(group.path()), other(group.path());
-    REQUIRE(other.shares.front()->cover(budget / 2));
+    Member own(group.file()), other(group.file());
+    REQUIRE(other.share().cover(held));
     other.file.state().members[other.file.member()].random = 4711; // no process listens there
     group_of_process = &own.file;
     const size_t before = descriptors();

@@ -26,6 +26,11 @@ emm_status trim_noted(emm_manager *, size_t, size_t *ret_released) {
     return EMM_OK;
 }
 
+size_t press_noted(emm_context *, size_t bytes, void *) {
+    Recorder::the().note("press");
+    return bytes;
+}
+
 // Memory is available once so many trims have been recorded.
 std::function<emm_status(size_t)> succeed_after(size_t trims) {
     return [trims](size_t) {
@@ -66,12 +71,7 @@ TEST_CASE("the other contexts are trimmed again for what the application gave ba
     Recorder::the().table.trim = trim_noted;
     emm_context *const context = recorded_context();
     second_context();
-    emm_set_pressure_callback(
-        [](emm_context *, size_t bytes, void *) -> size_t {
-            Recorder::the().note("press");
-            return bytes;
-        },
-        nullptr);
+    emm_set_pressure_callback(press_noted, nullptr);
     Recorder::the().on_memalloc = succeed_after(4);
     Recorder::the().clear();
     CHECK(ask(context, context->total_memory) == EMM_OK);
@@ -198,12 +198,7 @@ TEST_CASE("what the application gave back to its plugin makes room for memory pa
         return EMM_OK;
     };
     recorded_context();
-    emm_set_pressure_callback(
-        [](emm_context *, size_t bytes, void *) -> size_t {
-            Recorder::the().note("press");
-            return bytes;
-        },
-        nullptr);
+    emm_set_pressure_callback(press_noted, nullptr);
     const emm_driver_memory memory = {sizeof memory, 0, EMM_MEMORY_PHYSICAL, 0, 48 << 20, nullptr};
     REQUIRE(emm_take_driver_memory(&memory, &idle) == EMM_OK);
     CHECK(emm_take_driver_memory(&memory, &taken) == EMM_OK);
