@@ -80,8 +80,8 @@ bool elevated() noexcept;
 // destructor to register: functions that must not throw use it.
 template <class Type> Type &immortal() {
     alignas(Type) static unsigned char place[sizeof(Type)];
-    static Type *const the_one = new (place) Type();
-    return *the_one;
+    [[maybe_unused]] static const Type *const made = new (place) Type();
+    return *std::launder(reinterpret_cast<Type *>(place));
 }
 
 } // namespace emm::observe
