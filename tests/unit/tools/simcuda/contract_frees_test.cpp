@@ -180,21 +180,32 @@ TEST_CASE("a free waits for work on a stream that was destroyed") {
 
 TEST_CASE("a free waits for work in relaxed capture mode while another stream captures") {
     for_each_kind([](Kind kind) {
-        Work work;
         const Device device;
-        const Stream stream, captured;
-        const Memory memory(kind);
-        CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-        CUgraph graph = nullptr;
-        REQUIRE(work.begin(stream) == CUDA_SUCCESS);
-        REQUIRE(cu().cuStreamBeginCapture(captured, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL) ==
-                CUDA_SUCCESS);
-        REQUIRE(cu().cuThreadExchangeStreamCaptureMode(&mode) == CUDA_SUCCESS);
-        const CUresult result = memory.free();
-        REQUIRE(cu().cuThreadExchangeStreamCaptureMode(&mode) == CUDA_SUCCESS);
-        CHECK(result == CUDA_SUCCESS);
-        CHECK(work.has_ended);
-        REQUIRE(cu().cuStreamEndCapture(captured, &graph) == CUDA_SUCCESS);
-        REQUIRE(cu().cuGraphDestroy(graph) == CUDA_SUCCESS);
+        for (const auto capture_mode :
+             {CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
+              CU_STREAM_CAPTURE_MODE_RELAXED}) {
+            for (const bool other_thread : {false, true}) {
+                INFO("mode " << int(capture_mode) << ", other thread " << other_thread);
+                Work work;
+                const Stream stream, captured;
+                const Memory memory(kind);
+                CUgraph graph = nullptr;
+                CUresult result = CUDA_ERROR_UNKNOWN;
+                const auto free = [&] {
+                    cu().cuCtxSetCurrent(device.context);
+                    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+                    cu().cuThreadExchangeStreamCaptureMode(&mode);
+                    result = memory.free();
+                    cu().cuThreadExchangeStreamCaptureMode(&mode);
+                };
+                REQUIRE(work.begin(stream) == CUDA_SUCCESS);
+                REQUIRE(cu().cuStreamBeginCapture(captured, capture_mode) == CUDA_SUCCESS);
+                other_thread ? std::thread(free).join() : free();
+                CHECK(result == CUDA_SUCCESS);
+                CHECK(work.has_ended);
+                REQUIRE(cu().cuStreamEndCapture(captured, &graph) == CUDA_SUCCESS);
+                REQUIRE(cu().cuGraphDestroy(graph) == CUDA_SUCCESS);
+            }
+        }
     });
 }
