@@ -261,6 +261,27 @@ private:
     const CUresult result_;
 };
 
+/*
+ * Waits for all work of the current context. cuMemFree and cuMemFreeHost do so, and in a thread
+ * whose capture mode is relaxed they leave all captures valid, which cuCtxSynchronize does not. The
+ * memory to free is device memory, or pinned memory if the device is full.
+ */
+template <class Driver> CUresult wait_beside_captures(const Driver &driver) noexcept {
+    const auto twice = [](auto free) {
+        const CUresult result = free();
+        return result == CUDA_SUCCESS ? result : free();
+    };
+    CUdeviceptr device = 0;
+    if (driver.cuMemAlloc(&device, 1) == CUDA_SUCCESS) {
+        return twice([&] { return driver.cuMemFree(device); });
+    }
+    void *host = nullptr;
+    const CUresult result = driver.cuMemHostAlloc && driver.cuMemFreeHost
+                                ? driver.cuMemHostAlloc(&host, 1, 0)
+                                : CUDA_ERROR_NOT_SUPPORTED;
+    return result == CUDA_SUCCESS ? twice([&] { return driver.cuMemFreeHost(host); }) : result;
+}
+
 } // namespace cuda
 } // namespace emm
 #endif

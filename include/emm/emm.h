@@ -304,8 +304,9 @@ EMM_API emm_status emm_get_stats(emm_context *context, emm_stats *ret_stats);
 EMM_API emm_status emm_context_reset_peaks(emm_context *context);
 
 /* Runs the pending frees, and returns the plugin's cached memory to the driver until at most
- * `keep_bytes` are cached. In a deferred section, or while a capture is announced, pending frees do
- * not run. `ret_released`, which may be NULL, gets the bytes that left the cache. */
+ * `keep_bytes` are cached. In a deferred section pending frees do not run. Beside an announced
+ * capture the call may wait for all work of the context. `ret_released`, which may be NULL, gets
+ * the bytes that left the cache. */
 EMM_API emm_status emm_trim(emm_context *context, size_t keep_bytes, size_t *ret_released);
 
 /* Describes the live allocation that holds `ptr`; fills up to the caller's struct_size. */
@@ -546,7 +547,8 @@ EMM_API emm_status emm_stream_retire(emm_context *context, emm_stream stream);
  * announces that the capture has just ended. Call emm_capture_end once for each emm_capture_begin
  * that succeeded, even if the capture itself failed to begin, and with the same `stream`: other
  * streams are refused with EMM_E_INVALID_VALUE. While a capture is announced, no plugin records an
- * event on the context, and unordered frees wait.
+ * event on the context. Unordered frees wait for its end, or for a trim or a request that finds no
+ * other memory: these wait for all work of the context.
  * Only an unregistered stream may capture without an announcement. During such a capture no thread
  * may make these calls in this context: an allocation of pinned memory, an unordered allocation or
  * free, a free of memory that emm_record_use named, a trim, a change of an option, a pause, a

@@ -195,10 +195,10 @@ typedef struct emm_host {
     /*
      * Puts a free on the context's queue of pending deallocations. emm runs the free when the queue
      * passes its limits, possibly before the return. emm also runs the free on out of memory, trim,
-     * pause, reset and emm_context_retire. In a section of defer_cleanup, or while a capture is
-     * announced (stream_notice), only reset and emm_context_retire run the free. `bytes` counts
-     * towards the limits. If the call fails, emm has not queued the free, and the plugin must free
-     * the memory itself.
+     * pause, reset and emm_context_retire. In a section of defer_cleanup only reset and
+     * emm_context_retire run the free. While a capture is announced (stream_notice), the limits do
+     * not count, and the free runs in relaxed capture mode. `bytes` counts towards the limits. If
+     * the call fails, emm has not queued the free, and the plugin must free the memory itself.
      *   EMM_E_OUT_OF_HOST_MEMORY   no memory for the entry
      */
     emm_status (*defer)(emm_context *context, emm_deferred function, void *argument, size_t bytes);

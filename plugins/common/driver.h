@@ -60,6 +60,8 @@ struct StreamDriver : Driver {
     EMM_CUDA_REQUIRED(cuEventDestroy);
     EMM_CUDA_REQUIRED(cuCtxSynchronize);
     EMM_CUDA_REQUIRED(cuMemGetInfo);
+    EMM_CUDA_REQUIRED(cuMemHostAlloc);
+    EMM_CUDA_REQUIRED(cuMemFreeHost);
     emm_cuCtxRecordEvent_12050 record_context_event = // NULL before CUDA 12.5
         optional<emm_cuCtxRecordEvent_12050>("cuCtxRecordEvent", 12050);
 };

@@ -23,8 +23,8 @@ namespace emm::common {
 //     the graph's. It is allocated like memory for any stream instead, outside the capture, and a
 //     free on that stream takes effect when the graph is gone (graph_hold.h). An event on the
 //     context would invalidate captures, so unordered frees are postponed while a capture is
-//     announced. After its end they take effect in the next call that emm.h forbids beside an
-//     unannounced capture.
+//     announced. They take effect after its end, in the next call that emm.h forbids beside an
+//     unannounced capture; or behind a wait for the device, in a trim or before a request fails.
 //
 // The stream that a call names must be alive, because every driver function crashes on the handle
 // of a destroyed stream. So the manager remembers no stream from one call to the next.
@@ -90,7 +90,7 @@ public:
             *ret_released = 0;
             return EMM_OK;
         }
-        const bool are_under_way = release_postponed();
+        const bool are_under_way = release_postponed() | release_beside_captures();
         const RelaxedCapture relaxed(driver_);
         if (are_under_way) {
             driver_.cuStreamSynchronize(returns_); // so that the trim finds this memory free
@@ -146,16 +146,16 @@ protected:
         return true;
     }
 
-    // Frees memory that a deferred section has put off. This waits for the device, and invalidates
-    // no capture.
-    void release_after_section() noexcept {
+    // Frees memory that a capture or a deferred section has put off. This waits for the device.
+    // The result is that of release_postponed.
+    bool release_beside_captures() noexcept {
         if (holds_frees() || !has_postponed_ || !is_alive()) {
-            return;
+            return false;
         }
         const RelaxedCapture relaxed(driver_);
         const Returns::Scope returning(under_way_);
         Allocations postponed = this->take_postponed();
-        const bool finished = wait_beside_captures() == CUDA_SUCCESS;
+        const bool finished = cuda::wait_beside_captures(driver_) == CUDA_SUCCESS;
         while (!postponed.empty()) {
             Entry entry = postponed.extract(postponed.begin());
             try {
@@ -164,6 +164,7 @@ protected:
                 this->postpone(entry);
             }
         }
+        return true;
     }
 
     bool is_alive() const { return driver_.is_alive(this->cuda_context_, this->context_id_); }
@@ -181,6 +182,7 @@ private:
         CUresult result = allocate(size, stream, ret_ptr);
         if (result == CUDA_ERROR_OUT_OF_MEMORY) {
             release_postponed();
+            release_beside_captures();
             under_way_.wait();
             if (driver_.cuStreamSynchronize(returns_) == CUDA_SUCCESS) {
                 result = allocate(size, stream, ret_ptr);
@@ -284,24 +286,11 @@ private:
     // Puts the coming frees behind all work that may still use the memory. Tries a second way if
     // the first fails.
     CUresult order_frees() noexcept {
-        CUresult result = wait_beside_captures();
+        CUresult result = cuda::wait_beside_captures(driver_);
         for (int tries = 0; tries < 2 && result != CUDA_SUCCESS; ++tries) {
             result = wait_.unless_capturing(returns_);
         }
         return result;
-    }
-
-    // Waiting for the context, or for an event on it, would invalidate captures, and the streams
-    // with work are not known here. cuMemFree waits for all streams, and in relaxed mode
-    // invalidates nothing.
-    CUresult wait_beside_captures() noexcept {
-        CUdeviceptr fence = 0;
-        const CUresult result = driver_.cuMemAlloc(&fence, 1);
-        if (result != CUDA_SUCCESS) {
-            return result;
-        }
-        const CUresult waited = driver_.cuMemFree(fence);
-        return waited == CUDA_SUCCESS ? waited : driver_.cuMemFree(fence);
     }
 
     void drop_all(bool alive) noexcept {

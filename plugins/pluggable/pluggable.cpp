@@ -248,7 +248,7 @@ emm_status Manager::memfree(emm_deviceptr ptr, size_t size, emm_stream stream) {
 
 emm_status Manager::defer_cleanup(uint32_t enter) {
     sections_ += enter ? 1 : -1;
-    release_after_section();
+    release_beside_captures();
     return EMM_OK;
 }
 

@@ -52,6 +52,9 @@ emm_status Manager::pause(uint32_t flags, size_t *ret_released) {
 // Before the backing begins, threads keep nothing, and all freed memory is complete. From then on
 // no export can begin, but a deferred section can: the backing checks that again.
 CUresult Manager::pause_backing(Lock &lock, uint32_t flags, size_t *ret_released) {
+    if (order_.has_announced_captures()) {
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    }
     PauseState::Change change(lock, pause_);
     const ThreadCaches::Search whole_blocks(lock, caches_);
     order_.collect_graphs();

@@ -110,10 +110,9 @@ Block *Manager::Request::reclaim() {
     Block *block = nullptr;
     bool others = false; // other threads have given memory back since
     for (int round = 0; is_exhausted() && round < most_reclaims && !block; round++) {
-        const bool may_wait = !caller_.capturing && !order.has_announced_captures();
         const Moves::Watch watch(manager_.moves_);
-        if (round > 0 && may_wait) {
-            order.wait_for_context(lock_);
+        if (round > 0) {
+            caller_.capturing ? order.wait_beside_captures(lock_) : order.wait_for_context(lock_);
         }
         caches.drain_all();
         caches.give_up_waiting_blocks(); // a segment may go back while work uses it
@@ -123,11 +122,10 @@ Block *Manager::Request::reclaim() {
         block = block ? block
                       : manager_.backing_->reclaim(lock_, *pool_, caller_, bytes_, others, result_);
         block = block ? block : wait_for_stream();
-        const bool last = round > 0 || !may_wait;
-        others = !block && last &&
+        others = !block && round > 0 &&
                  (manager_.moves_.await(lock_, watch) ||
                   (calls != caches.calls_served() && bytes_ <= manager_.holdings_.idle_at_most()));
-        if (last && !others) {
+        if (round > 0 && !others) {
             break;
         }
     }

@@ -71,7 +71,7 @@ void *Manager::allocate_or_reclaim(size_t size, emm_stream stream) {
             throw;
         }
     }
-    release_postponed();
+    release_postponed(true);
     under_way_.wait();
     return allocate(size, stream);
 }
@@ -158,15 +158,17 @@ void Manager::give_back(Entry &entry, emm_stream stream) noexcept {
 }
 
 // One event serves all postponed frees. Only calls that may record a context event may call this:
-// the event would invalidate an unannounced capture.
-void Manager::release_postponed() noexcept {
-    if (!has_postponed_ || wait_.is_capturing()) {
+// the event would invalidate an unannounced capture. Beside an announced one, the caller waits.
+void Manager::release_postponed(bool beside_captures) noexcept {
+    const bool waits = wait_.is_capturing();
+    if (!has_postponed_ || (waits && !beside_captures)) {
         return;
     }
     const RelaxedCapture relaxed(driver_);
     const common::Returns::Scope returning(under_way_);
     Allocations postponed = take_postponed();
-    const CUresult result = wait_.unless_capturing(returns_);
+    const CUresult result =
+        waits ? cuda::wait_beside_captures(driver_) : wait_.unless_capturing(returns_);
     while (!postponed.empty()) {
         Entry entry = postponed.extract(postponed.begin());
         if (result == CUDA_SUCCESS || is_late(result)) {

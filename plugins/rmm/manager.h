@@ -42,7 +42,7 @@ private:
     void *allocate_or_reclaim(size_t size, emm_stream stream);
     emm_stream arena_stream(emm_stream stream);
     void give_back(Entry &entry, emm_stream stream) noexcept;
-    void release_postponed() noexcept;
+    void release_postponed(bool beside_captures = false) noexcept;
 
     const Options options_;
     const uint64_t device_bytes_;

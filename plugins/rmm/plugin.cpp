@@ -124,9 +124,7 @@ Manager::Manager(const emm_host &host, const emm_context_info &info,
 // waits for all work, and invalidates no capture. If that fails beside a capture, nothing waits:
 // the program has ended the work that uses the memory.
 void Manager::empty_pool(bool alive) noexcept {
-    CUdeviceptr fence = 0;
-    if (alive && (driver_.cuMemAlloc(&fence, 1) != CUDA_SUCCESS ||
-                  driver_.cuMemFree(fence) != CUDA_SUCCESS)) {
+    if (alive && cuda::wait_beside_captures(driver_) != CUDA_SUCCESS) {
         wait_.unless_capturing(returns_);
         driver_.cuStreamSynchronize(returns_);
     }

@@ -46,7 +46,7 @@ emm_status pause_one(emm_context &pool, const emm_context &context, uint32_t fla
     EMM_TRY(expect_owned(guard, pool, "a plugin must not pause the context that it serves"));
     EMM_TRY(admit_alive(pool));
     const Returns::Scope returning(pool.returns);
-    if (may_return(pool)) {
+    if (!pool.pending.in_section()) {
         flush(pool); // pending frees need no copy
     }
     const emm_status status = EMM_CALL(pool, pause, flags, &ret_released);

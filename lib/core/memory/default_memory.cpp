@@ -195,7 +195,7 @@ emm_status DefaultMemory::release_later(Live::node_type block, Live &otherwise) 
     const size_t size = block.mapped().size;
     const Kind kind = block.mapped().kind;
     const bool at_once =
-        kind == Kind::registered || (kind == Kind::managed && may_return(context_));
+        kind == Kind::registered || (kind == Kind::managed && !context_.pending.in_section());
     std::unique_ptr<Pending> pending;
     if (!at_once) {
         pending.reset(new (std::nothrow) Pending{this, {}});

@@ -114,7 +114,7 @@ emm_status trim_manager(emm_context &context, size_t keep_bytes, size_t *ret_rel
     EMM_TRY(admit_alive(context));
     size_t released = 0;
     const Returns::Scope returning(context.returns);
-    if (may_return(context)) {
+    if (!context.pending.in_section()) {
         flush(context); // the plugin may cache memory of pending frees, so they run first
         defaults_of(context).retry_all();
     }

@@ -58,9 +58,7 @@ void return_to_driver(emm_context &context) noexcept {
         return;
     }
     const Returns::Scope returning(context.returns);
-    if (may_return(context)) {
-        flush(context);
-    }
+    flush(context);
     size_t released = 0;
     EMM_CALL(context, trim, size_t(0), &released);
 }

@@ -219,10 +219,7 @@ void forget_ended_contexts() noexcept {
     }
 }
 
-bool may_return(const emm_context &context) noexcept {
-    return !is_capturing(context) && !context.pending.in_section();
-}
-
+// Relaxed, because a plugin's free may invalidate captures otherwise.
 void flush(emm_context &context) noexcept {
     if (observe::NoProgramCode::is_in_force()) {
         return;
@@ -234,6 +231,7 @@ void flush(emm_context &context) noexcept {
     if (entries.empty() && !unfinished) {
         return;
     }
+    const driver::RelaxedCapture relaxed(context.driver);
     const uint32_t what = is_alive(context) ? EMM_DEFERRED_RUN : EMM_DEFERRED_DROP;
     if (unfinished) {
         retry_frees(unfinished, what);
@@ -260,7 +258,7 @@ emm_status defer(emm_context &context, emm_deferred function, void *argument,
         due = context.pending.push({function, argument, bytes});
         return EMM_OK;
     }));
-    // Returning memory to the driver would invalidate the capture; the next free flushes instead.
+    // A free in the driver waits for all work. Beside a capture a later free flushes.
     if (due && !is_capturing(context)) {
         flush(context);
     }

@@ -196,9 +196,6 @@ inline bool is_capturing(const emm_context &context) noexcept {
     return context.group.captures.load(std::memory_order_relaxed) != 0;
 }
 
-// Whether memory may go to the driver: no deferred section and no announced capture forbids it.
-bool may_return(const emm_context &context) noexcept;
-
 // Tries once more to free the handles of a context's `unfinished` list, which the caller has taken.
 // With EMM_DEFERRED_DROP this only calls their finalizers. Set by core/handles.
 using RetryFrees = void (*)(emm_memory *first, uint32_t what) noexcept;

@@ -53,7 +53,6 @@ public:
     emm_status reset();
     emm_status defer_cleanup(uint32_t enter);
     emm_status trim(size_t keep_bytes, size_t *ret_released);
-    emm_status stream_notice(emm_stream stream, uint32_t notice);
     emm_status query(emm_deviceptr ptr, emm_block_info *ret_info);
     emm_status record_use(emm_deviceptr ptr, size_t size, emm_stream stream);
     emm_status get_stats(emm_stats *ret_stats);
@@ -95,8 +94,6 @@ private:
     const size_t quarantine_;
     const GuardDriver driver_;
     PrivateStream stream_; // for writing to the guard's own bytes
-    PrivateStream waits_;  // for the context's work
-    ContextWait wait_;
     LiveAllocations allocations_;
     GraphHold graphs_;
     Returns returns_;
@@ -125,8 +122,7 @@ Manager::Manager(const emm_host &host, const emm_context_info &info,
       cuda_context_(info.cuda_context), context_id_(info.context_id), device_(info.device),
       at_end_(strcmp(emm_option_text(options, option_texts, "place"), "end") == 0),
       quarantine_(strtoull(emm_option_text(options, option_texts, "quarantine"), nullptr, 10)),
-      driver_(host), stream_(driver_, cuda_context_, context_id_),
-      waits_(driver_, cuda_context_, context_id_), wait_(driver_, cuda_context_), bound_(info) {}
+      driver_(host), stream_(driver_, cuda_context_, context_id_), bound_(info) {}
 
 // If the wait fails, it is tried once more, because a block in use must not be unmapped.
 Manager::~Manager() {
@@ -212,10 +208,9 @@ bool Manager::note_free(emm_deviceptr ptr, const Caller *by) {
     return block.used_elsewhere;
 }
 
-// False: a capture is announced, which the wait would invalidate, or the wait has failed.
 bool Manager::has_context_finished() noexcept {
-    const auto is_done = [](CUresult result) { return result == CUDA_SUCCESS || is_late(result); };
-    return is_done(wait_.unless_capturing(waits_)) && is_done(driver_.cuStreamSynchronize(waits_));
+    const CUresult result = cuda::wait_beside_captures(driver_);
+    return result == CUDA_SUCCESS || is_late(result);
 }
 
 void Manager::give_back_unordered() noexcept {
@@ -429,14 +424,6 @@ emm_status Manager::trim(size_t keep_bytes, size_t *ret_released) {
     }
     returns_.wait(); // after this trim emm tries a request again
     return EMM_BELOW(this, trim, keep_bytes, ret_released);
-}
-
-emm_status Manager::stream_notice(emm_stream stream, uint32_t notice) {
-    const emm_status status = EMM_BELOW(this, stream_notice, stream, notice);
-    if (status >= EMM_OK || notice == EMM_STREAM_CAPTURE_ENDS) {
-        wait_.notice(notice);
-    }
-    return status;
 }
 
 emm_status Manager::query(emm_deviceptr ptr, emm_block_info *ret_info) {

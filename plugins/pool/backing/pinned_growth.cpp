@@ -36,15 +36,13 @@ Block *PinnedMemory::grow(Lock &lock, HostPool &pool, uint64_t size, CUresult &r
     return nullptr;
 }
 
-// Gives back idle memory of other sizes and flags. Then waits for all work, unless that could
-// invalidate a capture.
+// Gives back idle memory of other sizes and flags. Then waits for all work.
 Block *PinnedMemory::reclaim(Lock &lock, HostPool &pool, uint64_t size, CUresult &result) {
     Block *block = nullptr;
     bool others = false; // other threads have given memory back since
     for (int round = 0; round < most_reclaims && !block; round++) {
-        const bool may_wait = !order_.has_announced_captures();
         const Moves::Watch watch(moves_);
-        if (round > 0 && may_wait && order_.wait_for_context(lock)) {
+        if (round > 0 && order_.wait_for_context(lock)) {
             cross_context_.wait(lock);
         } else {
             ask(lock, pool, size);
@@ -57,9 +55,8 @@ Block *PinnedMemory::reclaim(Lock &lock, HostPool &pool, uint64_t size, CUresult
         if (!block && !moves_.returns_are_deferred() && (release_idle(lock, 0) > 0 || others)) {
             block = grow(lock, pool, size, result);
         }
-        const bool last = round > 0 || !may_wait;
-        others = !block && last && context_.serves() && moves_.await(lock, watch);
-        if (last && !others) {
+        others = !block && round > 0 && context_.serves() && moves_.await(lock, watch);
+        if (round > 0 && !others) {
             break;
         }
     }

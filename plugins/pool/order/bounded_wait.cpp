@@ -78,8 +78,12 @@ void StreamOrder::wait_bounded(Lock &lock, const StreamPool &pool,
 }
 
 // For a trim: waits a bounded time, so that finished work is seen. The driver needs a moment for
-// an event, even if no work is before it.
+// an event, even if no work is before it. Unordered frees beside captures have no event, and wait
+// for all work.
 void StreamOrder::await_recorded(Lock &lock) {
+    if (announced_ > 0 && unordered_.newest > unordered_.completed && context_.serves()) {
+        wait_beside_captures(lock);
+    }
     for (int i = 0; i < trim_rounds && is_working(); i++) {
         lock.unlock();
         std::this_thread::sleep_for(nanoseconds(trim_pause_ns));

@@ -8,14 +8,8 @@ namespace emm::pool {
 CUresult await_work_of(const Driver &driver, CUcontext context, uint64_t id) {
     const Current current(driver, context, id);
     const Relaxed relaxed(driver);
-    CUresult result = current.result() == CUDA_SUCCESS ? relaxed.result() : current.result();
-    CUdeviceptr fence = 0;
-    result = result == CUDA_SUCCESS ? driver.cuMemAlloc(&fence, 1) : result;
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
-    result = driver.cuMemFree(fence);
-    return result == CUDA_SUCCESS ? result : driver.cuMemFree(fence);
+    const CUresult result = current.result() == CUDA_SUCCESS ? relaxed.result() : current.result();
+    return result == CUDA_SUCCESS ? cuda::wait_beside_captures(driver) : result;
 }
 
 CUresult Events::synchronize() const {

@@ -123,9 +123,11 @@ void StreamOrder::query_for_pinned(Lock &lock, const std::function<bool()> &has_
     }
 }
 
-// Waits until all earlier frees are complete. False: a capture forbids the wait, or the device has
-// failed.
+// Waits until all earlier frees are complete. False: the device has failed, or nothing can wait.
 bool StreamOrder::wait_for_context(Lock &lock) {
+    if (announced_ > 0) {
+        return wait_beside_captures(lock);
+    }
     RecordedEvent *event = record_context_event(lock);
     if (!event) {
         return false;
@@ -141,6 +143,18 @@ bool StreamOrder::wait_for_context(Lock &lock) {
     }
     finish_context_event(*event);
     return true;
+}
+
+bool StreamOrder::wait_beside_captures(Lock &lock) {
+    const uint64_t tag = clock_.end_tag();
+    lock.unlock();
+    const CUresult result = await_work_of(context_.driver, context_.handle, context_.id);
+    lock.lock();
+    context_.note_error(result);
+    if (result == CUDA_SUCCESS) {
+        complete_all(tag);
+    }
+    return result == CUDA_SUCCESS;
 }
 
 // The first event recorded after all frees of the free pool with tags up to `tag`; or NULL.

@@ -135,6 +135,7 @@ public:
     // The next event that is recorded needs no host memory then. Throws std::bad_alloc.
     void reserve_event();
     bool wait_for_context(Lock &lock);
+    bool wait_beside_captures(Lock &lock); // the same, and harms no unannounced capture
     // For calls on a stream, and for those with none.
     void wait_bounded(Lock &lock, const StreamPool &pool, const std::function<bool()> &has_enough);
     // Work of the caller's stream waits for what `pool` freed with tags up to `tag`.

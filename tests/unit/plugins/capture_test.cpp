@@ -179,6 +179,26 @@ TEST_CASE("an unordered free while a capture is announced waits, and leaves it w
     CHECK(gpu.stats().pending_bytes == 0);
 }
 
+TEST_CASE("unordered frees beside a capture serve a request before it fails, and leave it whole") {
+    const Gpu gpu;
+    const CUstream stream = gpu.make_stream(), other = gpu.make_stream();
+    const size_t size = most_bytes() / 4;
+    const uint64_t before = races();
+    REQUIRE(emm_capture_begin(gpu.emm(), stream) == EMM_OK);
+    const Capture capture(stream);
+    for (int i = 0; i < 9; i++) {
+        const emm_deviceptr ptr = gpu.allocate(size);
+        fill(ptr, 1 << 20, 3, other);
+        CHECK(gpu.free(ptr, size) == EMM_OK);
+    }
+    CHECK(emm_trim(gpu.emm(), 0, nullptr) == EMM_OK);
+    CHECK(gpu.stats().pending_bytes == 0);
+    CHECK(capture.valid());
+    CU(cuGraphDestroy)(capture.end());
+    REQUIRE(emm_capture_end(gpu.emm(), stream) == EMM_OK);
+    CHECK(races() == before);
+}
+
 TEST_CASE("memory is freed on a stream whose capture was invalidated, and goes back afterwards") {
     const Gpu gpu;
     const CUstream stream = gpu.make_stream();

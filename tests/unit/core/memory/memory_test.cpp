@@ -256,7 +256,7 @@ TEST_CASE("after a lost device allocations say so and frees succeed") {
     CHECK(counters().late_frees == 1);
 }
 
-TEST_CASE("a trim runs the pending frees first, but in no section and no announced capture") {
+TEST_CASE("a trim runs the pending frees first, beside a capture too, but in no section") {
     Recorder::the().table.trim = [](emm_manager *, size_t, size_t *ret_released) -> emm_status {
         Recorder::the().note("trim");
         *ret_released = 0;
@@ -281,7 +281,6 @@ TEST_CASE("a trim runs the pending frees first, but in no section and no announc
     REQUIRE(emm_defer_cleanup_end(context) == EMM_OK);
     CHECK(trim_with_one_pending() == std::vector<std::string>{"run", "run", "trim"});
     REQUIRE(emm_capture_begin(context, nullptr) == EMM_OK);
-    CHECK(trim_with_one_pending() == std::vector<std::string>{"trim"});
+    CHECK(trim_with_one_pending() == std::vector<std::string>{"run", "trim"});
     REQUIRE(emm_capture_end(context, nullptr) == EMM_OK);
-    CHECK(trim_with_one_pending() == std::vector<std::string>{"run", "run", "trim"});
 }
