@@ -1,76 +1,15 @@
 // The part of the CUDA runtime that PyTorch uses beside kernels, over the driver API.
 //
-// NVIDIA's runtime asks the driver for private tables, which the simulated driver does not have.
-// This library is preloaded before it, and torch_test.py compiles it. Calls that this library lacks
-// stay with NVIDIA's runtime and fail there: kernels do not run.
+// This library is preloaded before NVIDIA's runtime, and torch_test.py compiles it. Calls that this
+// library lacks stay with NVIDIA's runtime and fail there: kernels do not run.
+#include "../driver_runtime.h"
+
 #include <cstring>
-#include <cuda.h>
-#include <cuda_runtime_api.h>
-
-namespace {
-
-thread_local int current_device = 0;
-thread_local cudaError_t last_error = cudaSuccess;
-
-cudaError_t translated(CUresult result) {
-    return result == CUDA_ERROR_NOT_READY ? cudaErrorNotReady
-           : result == CUDA_ERROR_OUT_OF_MEMORY
-               ? cudaErrorMemoryAllocation
-               : static_cast<cudaError_t>(result); // others have equal numbers
-}
-
-cudaError_t done(CUresult result) {
-    const cudaError_t error = translated(result);
-    if (error != cudaSuccess) {
-        last_error = error;
-    }
-    return error;
-}
-
-CUresult use_device(int device) {
-    CUcontext context = nullptr;
-    CUresult result = cuInit(0);
-    if (result == CUDA_SUCCESS) {
-        result = cuDevicePrimaryCtxRetain(&context, device);
-    }
-    if (result == CUDA_SUCCESS) {
-        current_device = device;
-        result = cuCtxSetCurrent(context);
-    }
-    return result;
-}
-
-// A thread without a context gets the primary context of its device.
-void make_ready() {
-    CUcontext context = nullptr;
-    if (cuCtxGetCurrent(&context) != CUDA_SUCCESS || !context) {
-        use_device(current_device);
-    }
-}
-
-CUdeviceptr address_of(const void *ptr) {
-    return reinterpret_cast<CUdeviceptr>(ptr);
-}
-
-} // namespace
-
-#define READY_CALL(call) (make_ready(), done(call))
 
 extern "C" {
 
 // --- devices
 
-cudaError_t cudaGetDeviceCount(int *count) {
-    const CUresult result = cuInit(0);
-    return done(result == CUDA_SUCCESS ? cuDeviceGetCount(count) : result);
-}
-cudaError_t cudaGetDevice(int *device) {
-    *device = current_device;
-    return cudaSuccess;
-}
-cudaError_t cudaSetDevice(int device) {
-    return done(use_device(device));
-}
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int device) {
     std::memset(properties, 0, sizeof *properties);
     cuInit(0);
@@ -79,20 +18,6 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int device) {
     properties->warpSize = 32;
     properties->major = 9;
     return done(cuDeviceTotalMem(&properties->totalGlobalMem, device));
-}
-cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int device) {
-    cuInit(0);
-    return done(cuDeviceGetAttribute(value, static_cast<CUdevice_attribute>(attribute), device));
-}
-cudaError_t cudaDriverGetVersion(int *version) {
-    return done(cuDriverGetVersion(version));
-}
-cudaError_t cudaRuntimeGetVersion(int *version) {
-    *version = CUDART_VERSION;
-    return cudaSuccess;
-}
-cudaError_t cudaDeviceSynchronize() {
-    return READY_CALL(cuCtxSynchronize());
 }
 cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest) {
     return READY_CALL(cuCtxGetStreamPriorityRange(least, greatest));
@@ -105,23 +30,8 @@ cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
     cuDevicePrimaryCtxRetain(&context, peer);
     return READY_CALL(cuCtxEnablePeerAccess(context, flags));
 }
-cudaError_t cudaGetLastError() {
-    const cudaError_t error = last_error;
-    last_error = cudaSuccess;
-    return error;
-}
 cudaError_t cudaPeekAtLastError() {
     return last_error;
-}
-cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **function, unsigned version,
-                                             unsigned long long flags,
-                                             cudaDriverEntryPointQueryResult *found) {
-    CUdriverProcAddressQueryResult status = CU_GET_PROC_ADDRESS_SUCCESS;
-    const CUresult result = cuGetProcAddress(name, function, int(version), flags, &status);
-    if (found) {
-        *found = static_cast<cudaDriverEntryPointQueryResult>(status);
-    }
-    return done(result);
 }
 
 // --- streams and events
@@ -129,17 +39,8 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **function, 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags, int priority) {
     return READY_CALL(cuStreamCreateWithPriority(stream, flags, priority));
 }
-cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-    return READY_CALL(cuStreamDestroy(stream));
-}
-cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-    return READY_CALL(cuStreamSynchronize(stream));
-}
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
     return READY_CALL(cuStreamQuery(stream));
-}
-cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags) {
-    return READY_CALL(cuStreamWaitEvent(stream, event, flags));
 }
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus *status) {
     return READY_CALL(
@@ -168,42 +69,17 @@ cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode *mode) {
     return READY_CALL(
         cuThreadExchangeStreamCaptureMode(reinterpret_cast<CUstreamCaptureMode *>(mode)));
 }
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags) {
-    return READY_CALL(cuEventCreate(event, flags & ~unsigned(CU_EVENT_INTERPROCESS)));
-}
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-    return READY_CALL(cuEventRecord(event, stream));
-}
 cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned flags) {
     return READY_CALL(cuEventRecordWithFlags(event, stream, flags));
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
     return READY_CALL(cuEventQuery(event));
 }
-cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-    return READY_CALL(cuEventSynchronize(event));
-}
-cudaError_t cudaEventDestroy(cudaEvent_t event) {
-    return READY_CALL(cuEventDestroy(event));
-}
 
 // --- memory
 
-cudaError_t cudaMemGetInfo(size_t *free, size_t *total) {
-    return READY_CALL(cuMemGetInfo(free, total));
-}
-cudaError_t cudaMalloc(void **ptr, size_t size) {
-    return READY_CALL(cuMemAlloc(reinterpret_cast<CUdeviceptr *>(ptr), size));
-}
-cudaError_t cudaFree(void *ptr) {
-    return ptr ? READY_CALL(cuMemFree(address_of(ptr))) : READY_CALL(CUDA_SUCCESS);
-}
 cudaError_t cudaMemcpy(void *to, const void *from, size_t size, cudaMemcpyKind) {
     return READY_CALL(cuMemcpy(address_of(to), address_of(from), size));
-}
-cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t size, cudaMemcpyKind,
-                            cudaStream_t stream) {
-    return READY_CALL(cuMemcpyAsync(address_of(to), address_of(from), size, stream));
 }
 cudaError_t cudaMemcpyPeerAsync(void *to, int to_device, const void *from, int from_device,
                                 size_t size, cudaStream_t stream) {
@@ -219,12 +95,6 @@ cudaError_t cudaMemset(void *ptr, int value, size_t size) {
 cudaError_t cudaMemsetAsync(void *ptr, int value, size_t size, cudaStream_t stream) {
     return READY_CALL(
         cuMemsetD8Async(address_of(ptr), static_cast<unsigned char>(value), size, stream));
-}
-cudaError_t cudaHostAlloc(void **ptr, size_t size, unsigned flags) {
-    return READY_CALL(cuMemHostAlloc(ptr, size, flags));
-}
-cudaError_t cudaFreeHost(void *ptr) {
-    return READY_CALL(cuMemFreeHost(ptr));
 }
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *attributes, const void *ptr) {
     std::memset(attributes, 0, sizeof *attributes);
