@@ -58,9 +58,7 @@ std::string above_limit_text(uint64_t used, std::string_view device) {
 
 std::string parse_limits(std::string_view text, std::vector<Limit> &ret_limits) {
     std::vector<Limit> limits;
-    for (size_t begin = 0; begin <= text.size();) {
-        const size_t end = std::min(text.find(';', begin), text.size());
-        const std::string_view row = text.substr(begin, end - begin);
+    for (const std::string &row : observe::split(text, ';')) {
         const std::string problem = parse_limit(row, limits.emplace_back());
         if (!problem.empty()) {
             return problem;
@@ -71,7 +69,6 @@ std::string parse_limits(std::string_view text, std::vector<Limit> &ret_limits) 
         if (is_twice) {
             return expected("one size for each device", text);
         }
-        begin = end + 1;
     }
     ret_limits = std::move(limits);
     return "";

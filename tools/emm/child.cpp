@@ -2,6 +2,7 @@
 
 #include "clock.h"
 #include "observe/read_write.h"
+#include "observe/text.h"
 #include "problem.h"
 
 #include <cerrno>
@@ -79,14 +80,11 @@ pid_t spawn_self(int in, int out, int errors, const Changes &changes, std::strin
 } // namespace
 
 void add_settings(std::string &text, const std::string &settings) {
-    for (size_t from = 0; from < settings.size();) {
-        const size_t to = std::min(settings.find(',', from), settings.size());
-        const std::string setting = settings.substr(from, to - from);
+    for (const std::string &setting : observe::split(settings, ',')) {
         const std::string key = setting.substr(0, setting.find('=') + 1);
         if (("," + text).find("," + key) == std::string::npos) {
             text += (text.empty() ? "" : ",") + setting;
         }
-        from = to + 1;
     }
 }
 

@@ -2,9 +2,10 @@
 
 #include "loader/spec.h"
 #include "loader/text.h"
+#include "observe/text.h"
 
-#include <algorithm>
 #include <filesystem>
+#include <fmt/ranges.h>
 
 namespace emm::tool {
 namespace {
@@ -32,14 +33,11 @@ bool is_list(std::string_view specs) {
 }
 
 std::string with_absolute_paths(std::string_view specs, const std::string &folder) {
-    std::string result;
-    for (size_t begin = 0; begin <= specs.size();) {
-        const size_t end = std::min(specs.find(separator, begin), specs.size());
-        result += begin == 0 ? "" : std::string(1, separator);
-        result += with_absolute_path(specs.substr(begin, end - begin), folder);
-        begin = end + 1;
+    std::vector<std::string> list = observe::split(specs, separator);
+    for (std::string &spec : list) {
+        spec = with_absolute_path(spec, folder);
     }
-    return result;
+    return fmt::format("{}", fmt::join(list, std::string(1, separator)));
 }
 
 void make_paths_absolute(std::string &specs) {

@@ -2,6 +2,7 @@
 
 #include "entries.h"
 #include "observe/suggest.h"
+#include "observe/text.h"
 
 #include <emm/plugin_helpers.h>
 
@@ -151,15 +152,15 @@ std::string read_option(const std::string &option, Options &options) {
 } // namespace
 
 std::string read_options(const char *text, Options &options) {
-    std::string_view rest = text ? text : "";
-    std::string wrong;
-    for (bool more = !rest.empty(); more && wrong.empty();) {
-        const size_t comma = rest.find(',');
-        wrong = read_option(std::string(rest.substr(0, comma)), options);
-        more = comma != rest.npos;
-        rest.remove_prefix(more ? comma + 1 : 0);
+    if (!text || !*text) {
+        return "";
     }
-    return wrong;
+    for (const std::string &option : observe::split(text, ',')) {
+        if (const std::string wrong = read_option(option, options); !wrong.empty()) {
+            return wrong;
+        }
+    }
+    return "";
 }
 
 namespace {

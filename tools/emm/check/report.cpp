@@ -1,6 +1,7 @@
 #include "check/report.h"
 
 #include "child.h"
+#include "observe/text.h"
 #include "print.h"
 
 #include <algorithm>
@@ -11,15 +12,6 @@
 
 namespace emm::tool::check {
 namespace {
-
-std::vector<std::string> split(const std::string &text) {
-    std::istringstream words(text);
-    std::vector<std::string> found;
-    for (std::string word; words >> word;) {
-        found.push_back(word);
-    }
-    return found;
-}
 
 std::string indented(const std::string &text) {
     std::istringstream lines(text);
@@ -47,7 +39,7 @@ Report::Report(const CheckOptions &options, const Json &plugin)
 }
 
 void Report::add(const Planned &planned, const CaseOutcome &outcome) {
-    const auto requirements = split(planned.entry->requirements);
+    const auto requirements = observe::split(planned.entry->requirements, ' ');
     if (outcome.state == "failed") {
         ++failed_;
         for (const std::string &requirement : requirements) {
@@ -119,7 +111,7 @@ void list(const std::vector<Planned> &planned, bool json) {
     for (const Planned &one : planned) {
         if (json) {
             all.push_back({{"name", one.name()},
-                           {"requirements", split(one.entry->requirements)},
+                           {"requirements", observe::split(one.entry->requirements, ' ')},
                            {"says", one.entry->says},
                            {"needs_simulator", (one.entry->needs & on_simulator) != 0}});
         } else {

@@ -1,5 +1,7 @@
 #include "new/prefix.h"
 
+#include "observe/text.h"
+
 #include <algorithm>
 #include <filesystem>
 
@@ -28,15 +30,11 @@ std::string pkg_config_folder(const dl::Home &home) {
 }
 
 bool has_folder(std::string_view folders, std::string_view folder) {
-    while (!folders.empty()) {
-        const size_t end = std::min(folders.find(':'), folders.size());
-        const fs::path found = fs::path(folders.substr(0, end)).lexically_normal();
-        if ((found.has_filename() ? found : found.parent_path()) == folder) {
-            return true;
-        }
-        folders.remove_prefix(std::min(end + 1, folders.size()));
-    }
-    return false;
+    const std::vector<std::string> all = observe::split(folders, ':');
+    return std::any_of(all.begin(), all.end(), [&](const std::string &one) {
+        const fs::path found = fs::path(one).lexically_normal();
+        return (found.has_filename() ? found : found.parent_path()) == folder;
+    });
 }
 
 bool is_searched(std::string_view folder, std::string_view pkg_config_path) {

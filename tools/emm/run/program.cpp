@@ -1,6 +1,7 @@
 #include "run/program.h"
 
 #include "observe/read_write.h"
+#include "observe/text.h"
 #include "run/preload.h"
 
 #include <algorithm>
@@ -136,10 +137,7 @@ FoundProgram find_program(const std::string &name, const char *folders) {
         return {name, name.empty() ? ENOENT : error_of(name)};
     }
     FoundProgram last = {name, ENOENT};
-    const std::string list = folders ? folders : default_folders;
-    for (size_t begin = 0; begin <= list.size();) {
-        const size_t end = std::min(list.find(':', begin), list.size());
-        const std::string folder = list.substr(begin, end - begin);
+    for (const std::string &folder : observe::split(folders ? folders : default_folders, ':')) {
         const std::string path = (folder.empty() ? "." : folder) + "/" + name;
         const int error = error_of(path);
         if (error == 0) {
@@ -148,7 +146,6 @@ FoundProgram find_program(const std::string &name, const char *folders) {
         if (last.error == ENOENT && is_there(path)) {
             last = {path, error};
         }
-        begin = end + 1;
     }
     return last;
 }

@@ -1,23 +1,16 @@
 #include "options.h"
 
+#include "observe/text.h"
+
 #include <string_view>
 
 namespace emm::run {
 namespace {
 
-// Gives the item at `ret_begin`, and moves `ret_begin` behind its separator; npos after the last
-// item.
-std::string_view take_item(std::string_view list, char separator, size_t &ret_begin) {
-    const size_t end = list.find(separator, ret_begin);
-    const std::string_view item = list.substr(ret_begin, end - ret_begin);
-    ret_begin = end == list.npos ? end : end + 1;
-    return item;
-}
-
 // torch, cupy or torch+cupy. False: the list has another name, and `ret_caches` is invalid.
 bool read_caches(std::string_view list, Caches &ret_caches) {
-    for (size_t begin = 0; begin != list.npos;) {
-        const Caches named = cache_named(take_item(list, '+', begin));
+    for (const std::string &name : observe::split(list, '+')) {
+        const Caches named = cache_named(name);
         if (named == no_caches) {
             return false;
         }
@@ -43,13 +36,14 @@ bool read_option(std::string_view item, Options &options) {
 } // namespace
 
 bool read_options(const char *text, Options &ret_options, std::string &ret_problem) {
-    const std::string_view list = text ? text : "";
-    for (size_t begin = list.empty() ? list.npos : 0; begin != list.npos;) {
-        const std::string_view item = take_item(list, ',', begin);
+    if (!text || !*text) {
+        return true;
+    }
+    for (const std::string &item : observe::split(text, ',')) {
         if (!read_option(item, ret_options)) {
             ret_problem = "EMM_RUN: expected sync-free, zero, pausable, no-children and "
                           "release=torch+cupy, separated by commas, found '" +
-                          std::string(item.substr(0, 100)) + "'";
+                          item.substr(0, 100) + "'";
             return false;
         }
     }
