@@ -9,14 +9,6 @@
 
 namespace {
 
-emm_context *from(CUcontext cuda_context) {
-    emm_context *context = nullptr;
-    const emm_status status = emm_context_from(cuda_context, &context);
-    INFO(emm_last_error()->text);
-    REQUIRE(status == EMM_OK);
-    return context;
-}
-
 emm_memory *allocated(emm_context *context) {
     emm_memory *memory = nullptr;
     REQUIRE(emm_memory_alloc(context, 64, EMM_STREAM_UNORDERED, &memory) == EMM_OK);
@@ -106,7 +98,7 @@ TEST_CASE("reset comes before initialize: a context without a manager gets one")
 
 TEST_CASE("primary and user contexts have managers, queues and resets of their own") {
     emm_context *primary = recorded_context();
-    emm_context *user = from(new_context());
+    emm_context *user = context_from(new_context());
     CHECK(user != primary);
     CHECK(Recorder::the().count("create") == 2);
     emm_memory *theirs = allocated(primary), *ours = allocated(user);
@@ -143,7 +135,7 @@ TEST_CASE("two devices are served apart") {
 
 TEST_CASE("after retirement handles are inert and none can be made") {
     recorded_context();
-    emm_context *context = from(new_context());
+    emm_context *context = context_from(new_context());
     emm_memory *memory = allocated(context), *view = nullptr, *none = nullptr;
     REQUIRE(emm_memory_view(memory, 0, 32, &view) == EMM_OK);
     REQUIRE(emm_context_retire(context) == EMM_OK);
@@ -172,12 +164,12 @@ TEST_CASE("a context dies and its handle comes back: old memory stays out of the
     REQUIRE(emm_set_plugin_entry(&Recorder::entry, nullptr) == EMM_OK);
     REQUIRE(emm_driver_entry("cuInit", 12000));
     const CUcontext first = new_context();
-    emm_context *before = from(first);
+    emm_context *before = context_from(first);
     emm_memory *old = allocated(before);
     defer(before);
     REQUIRE(CU(cuCtxDestroy)(first) == CUDA_SUCCESS);
     const CUcontext second = new_context();
-    emm_context *after = from(second);
+    emm_context *after = context_from(second);
     REQUIRE(after != before);
     emm_memory *young = allocated(after);
     CHECK(state_of(old) == EMM_MEMORY_INERT);
@@ -195,14 +187,14 @@ TEST_CASE("a context that died serves no more once another is seen") {
     REQUIRE(emm_set_plugin_entry(&Recorder::entry, nullptr) == EMM_OK);
     REQUIRE(emm_driver_entry("cuInit", 12000));
     const CUcontext first = new_context();
-    emm_context *before = from(first);
+    emm_context *before = context_from(first);
     emm_deviceptr live = 0, none = 0;
     void *host = nullptr;
     REQUIRE(emm_memalloc(before, 64, EMM_STREAM_LEGACY, &live) == EMM_OK);
     defer(before);
     REQUIRE(CU(cuCtxDestroy)(first) == CUDA_SUCCESS);
     Recorder::the().clear();
-    emm_context *after = from(new_context()); // perhaps with the same handle
+    emm_context *after = context_from(new_context()); // perhaps with the same handle
     REQUIRE(after != before);
     CHECK(Recorder::the().calls() ==
           std::vector<std::string>{"drop", "destroy", "create", "initialize"});
@@ -240,7 +232,7 @@ TEST_CASE("a primary context that was reset is retired when the next one is aske
 TEST_CASE("a context that died beside one that is known is found when its thread goes on there") {
     emm_context *primary = recorded_context();
     const CUcontext dying = new_context();
-    emm_context *before = from(dying), *again = nullptr;
+    emm_context *before = context_from(dying), *again = nullptr;
     emm_deviceptr none = 0;
     REQUIRE(CU(cuCtxDestroy)(dying) == CUDA_SUCCESS);
     make_current(primary);
@@ -258,7 +250,7 @@ TEST_CASE("neither a reset nor a trim reaches the manager of a context that has 
     };
     recorded_context();
     const CUcontext first = new_context(), second = new_context();
-    emm_context *to_reset = from(first), *to_trim = from(second);
+    emm_context *to_reset = context_from(first), *to_trim = context_from(second);
     REQUIRE(CU(cuCtxDestroy)(first) == CUDA_SUCCESS);
     REQUIRE(CU(cuCtxDestroy)(second) == CUDA_SUCCESS);
     Recorder::the().clear();
@@ -272,13 +264,13 @@ TEST_CASE("a context that died within a call is only marked there, and given up 
     static emm_context *dead = nullptr, *seen = nullptr;
     emm_context *context = recorded_context();
     dying = new_context();
-    dead = from(dying);
+    dead = context_from(dying);
     Recorder::the().on_memalloc = [](size_t) { return EMM_E_OUT_OF_MEMORY; };
     REQUIRE(emm_set_pressure_callback(
                 [](emm_context *, size_t, void *) -> size_t {
                     emm_deviceptr none = 0;
                     REQUIRE(CU(cuCtxDestroy)(dying) == CUDA_SUCCESS);
-                    seen = from(new_context());
+                    seen = context_from(new_context());
                     CHECK(emm_memalloc(dead, 64, EMM_STREAM_LEGACY, &none) == EMM_E_RETIRED);
                     return 0;
                 },
@@ -287,7 +279,7 @@ TEST_CASE("a context that died within a call is only marked there, and given up 
     CHECK(emm_memory_alloc(context, 64, EMM_STREAM_LEGACY, &none) == EMM_E_OUT_OF_MEMORY);
     CHECK(seen != dead);
     CHECK(Recorder::the().count("destroy") == 0);
-    from(new_context());
+    context_from(new_context());
     CHECK(Recorder::the().count("destroy") == 1);
 }
 

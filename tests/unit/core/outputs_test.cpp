@@ -171,8 +171,7 @@ TEST_CASE("the adaptor for C++ knows exceptions without a text") {
     static const emm_plugin table =
         emm::make_plugin<SpeechlessManager>("speechless", "1.0", "throws");
     REQUIRE(emm_set_plugin_entry([](const emm_host *) { return &table; }, nullptr) == EMM_OK);
-    emm_context *context = nullptr;
-    REQUIRE(emm_context_for_device(0, &context) == EMM_OK);
+    emm_context *context = context_for_device();
     emm_deviceptr ptr = 0;
     CHECK(emm_memalloc(context, 64, EMM_STREAM_LEGACY, &ptr) == EMM_E_PLUGIN_EXCEPTION);
     CHECK_THAT(emm_last_error()->text, ContainsSubstring("an exception without a text"));

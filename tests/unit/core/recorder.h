@@ -100,11 +100,7 @@ private:
 };
 
 // The context of device 0, served by the recorder.
-inline emm_context *recorded_context() {
-    emm_context *context = nullptr;
-    REQUIRE(emm_set_plugin_entry(&Recorder::entry, nullptr) == EMM_OK);
-    const emm_status status = emm_context_for_device(0, &context);
-    INFO(emm_last_error()->text);
-    REQUIRE(status == EMM_OK);
-    return context;
+inline emm_context *recorded_context(const char *options = nullptr) {
+    expect_ok(emm_set_plugin_entry(&Recorder::entry, options));
+    return context_for_device();
 }

@@ -62,8 +62,7 @@ TEST_CASE("a pool that is made while a registered stream captures leaves the cap
 
 TEST_CASE("a pool that ends while another has portable memory leaves a capture whole") {
     const Gpu gpu;
-    emm_context *pool = nullptr;
-    REQUIRE(emm_context_named(gpu.emm(), "ends-in-a-capture", nullptr, &pool) == EMM_OK);
+    emm_context *pool = context_named(gpu.emm(), "ends-in-a-capture");
     void *host = nullptr;
     emm_deviceptr device = 0;
     REQUIRE(emm_memhostalloc(gpu.emm(), 4096, EMM_HOST_PORTABLE, &host, &device) == EMM_OK);
@@ -271,10 +270,8 @@ TEST_CASE("a pool that ends in a capture while the device is full gives everythi
     const uint64_t bytes = device_bytes();
     const CUstream captured = gpu.make_stream();
     for (const auto end : {emm_context_reset, emm_context_retire}) {
-        emm_context *pool = nullptr;
-        REQUIRE(emm_context_named(gpu.emm(), "full", nullptr, &pool) == EMM_OK);
-        emm_deviceptr ptr = 0;
-        REQUIRE(emm_memalloc(pool, 4 << 20, EMM_STREAM_UNORDERED, &ptr) == EMM_OK);
+        emm_context *pool = context_named(gpu.emm(), "full");
+        allocate_in(pool, 4 << 20);
         REQUIRE(emm_capture_begin(gpu.emm(), captured) == EMM_OK);
         const Capture capture(captured);
         fail_next("cuMemAlloc@1+:2");

@@ -9,9 +9,7 @@ Gpu::Gpu() {
     REQUIRE(CU(cuInit)(0) == CUDA_SUCCESS);
     const auto create = reinterpret_cast<Create>(emm_driver_entry("cuCtxCreate", 3020));
     REQUIRE(create(&cuda_, 0, 0) == CUDA_SUCCESS);
-    const emm_status status = emm_context_from(cuda_, &emm_);
-    INFO(emm_last_error()->text);
-    REQUIRE(status == EMM_OK);
+    emm_ = context_from(cuda_);
 }
 
 Gpu::~Gpu() {
@@ -40,11 +38,7 @@ CUstream Gpu::make_stream(unsigned flags) const {
 }
 
 emm_deviceptr Gpu::allocate(size_t size, emm_stream stream) const {
-    emm_deviceptr ptr = 0;
-    const emm_status status = emm_memalloc(emm_, size, stream, &ptr);
-    INFO(emm_last_error()->text);
-    REQUIRE(status == EMM_OK);
-    return ptr;
+    return allocate_in(emm_, size, stream);
 }
 
 emm_status Gpu::free(emm_deviceptr ptr, size_t size, emm_stream stream) const {

@@ -9,9 +9,7 @@ namespace {
 
 emm_memory *allocated(const Gpu &gpu, size_t size = 1 << 20) {
     emm_memory *memory = nullptr;
-    const emm_status status = emm_memory_alloc(gpu.emm(), size, EMM_STREAM_UNORDERED, &memory);
-    INFO(emm_last_error()->text);
-    REQUIRE(status == EMM_OK);
+    expect_ok(emm_memory_alloc(gpu.emm(), size, EMM_STREAM_UNORDERED, &memory));
     return memory;
 }
 

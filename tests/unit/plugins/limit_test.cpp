@@ -83,11 +83,9 @@ TEST_CASE("one and three contexts obtain the bound, within 1 %, and no more") {
 TEST_CASE("what one pool keeps makes room for its siblings within the bound") {
     const Gpu gpu;
     constexpr size_t most = bound - 64 * mib;
-    emm_context *pool = nullptr;
-    REQUIRE(emm_context_named(gpu.emm(), "kv-cache", nullptr, &pool) == EMM_OK);
+    emm_context *pool = context_named(gpu.emm(), "kv-cache");
     for (emm_context *const each : {gpu.emm(), pool, gpu.emm()}) {
-        emm_deviceptr ptr = 0;
-        REQUIRE(emm_memalloc(each, most, EMM_STREAM_UNORDERED, &ptr) == EMM_OK);
+        emm_deviceptr ptr = allocate_in(each, most);
         CHECK(account().used_bytes <= bound);
         CHECK(emm_memfree(each, ptr, most, EMM_STREAM_UNORDERED) == EMM_OK);
     }

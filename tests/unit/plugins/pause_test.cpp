@@ -14,22 +14,8 @@ bool pauses() {
     return plugin_name() == "pool";
 }
 
-emm_context *make_pool(const Gpu &gpu, const char *name, const char *options = nullptr) {
-    emm_context *pool = nullptr;
-    const emm_status status = emm_context_named(gpu.emm(), name, options, &pool);
-    INFO(emm_last_error()->text);
-    REQUIRE(status == EMM_OK);
-    return pool;
-}
-
 uint64_t paused_bytes(emm_context *pool) {
     return stats_of(pool).paused_bytes;
-}
-
-emm_deviceptr allocate_in(emm_context *pool, size_t size) {
-    emm_deviceptr ptr = 0;
-    REQUIRE(emm_memalloc(pool, size, EMM_STREAM_UNORDERED, &ptr) == EMM_OK);
-    return ptr;
 }
 
 emm_status pause(emm_context *pool, uint32_t flags = EMM_PAUSE_KEEP) {
@@ -69,8 +55,8 @@ TEST_CASE("a named pool pauses alone, and the CUDA context with all its pools") 
     if (!pauses()) {
         return;
     }
-    emm_context *const weights = make_pool(gpu, "weights"), *const cache =
-                                                                make_pool(gpu, "kv-cache");
+    emm_context *const weights = context_named(gpu.emm(), "weights"), *const cache = context_named(
+                                                                          gpu.emm(), "kv-cache");
     const emm_deviceptr kept = allocate_in(weights, 8 * whole_mib),
                         other = allocate_in(cache, 8 * whole_mib);
     const emm_deviceptr own = gpu.allocate(8 * whole_mib);
@@ -111,7 +97,7 @@ TEST_CASE("what other processes may have open stays, or keeps a pool from being 
     if (!pauses()) {
         return;
     }
-    emm_context *const pool = make_pool(gpu, "shared");
+    emm_context *const pool = context_named(gpu.emm(), "shared");
     const emm_deviceptr open = allocate_in(pool, 8 * whole_mib),
                         other = allocate_in(pool, 32 * whole_mib);
     fill(open, 8 * whole_mib, 0x44, nullptr);
@@ -145,7 +131,7 @@ TEST_CASE("a block beside one that another process may have open is read while i
         return;
     }
     constexpr size_t size = 3 * whole_mib; // so that neighbours share a piece
-    emm_context *const pool = make_pool(gpu, "neighbours");
+    emm_context *const pool = context_named(gpu.emm(), "neighbours");
     std::vector<emm_deviceptr> blocks;
     for (unsigned i = 0; i < 4; i++) {
         blocks.push_back(allocate_in(pool, size));
@@ -173,7 +159,8 @@ TEST_CASE("where one of several pools cannot be paused, none is") {
     if (!pauses()) {
         return;
     }
-    emm_context *const first = make_pool(gpu, "first"), *const last = make_pool(gpu, "last");
+    emm_context *const first = context_named(gpu.emm(), "first"), *const last = context_named(
+                                                                      gpu.emm(), "last");
     for (emm_context *const refuses : {first, last}) {
         allocate_in(first, whole_mib);
         allocate_in(last, whole_mib);
@@ -194,7 +181,8 @@ TEST_CASE("a failed pause names the pools that cannot be resumed, and a resume t
     if (!pauses()) {
         return;
     }
-    emm_context *const first = make_pool(gpu, "first"), *const last = make_pool(gpu, "last");
+    emm_context *const first = context_named(gpu.emm(), "first"), *const last = context_named(
+                                                                      gpu.emm(), "last");
     for (emm_context *const refuses : {first, last}) {
         const emm_deviceptr ptr = allocate_in(first, whole_mib),
                             other = allocate_in(last, whole_mib);
@@ -222,7 +210,8 @@ TEST_CASE("a resume finds what other pools keep, and fails where there is not en
     if (!pauses()) {
         return;
     }
-    emm_context *const engine = make_pool(gpu, "engine"), *const other = make_pool(gpu, "other");
+    emm_context *const engine = context_named(gpu.emm(), "engine"), *const other = context_named(
+                                                                        gpu.emm(), "other");
     const size_t large = 5000 * whole_mib;
     const emm_deviceptr ptr = allocate_in(engine, large);
     REQUIRE(pause(engine, EMM_PAUSE_DISCARD) == EMM_OK);
@@ -282,7 +271,8 @@ TEST_CASE("a guard resumes what it has paused itself, and no pool that was pause
     if (!pauses()) {
         return;
     }
-    emm_context *const asleep = make_pool(gpu, "asleep"), *const awake = make_pool(gpu, "awake");
+    emm_context *const asleep = context_named(gpu.emm(), "asleep"), *const awake = context_named(
+                                                                        gpu.emm(), "awake");
     allocate_in(asleep, whole_mib);
     allocate_in(awake, whole_mib);
     gpu.allocate(whole_mib);
@@ -313,7 +303,7 @@ TEST_CASE("a guard leaves what an earlier pause of the same context has paused")
     gpu.allocate(whole_mib);
     REQUIRE(pause(gpu.emm()) == EMM_OK);
     {
-        emm_context *const later = make_pool(gpu, "later");
+        emm_context *const later = context_named(gpu.emm(), "later");
         allocate_in(later, whole_mib);
         { const emm::Pause again(gpu.emm()); }
         CHECK(paused_bytes(later) == 0);

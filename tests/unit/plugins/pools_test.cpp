@@ -5,22 +5,6 @@ namespace {
 
 constexpr size_t mib = 1 << 20;
 
-emm_context *named(const Gpu &gpu, const char *name, const char *options = nullptr) {
-    emm_context *pool = nullptr;
-    const emm_status status = emm_context_named(gpu.emm(), name, options, &pool);
-    INFO(emm_last_error()->text);
-    REQUIRE(status == EMM_OK);
-    return pool;
-}
-
-emm_deviceptr allocate(emm_context *pool, size_t size) {
-    emm_deviceptr ptr = 0;
-    const emm_status status = emm_memalloc(pool, size, EMM_STREAM_UNORDERED, &ptr);
-    INFO(emm_last_error()->text);
-    REQUIRE(status == EMM_OK);
-    return ptr;
-}
-
 emm_status free(emm_context *pool, emm_deviceptr ptr, size_t size) {
     return emm_memfree(pool, ptr, size, EMM_STREAM_UNORDERED);
 }
@@ -35,8 +19,9 @@ size_t free_bytes() {
 
 TEST_CASE("a pool's memory, statistics, handles and resets are its own") {
     const Gpu gpu;
-    emm_context *const pool = named(gpu, "kv-cache"), *const other = named(gpu, "weights");
-    const emm_deviceptr in_pool = allocate(pool, mib), in_other = allocate(other, 3 * mib);
+    emm_context *const pool = context_named(gpu.emm(), "kv-cache"), *const other = context_named(
+                                                                        gpu.emm(), "weights");
+    const emm_deviceptr in_pool = allocate_in(pool, mib), in_other = allocate_in(other, 3 * mib);
     const emm_deviceptr own = gpu.allocate(mib);
     CHECK(stats_of(pool).live_bytes == mib);
     CHECK(stats_of(other).live_bytes == 3 * mib);
@@ -63,11 +48,11 @@ TEST_CASE(
     "resetting the CUDA context drops the memory of all its pools, retiring it gives it back") {
     const Gpu gpu;
     const uint64_t before = device_bytes();
-    emm_context *const pool = named(gpu, "kv-cache");
-    const emm_deviceptr ptr = allocate(pool, 8 * mib);
+    emm_context *const pool = context_named(gpu.emm(), "kv-cache");
+    const emm_deviceptr ptr = allocate_in(pool, 8 * mib);
     REQUIRE(emm_context_reset(gpu.emm()) == EMM_OK);
     CHECK(free(pool, ptr, 8 * mib) == EMM_E_NOT_OWNED);
-    allocate(pool, 8 * mib); // stays
+    allocate_in(pool, 8 * mib); // stays
     REQUIRE(emm_context_retire(gpu.emm()) == EMM_OK);
     emm_deviceptr none = 0;
     CHECK(emm_memalloc(pool, mib, EMM_STREAM_UNORDERED, &none) == EMM_E_RETIRED);
@@ -76,8 +61,8 @@ TEST_CASE(
 
 TEST_CASE("the pools of a CUDA context that dies are given up with it") {
     Gpu gpu;
-    emm_context *const pool = named(gpu, "kv-cache");
-    const emm_deviceptr ptr = allocate(pool, 8 * mib);
+    emm_context *const pool = context_named(gpu.emm(), "kv-cache");
+    const emm_deviceptr ptr = allocate_in(pool, 8 * mib);
     gpu.kill();
     const Gpu next; // its addresses may be those of the dead context
     const emm_deviceptr live = next.allocate(8 * mib);
@@ -89,11 +74,12 @@ TEST_CASE("the pools of a CUDA context that dies are given up with it") {
 
 TEST_CASE("idle memory of one pool serves another before a request fails", "[sim]") {
     const Gpu gpu;
-    emm_context *const pool = named(gpu, "kv-cache"), *const other = named(gpu, "weights");
+    emm_context *const pool = context_named(gpu.emm(), "kv-cache"), *const other = context_named(
+                                                                        gpu.emm(), "weights");
     const size_t most = free_bytes() / 8 * 7 / mib * mib;
-    CHECK(free(pool, allocate(pool, most), most) == EMM_OK);
+    CHECK(free(pool, allocate_in(pool, most), most) == EMM_OK);
     REQUIRE(CU(cuCtxSynchronize)() == CUDA_SUCCESS);
-    CHECK(free(other, allocate(other, most), most) == EMM_OK);
+    CHECK(free(other, allocate_in(other, most), most) == EMM_OK);
     REQUIRE(CU(cuCtxSynchronize)() == CUDA_SUCCESS);
     CHECK(gpu.free(gpu.allocate(most), most) == EMM_OK);
     CHECK(stats_of(pool).failures <= 1);
@@ -107,9 +93,9 @@ TEST_CASE("a pool's limit is its own, and leaves its siblings alone") {
         CHECK(emm_context_named(gpu.emm(), "small", "max=64MiB", &small) == EMM_E_PLUGIN_SPEC);
         return;
     }
-    small = named(gpu, "small", "max=64MiB");
-    emm_context *const wide = named(gpu, "wide");
-    const emm_deviceptr ptr = allocate(wide, 256 * mib);
+    small = context_named(gpu.emm(), "small", "max=64MiB");
+    emm_context *const wide = context_named(gpu.emm(), "wide");
+    const emm_deviceptr ptr = allocate_in(wide, 256 * mib);
     CHECK(free(wide, ptr, 256 * mib) == EMM_OK);
     const uint64_t cached = stats_of(wide).cached_bytes;
     emm_deviceptr none = 0;
@@ -118,7 +104,7 @@ TEST_CASE("a pool's limit is its own, and leaves its siblings alone") {
     if (plugin_name() == "pool") {
         CHECK(stats_of(wide).cached_bytes == cached); // the driver was not short
     }
-    CHECK(free(small, allocate(small, 32 * mib), 32 * mib) == EMM_OK);
+    CHECK(free(small, allocate_in(small, 32 * mib), 32 * mib) == EMM_OK);
     size_t free = 0, total = 0;
     CHECK(emm_get_memory_info(small, &free, &total) == EMM_OK);
     CHECK(total == 64 * mib);

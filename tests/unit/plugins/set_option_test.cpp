@@ -33,8 +33,7 @@ TEST_CASE("a named pool gets another max alone, and again none") {
     if (!changes()) {
         return;
     }
-    emm_context *pool = nullptr;
-    REQUIRE(emm_context_named(gpu.emm(), "cache", "max=64MiB", &pool) == EMM_OK);
+    emm_context *pool = context_named(gpu.emm(), "cache", "max=64MiB");
     CHECK(try_in(pool, 32 * whole_mib) == EMM_OK);
     REQUIRE(emm_context_set_option(pool, "max", "16MiB") == EMM_OK);
     CHECK(try_in(pool, 32 * whole_mib) == EMM_E_OUT_OF_MEMORY);

@@ -122,8 +122,7 @@ TEST_CASE("the same holds for a range of a pool that is retired with its CUDA co
         return EMM_OK;
     };
     emm_context *const context = recorded_context();
-    emm_context *pool = nullptr;
-    REQUIRE(emm_context_named(context, "kv-cache", nullptr, &pool) == EMM_OK);
+    emm_context *pool = context_named(context, "kv-cache");
     REQUIRE(emm_memory_pin(pool, range.data(), range.size(), 0, range.data(), &note_finalizer,
                            &pinned) == EMM_OK);
     Recorder::the().clear();

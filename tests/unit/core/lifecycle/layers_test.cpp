@@ -32,19 +32,13 @@ void listen() {
 
 void choose(const char *spec) {
     setenv("EMM_PLUGIN_PATH", EMM_TEST_FIXTURES ":" EMM_TEST_PASSTHROUGH, 1);
-    const emm_status status = emm_set_plugin(spec);
-    INFO(emm_last_error()->text);
-    REQUIRE(status == EMM_OK);
+    expect_ok(emm_set_plugin(spec));
 }
 
 emm_context *context_on(const char *spec) {
     choose(spec);
     listen();
-    emm_context *context = nullptr;
-    const emm_status status = emm_context_for_device(0, &context);
-    INFO(emm_last_error()->text);
-    REQUIRE(status == EMM_OK);
-    return context;
+    return context_for_device();
 }
 
 using Lines = std::vector<std::string>;
@@ -187,8 +181,7 @@ TEST_CASE("a layer is asked of the device that the plugin leaves") {
 TEST_CASE("a named pool has layers of its own, and its options are the plugin's") {
     emm_context *const context = context_on("outer+inner+every-option:max=4MiB");
     said();
-    emm_context *pool = nullptr;
-    REQUIRE(emm_context_named(context, "weights", "max=2MiB", &pool) == EMM_OK);
+    emm_context *pool = context_named(context, "weights", "max=2MiB");
     CHECK(said() == made);
     CHECK(pool->selection->spec == "outer+inner+every-option:max=2MiB");
     CHECK(emm_context_named(context, "other", "every=1", &pool) == EMM_E_PLUGIN_SPEC);

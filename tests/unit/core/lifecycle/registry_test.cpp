@@ -73,18 +73,7 @@ public:
 
 emm_context *own(const char *options = nullptr) {
     Pools::the();
-    emm_context *context = nullptr;
-    REQUIRE(emm_set_plugin_entry(&Recorder::entry, options) == EMM_OK);
-    REQUIRE(emm_context_for_device(0, &context) == EMM_OK);
-    return context;
-}
-
-emm_context *named(emm_context *context, const char *name, const char *options = nullptr) {
-    emm_context *pool = nullptr;
-    const emm_status status = emm_context_named(context, name, options, &pool);
-    INFO(emm_last_error()->text);
-    REQUIRE(status == EMM_OK);
-    return pool;
+    return recorded_context(options);
 }
 
 emm_status ask(emm_context *context) {
@@ -98,11 +87,11 @@ using Calls = std::vector<std::string>;
 
 TEST_CASE("a name leads to one more manager of the CUDA context, which is made once") {
     emm_context *const context = own();
-    emm_context *const pool = named(context, "kv-cache");
+    emm_context *const pool = context_named(context, "kv-cache");
     CHECK(pool != context);
-    CHECK(named(context, "kv-cache") == pool);
-    CHECK(named(pool, "kv-cache") == pool); // a pool's pool belongs to the CUDA context
-    emm_context *const other = named(pool, "weights");
+    CHECK(context_named(context, "kv-cache") == pool);
+    CHECK(context_named(pool, "kv-cache") == pool); // a pool's pool belongs to the CUDA context
+    emm_context *const other = context_named(pool, "weights");
     CHECK(other != pool);
     REQUIRE(Pools::the().made.size() == 3);
     CHECK(Pools::the().made[1].name == "kv-cache");
@@ -117,7 +106,7 @@ TEST_CASE("a name leads to one more manager of the CUDA context, which is made o
 
 TEST_CASE("a context tells its pool's name and its group") {
     emm_context *const context = own();
-    emm_context *const pool = named(context, "kv-cache");
+    emm_context *const pool = context_named(context, "kv-cache");
     CHECK(std::string(info_of(context).pool).empty());
     CHECK(info_of(context).group == context);
     CHECK(std::string(info_of(pool).pool) == "kv-cache");
@@ -128,7 +117,7 @@ TEST_CASE("a context tells its pool's name and its group") {
 }
 
 TEST_CASE("a program of interface 1.1 gets no byte of a context that it does not know") {
-    emm_context *const pool = named(own(), "kv-cache");
+    emm_context *const pool = context_named(own(), "kv-cache");
     emm_context_info info;
     std::memset(&info, 0x5a, sizeof info);
     info.struct_size = offsetof(emm_context_info, pool);
@@ -139,9 +128,9 @@ TEST_CASE("a program of interface 1.1 gets no byte of a context that it does not
 
 TEST_CASE("a pool's options replace those of the spec one by one") {
     emm_context *const context = own("max=8MiB,growth=segment");
-    named(context, "same");
-    named(context, "empty", "");
-    named(context, "less", "max=2MiB");
+    context_named(context, "same");
+    context_named(context, "empty", "");
+    context_named(context, "less", "max=2MiB");
     REQUIRE(Pools::the().made.size() == 4);
     CHECK(Pools::the().made[1].options == Calls{"8MiB", "segment"});
     CHECK(Pools::the().made[2].options == Calls{"8MiB", "segment"});
@@ -150,9 +139,9 @@ TEST_CASE("a pool's options replace those of the spec one by one") {
 
 TEST_CASE("a pool that is there is found with its own options and refused with others") {
     emm_context *const context = own("max=8MiB");
-    emm_context *const pool = named(context, "kv-cache", "max=2MiB,growth=segment");
-    CHECK(named(context, "kv-cache") == pool);
-    CHECK(named(context, "kv-cache", "growth=segment,max=2MiB") == pool);
+    emm_context *const pool = context_named(context, "kv-cache", "max=2MiB,growth=segment");
+    CHECK(context_named(context, "kv-cache") == pool);
+    CHECK(context_named(context, "kv-cache", "growth=segment,max=2MiB") == pool);
     emm_context *other = nullptr;
     CHECK(emm_context_named(context, "kv-cache", "growth=segment", &other) == EMM_E_INVALID_VALUE);
     CHECK_THAT(emm_last_error()->text,
@@ -166,11 +155,11 @@ TEST_CASE("a pool that is there is found with its own options and refused with o
 
 TEST_CASE("a pool's options are the same if their values are, however they are written") {
     emm_context *const context = own("max=8MiB");
-    emm_context *const pool = named(context, "kv-cache", "max=10MiB,turns=4,share=0.5");
-    CHECK(named(context, "kv-cache", "max=10240KiB,turns=04,share=0.50") == pool);
-    CHECK(named(context, "kv-cache", "max=10485760,turns=4,share=00.5") == pool);
-    emm_context *const base = named(context, "base", "max=8192KiB");
-    CHECK(named(context, "base", "") == base);
+    emm_context *const pool = context_named(context, "kv-cache", "max=10MiB,turns=4,share=0.5");
+    CHECK(context_named(context, "kv-cache", "max=10240KiB,turns=04,share=0.50") == pool);
+    CHECK(context_named(context, "kv-cache", "max=10485760,turns=4,share=00.5") == pool);
+    emm_context *const base = context_named(context, "base", "max=8192KiB");
+    CHECK(context_named(context, "base", "") == base);
     CHECK(Pools::the().made[2].options[0] == "8MiB");
     emm_context *other = nullptr;
     for (const char *const options :
@@ -183,36 +172,37 @@ TEST_CASE("a pool's options are the same if their values are, however they are w
 
 TEST_CASE("a name with '#' at its end makes a pool that no name finds") {
     emm_context *const context = own();
-    emm_context *const first = named(context, "torch#"), *const second = named(context, "torch#");
+    emm_context *const first = context_named(context, "torch#"), *const second = context_named(
+                                                                     context, "torch#");
     CHECK(first != second);
     CHECK(std::string(info_of(first).pool) == "torch#1");
     CHECK(std::string(info_of(second).pool) == "torch#2");
-    CHECK(std::string(info_of(named(first, "x#", "max=2MiB")).pool) == "x#1");
+    CHECK(std::string(info_of(context_named(first, "x#", "max=2MiB")).pool) == "x#1");
     emm_context *pool = nullptr;
     for (const char *const bad : {"torch#1", "#", "a#b", "a##"}) {
         CHECK(emm_context_named(context, bad, nullptr, &pool) == EMM_E_INVALID_VALUE);
         CHECK_THAT(emm_last_error()->text, ContainsSubstring("a pool's name: expected 1 to 31"));
     }
     const std::string longest = std::string(29, 'a') + "#";
-    named(context, longest.c_str());
+    context_named(context, longest.c_str());
     CHECK(emm_context_named(context, (longest + "a").c_str(), nullptr, &pool) ==
           EMM_E_INVALID_VALUE);
     CHECK(pool == nullptr);
     CHECK(emm_context_retire(first) == EMM_OK);
-    CHECK(std::string(info_of(named(context, "torch#")).pool) == "torch#1");
+    CHECK(std::string(info_of(context_named(context, "torch#")).pool) == "torch#1");
 }
 
 TEST_CASE("a new pool takes the lowest number that no pool has") {
     emm_context *const context = own();
     std::vector<emm_context *> pools;
     for (int i = 0; i < 12; i++) {
-        pools.push_back(named(context, "torch#"));
+        pools.push_back(context_named(context, "torch#"));
     }
-    named(context, "x#");
+    context_named(context, "x#");
     CHECK(emm_context_retire(pools[10]) == EMM_OK);
     CHECK(emm_context_retire(pools[1]) == EMM_OK);
     for (const char *const next : {"torch#2", "torch#11", "torch#13"}) {
-        CHECK(std::string(info_of(named(context, "torch#")).pool) == next);
+        CHECK(std::string(info_of(context_named(context, "torch#")).pool) == next);
     }
 }
 
@@ -220,7 +210,7 @@ TEST_CASE("a walk over the CUDA context's pools leaves out those that are retire
     emm_context *const context = own();
     std::vector<emm_context *> pools, visited;
     for (int i = 0; i < 20; i++) {
-        pools.push_back(named(context, "kv#"));
+        pools.push_back(context_named(context, "kv#"));
     }
     for (size_t i = 0; i < pools.size(); i++) {
         if (i != 0 && i != 7 && i != 19) {
@@ -235,7 +225,7 @@ TEST_CASE("a visitor of the pools may retire any of them") {
     emm_context *const context = own();
     std::vector<emm_context *> pools, visited;
     for (int i = 0; i < 5; i++) {
-        pools.push_back(named(context, "kv#"));
+        pools.push_back(context_named(context, "kv#"));
     }
     emm::core::for_each_pool(*context, [&](emm_context &pool) {
         if (&pool == pools[3]) {
@@ -255,7 +245,7 @@ TEST_CASE("to find its number, a new pool does not build the names of the pools 
     emm_context *const context = own();
     const auto allocations_for_one = [&] {
         const uint64_t before = allocations_left;
-        named(context, "too-long-for-a-short-string#");
+        context_named(context, "too-long-for-a-short-string#");
         return before - allocations_left;
     };
     allocations_for_one(); // that of the first also makes what all of them share
@@ -273,7 +263,7 @@ TEST_CASE("a numbered pool that could not be made leaves its number to the next 
     Recorder::the().on_create = [] { return EMM_E_NOT_SUPPORTED; };
     CHECK(emm_context_named(context, "torch#", nullptr, &pool) == EMM_E_NOT_SUPPORTED);
     Recorder::the().on_create = [] { return EMM_OK; };
-    CHECK(std::string(info_of(named(context, "torch#")).pool) == "torch#1");
+    CHECK(std::string(info_of(context_named(context, "torch#")).pool) == "torch#1");
 }
 
 TEST_CASE("a pool's name is short and plain") {
@@ -286,8 +276,8 @@ TEST_CASE("a pool's name is short and plain") {
     }
     CHECK(emm_context_named(context, nullptr, nullptr, &pool) == EMM_E_INVALID_VALUE);
     CHECK(pool == nullptr);
-    named(context, std::string(31, 'a').c_str());
-    named(context, "Layer_0.kv-cache");
+    context_named(context, std::string(31, 'a').c_str());
+    context_named(context, "Layer_0.kv-cache");
 }
 
 TEST_CASE("a pool that could not be made leaves its name free for other options") {
@@ -299,7 +289,7 @@ TEST_CASE("a pool that could not be made leaves its name free for other options"
     CHECK(pool == nullptr);
     CHECK(emm_context_reset(context) == EMM_OK); // makes no manager
     Recorder::the().on_create = [] { return EMM_OK; };
-    named(context, "kv-cache", "max=4MiB");
+    context_named(context, "kv-cache", "max=4MiB");
     REQUIRE(Pools::the().made.size() == 2);
     CHECK(Pools::the().made[1].options[0] == "4MiB");
 }
@@ -314,7 +304,7 @@ TEST_CASE("a plugin that asks for a pool while it makes one gets an error") {
         inside = emm_context_named(asked, "other", nullptr, &pool);
         return EMM_OK;
     };
-    named(context, "kv-cache");
+    context_named(context, "kv-cache");
     CHECK(inside == EMM_E_REENTERED);
 }
 
@@ -329,14 +319,13 @@ TEST_CASE("16 threads that ask for one name make one pool") {
         thread.join();
     }
     CHECK(Pools::the().made.size() == 2);
-    CHECK(got == std::vector<emm_context *>(16, named(context, "kv-cache")));
+    CHECK(got == std::vector<emm_context *>(16, context_named(context, "kv-cache")));
 }
 
 TEST_CASE("resetting the CUDA context resets all its pools, and resetting a pool that one alone") {
     emm_context *const context = own();
-    emm_context *const pool = named(context, "kv-cache");
-    emm_context *second = nullptr;
-    REQUIRE(emm_context_from(new_context(), &second) == EMM_OK);
+    emm_context *const pool = context_named(context, "kv-cache");
+    context_from(new_context());
     Recorder::the().clear();
     CHECK(emm_context_reset(pool) == EMM_OK);
     CHECK(Recorder::the().calls() == Calls{"reset 2"});
@@ -347,7 +336,7 @@ TEST_CASE("resetting the CUDA context resets all its pools, and resetting a pool
 TEST_CASE(
     "a pool whose reset fails keeps no other pool from being reset, and its failure is told") {
     emm_context *const context = own();
-    named(context, "kv-cache");
+    context_named(context, "kv-cache");
     Pools::the().failing = 2;
     Recorder::the().clear();
     CHECK(emm_context_reset(context) == EMM_E_DRIVER);
@@ -357,8 +346,8 @@ TEST_CASE(
 
 TEST_CASE("retiring the CUDA context retires all its pools, and retiring a pool that one alone") {
     emm_context *const context = own();
-    emm_context *const first = named(context, "first");
-    emm_context *const pool = named(context, "second");
+    emm_context *const first = context_named(context, "first");
+    emm_context *const pool = context_named(context, "second");
     Recorder::the().clear();
     CHECK(emm_context_retire(first) == EMM_OK);
     CHECK(Recorder::the().calls() == Calls{"destroy 2"});
@@ -375,9 +364,9 @@ TEST_CASE("retiring the CUDA context retires all its pools, and retiring a pool 
 
 TEST_CASE("the name of a retired pool is free for a new one") {
     emm_context *const context = own();
-    emm_context *const pool = named(context, "kv-cache", "max=2MiB");
+    emm_context *const pool = context_named(context, "kv-cache", "max=2MiB");
     CHECK(emm_context_retire(pool) == EMM_OK);
-    emm_context *const next = named(context, "kv-cache", "max=4MiB");
+    emm_context *const next = context_named(context, "kv-cache", "max=4MiB");
     CHECK(next != pool);
     CHECK(ask(next) == EMM_OK);
     CHECK(ask(pool) == EMM_E_RETIRED);
@@ -385,7 +374,7 @@ TEST_CASE("the name of a retired pool is free for a new one") {
 
 TEST_CASE("the walk over contexts visits each pool") {
     emm_context *const context = own();
-    emm_context *const pool = named(context, "kv-cache");
+    emm_context *const pool = context_named(context, "kv-cache");
     std::vector<emm_context *> seen;
     const auto visit = [](emm_context *each, void *all) {
         static_cast<std::vector<emm_context *> *>(all)->push_back(each);
@@ -397,7 +386,7 @@ TEST_CASE("the walk over contexts visits each pool") {
 
 TEST_CASE("all pools of a CUDA context are told of its streams and captures, later ones too") {
     emm_context *const context = own();
-    emm_context *const pool = named(context, "first");
+    emm_context *const pool = context_named(context, "first");
     CUstream stream = nullptr;
     REQUIRE(CU(cuCtxSetCurrent)(info_of(context).cuda_context) == CUDA_SUCCESS);
     REQUIRE(CU(cuStreamCreate)(&stream, 0) == CUDA_SUCCESS);
@@ -406,7 +395,7 @@ TEST_CASE("all pools of a CUDA context are told of its streams and captures, lat
     REQUIRE(emm_capture_begin(pool, stream) == EMM_OK);
     CHECK(Recorder::the().calls() == Calls{"notice 1 2", "notice 1 1", "notice 3 2", "notice 3 1"});
     Recorder::the().clear();
-    emm_context *const later = named(context, "later");
+    emm_context *const later = context_named(context, "later");
     CHECK(Recorder::the().calls() == Calls{"initialize", "notice 1 3", "notice 3 3"});
     // Deferred work waits in each of them.
     const auto run = [](void *, uint32_t) -> emm_status {
@@ -429,7 +418,7 @@ TEST_CASE("all pools of a CUDA context are told of its streams and captures, lat
 
 TEST_CASE("a stream that one pool refuses is taken back from the others") {
     emm_context *const context = own();
-    named(context, "kv-cache");
+    context_named(context, "kv-cache");
     CUstream stream = nullptr;
     REQUIRE(CU(cuCtxSetCurrent)(info_of(context).cuda_context) == CUDA_SUCCESS);
     REQUIRE(CU(cuStreamCreate)(&stream, 0) == CUDA_SUCCESS);
@@ -467,7 +456,7 @@ TEST_CASE("a pool that is made beside captures is told of each once") {
         }
     });
     for (size_t i = 0; i < pools; ++i) {
-        emm_context *const pool = named(context, "kv-cache");
+        emm_context *const pool = context_named(context, "kv-cache");
         std::this_thread::yield();
         CHECK((i % 2 ? emm_context_reset(pool) : EMM_OK) == EMM_OK);
         CHECK(emm_context_retire(pool) == EMM_OK);

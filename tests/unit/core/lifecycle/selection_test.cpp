@@ -20,19 +20,11 @@ void environment_names(const char *specs) {
     setenv("EMM_PLUGIN", specs, 1);
 }
 
-emm_plugin_info plugin() {
-    auto info = sized<emm_plugin_info>();
-    const emm_status status = emm_get_plugin(&info);
-    INFO(emm_last_error()->text);
-    REQUIRE(status == EMM_OK);
-    return info;
-}
-
 } // namespace
 
 TEST_CASE("the plugin that the environment names is in force, and says where it came from") {
     environment_names("good");
-    const emm_plugin_info info = plugin();
+    const emm_plugin_info info = plugin_info();
     CHECK(std::string(info.name) == "good");
     CHECK(std::string(info.path) == std::string(EMM_TEST_FIXTURES) + "/libemm-good.so");
     CHECK(std::string(info.selected_by) == "EMM_PLUGIN");
@@ -48,7 +40,7 @@ TEST_CASE("finding the plugin registers a process of one thread for fences") {
     CHECK(emm::asymmetric_fence() != 0);
     const auto threads = std::distance(std::filesystem::directory_iterator("/proc/self/task"),
                                        std::filesystem::directory_iterator());
-    plugin();
+    plugin_info();
     const bool is_registered = emm::asymmetric_fence() == 0;
     CHECK(is_registered == (threads == 1 && emm::register_asymmetric_fence()));
 }
@@ -71,8 +63,7 @@ std::string said_with_pages_in(const char *folder) {
     REQUIRE(emm_set_log_callback(
                 EMM_LOG_WARN, [](int32_t, const char *text, void *) { said += text; }, nullptr) ==
             EMM_OK);
-    emm_context *context = nullptr;
-    REQUIRE(emm_context_for_device(0, &context) == EMM_OK);
+    context_for_device();
     return said;
 }
 
@@ -102,8 +93,7 @@ TEST_CASE("a program that begins with a device is warned of values that variable
     REQUIRE(emm_set_log_callback(
                 EMM_LOG_WARN, [](int32_t, const char *text, void *) { said += text; }, nullptr) ==
             EMM_OK);
-    emm_context *context = nullptr;
-    REQUIRE(emm_context_for_device(0, &context) == EMM_OK);
+    context_for_device();
     CHECK_THAT(said,
                ContainsSubstring("EMM_OOM_REPORT: expected on, off or page:FOLDER, found 'yes'"));
     CHECK_THAT(said, ContainsSubstring("EMM_IPC_STAGED: expected 0 or 1, found 'yes'"));
@@ -116,15 +106,15 @@ TEST_CASE(
     setenv("EMM_PLUGIN_PATH", EMM_TEST_FIXTURES, 1);
     REQUIRE(emm_set_plugin("good") == EMM_OK);
     setenv("EMM_PLUGIN", "every-option", 1);
-    CHECK(std::string(plugin().name) == "good");
+    CHECK(std::string(plugin_info().name) == "good");
     CHECK(emm_set_plugin("newer-minor") == EMM_OK);
-    CHECK(std::string(plugin().name) == "newer-minor");
-    CHECK(std::string(plugin().selected_by) == "emm_set_plugin");
+    CHECK(std::string(plugin_info().name) == "newer-minor");
+    CHECK(std::string(plugin_info().selected_by) == "emm_set_plugin");
 }
 
 TEST_CASE("a list falls back to the first that loads") {
     environment_names("nosuchplugin;text;good");
-    CHECK(std::string(plugin().name) == "good");
+    CHECK(std::string(plugin_info().name) == "good");
 }
 
 TEST_CASE("a list falls back past a plugin whose create fails") {
@@ -133,7 +123,7 @@ TEST_CASE("a list falls back past a plugin whose create fails") {
     const emm_status status = emm_context_for_device(0, &context);
     INFO(emm_last_error()->text);
     CHECK(status == EMM_OK);
-    CHECK(std::string(plugin().name) == "good");
+    CHECK(std::string(plugin_info().name) == "good");
 }
 
 TEST_CASE("a list of which nothing serves tells every refusal") {
@@ -162,8 +152,7 @@ TEST_CASE("an exception out of create is told as such") {
 
 TEST_CASE("an exception out of memalloc is a status, and the program goes on") {
     environment_names("memalloc-throws");
-    emm_context *context = nullptr;
-    REQUIRE(emm_context_for_device(0, &context) == EMM_OK);
+    emm_context *context = context_for_device();
     emm_deviceptr ptr = 7;
     CHECK(emm_memalloc(context, 64, EMM_STREAM_LEGACY, &ptr) == EMM_E_PLUGIN_EXCEPTION);
     CHECK(ptr == 7);
@@ -212,7 +201,7 @@ TEST_CASE("a choice from code that does not load leaves the one before in force"
     REQUIRE(emm_set_plugin("good") == EMM_OK);
     CHECK(emm_set_plugin("nosuchplugin") == EMM_E_PLUGIN_NOT_FOUND);
     CHECK(emm_set_plugin("entry-returns-null") == EMM_E_PLUGIN_FAILED);
-    const emm_plugin_info info = plugin();
+    const emm_plugin_info info = plugin_info();
     CHECK(std::string(info.name) == "good");
     CHECK(std::string(info.selected_by) == "emm_set_plugin");
 }
@@ -224,7 +213,7 @@ TEST_CASE("probing describes a plugin and chooses nothing") {
     CHECK(std::string(info.name) == "every-option");
     CHECK(info.options[0].name != nullptr);
     REQUIRE(emm_set_plugin("good") == EMM_OK);
-    CHECK(std::string(plugin().name) == "good");
+    CHECK(std::string(plugin_info().name) == "good");
 }
 
 TEST_CASE("an older caller's shorter struct is filled as far as it goes") {

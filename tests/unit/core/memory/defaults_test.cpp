@@ -276,8 +276,7 @@ TEST_CASE("the defaults free nothing on a stream that captures, and say why") {
 TEST_CASE("a plugin file of four functions does every kind of memory, by the host's defaults") {
     setenv("EMM_PLUGIN_PATH", EMM_TEST_FIXTURES, 1);
     REQUIRE(emm_set_plugin("good") == EMM_OK);
-    emm_context *context = nullptr;
-    REQUIRE(emm_context_for_device(0, &context) == EMM_OK);
+    emm_context *context = context_for_device();
     // For the fixture's cuMemAlloc.
     REQUIRE(CU(cuCtxSetCurrent)(info_of(context).cuda_context) == CUDA_SUCCESS);
     emm_memory *made[5] = {};

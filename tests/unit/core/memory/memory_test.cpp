@@ -245,8 +245,7 @@ TEST_CASE("a free that finds the device lost is a success, and the next allocati
 
 TEST_CASE("after a lost device allocations say so and frees succeed") {
     emm_context *context = recorded_context();
-    emm_deviceptr ptr = 0;
-    REQUIRE(emm_memalloc(context, 64, EMM_STREAM_LEGACY, &ptr) == EMM_OK);
+    emm_deviceptr ptr = allocate_in(context, 64, EMM_STREAM_LEGACY);
     Recorder::the().on_memalloc = [](size_t) { return EMM_E_DEVICE_LOST; };
     emm_deviceptr other = 0;
     CHECK(emm_memalloc(context, 64, EMM_STREAM_LEGACY, &other) == EMM_E_DEVICE_LOST);

@@ -14,12 +14,6 @@
 
 namespace {
 
-emm_context *second_context() {
-    emm_context *context = nullptr;
-    REQUIRE(emm_context_from(new_context(), &context) == EMM_OK);
-    return context;
-}
-
 emm_status trim_noted(emm_manager *, size_t, size_t *ret_released) {
     Recorder::the().note("trim");
     *ret_released = 0;
@@ -48,7 +42,7 @@ emm_status ask(emm_context *context, size_t size) {
 TEST_CASE("the application is asked only if a trim of the device's other contexts is not enough") {
     Recorder::the().table.trim = trim_noted;
     emm_context *const context = recorded_context();
-    second_context();
+    context_from(new_context());
     emm_set_pressure_callback(
         [](emm_context *, size_t, void *) -> size_t {
             Recorder::the().note("press");
@@ -70,7 +64,7 @@ TEST_CASE("the application is asked only if a trim of the device's other context
 TEST_CASE("the other contexts are trimmed again for what the application gave back to them") {
     Recorder::the().table.trim = trim_noted;
     emm_context *const context = recorded_context();
-    second_context();
+    context_from(new_context());
     emm_set_pressure_callback(press_noted, nullptr);
     Recorder::the().on_memalloc = succeed_after(4);
     Recorder::the().clear();
@@ -83,7 +77,7 @@ TEST_CASE("the other contexts are trimmed again for what the application gave ba
 TEST_CASE("no other context is trimmed where the context's own memory does, or the driver has it") {
     Recorder::the().table.trim = trim_noted;
     emm_context *const context = recorded_context();
-    second_context();
+    context_from(new_context());
     Recorder::the().on_memalloc = succeed_after(1);
     CHECK(ask(context, context->total_memory) == EMM_OK);
     CHECK(Recorder::the().count("trim") == 1);
@@ -130,7 +124,7 @@ TEST_CASE("pinned memory of another context makes room for pinned memory") {
     Recorder::the().table.memhostfree = [](emm_manager *, void *, size_t, uint32_t,
                                            emm_stream) -> emm_status { return EMM_OK; };
     emm_context *const context = recorded_context();
-    second_context();
+    context_from(new_context());
     void *host = nullptr;
     CHECK(emm_memhostalloc(context, 64, 0, &host, nullptr) == EMM_OK);
 }
@@ -145,7 +139,7 @@ TEST_CASE("a context that another thread resets is left out") {
         }
         return EMM_OK;
     };
-    emm_context *const context = recorded_context(), *const other = second_context();
+    emm_context *const context = recorded_context(), *const other = context_from(new_context());
     Recorder::the().on_memalloc = succeed_after(2);
     std::thread resetting([other] { emm_context_reset(other); });
     while (!is_resetting) {
@@ -173,7 +167,7 @@ TEST_CASE("a reset waits until a trim for another context's request has ended") 
         is_reset = true;
         return EMM_OK;
     };
-    emm_context *const context = recorded_context(), *const other = second_context();
+    emm_context *const context = recorded_context(), *const other = context_from(new_context());
     Recorder::the().on_memalloc = [](size_t) -> emm_status { return EMM_E_OUT_OF_MEMORY; };
     std::thread resetting([other] {
         while (!is_trimming) {

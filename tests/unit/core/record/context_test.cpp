@@ -15,14 +15,6 @@ emm_status note_run(void *, uint32_t what) {
     return EMM_OK;
 }
 
-emm_context *from(CUcontext cuda_context) {
-    emm_context *context = nullptr;
-    const emm_status status = emm_context_from(cuda_context, &context);
-    INFO(emm_last_error()->text);
-    REQUIRE(status == EMM_OK);
-    return context;
-}
-
 } // namespace
 
 TEST_CASE("a thread without a context is told so") {
@@ -38,7 +30,7 @@ TEST_CASE("current, handle and device lead to the same record") {
     const emm_context_info info = info_of(context);
     CHECK(info.device == 0);
     CHECK(info.primary == 1);
-    CHECK(from(info.cuda_context) == context);
+    CHECK(context_from(info.cuda_context) == context);
     REQUIRE(CU(cuCtxSetCurrent)(info.cuda_context) == CUDA_SUCCESS);
     emm_context *current = nullptr;
     CHECK(emm_context_current(&current) == EMM_OK);
@@ -155,11 +147,11 @@ TEST_CASE("a handle that comes back for a new context gets a new record") {
     REQUIRE(emm_set_plugin_entry(&Recorder::entry, nullptr) == EMM_OK);
     REQUIRE(emm_driver_entry("cuInit", 12000));
     const CUcontext first = new_context();
-    emm_context *before = from(first);
+    emm_context *before = context_from(first);
     REQUIRE(Recorder::the().host->defer(before, &note_run, nullptr, 1) == EMM_OK);
     REQUIRE(CU(cuCtxDestroy)(first) == CUDA_SUCCESS);
     const CUcontext second = new_context();
-    emm_context *after = from(second);
+    emm_context *after = context_from(second);
     CHECK(after != before);
     // emm finds out by the id. Pending frees are dropped, because their addresses may be another
     // context's.
@@ -171,7 +163,7 @@ TEST_CASE("a handle that comes back for a new context gets a new record") {
 TEST_CASE("the driver is not asked again about a context that it has called destroyed") {
     emm_context *context = recorded_context();
     const CUcontext first = new_context();
-    emm_context *const other = from(first);
+    emm_context *const other = context_from(first);
     REQUIRE(CU(cuCtxDestroy)(first) == CUDA_SUCCESS);
     CHECK(!emm::core::is_alive(*other));
     const auto fail =
@@ -193,7 +185,7 @@ TEST_CASE("a context is served that is first seen while a blocking stream captur
     using Begin = CUresult (*)(CUstream, CUstreamCaptureMode);
     REQUIRE(driver_entry<Begin>("cuStreamBeginCapture",
                                 10010)(stream, CU_STREAM_CAPTURE_MODE_RELAXED) == CUDA_SUCCESS);
-    from(cuda_context);
+    context_from(cuda_context);
     CHECK(CU(cuStreamEndCapture)(stream, &graph) == CUDA_SUCCESS);
     CHECK(CU(cuGraphDestroy)(graph) == CUDA_SUCCESS);
 }
@@ -201,7 +193,7 @@ TEST_CASE("a context is served that is first seen while a blocking stream captur
 TEST_CASE("a destroyed context is refused as retired") {
     REQUIRE(emm_set_plugin_entry(&Recorder::entry, nullptr) == EMM_OK);
     const CUcontext cuda_context = new_context();
-    from(cuda_context);
+    context_from(cuda_context);
     REQUIRE(CU(cuCtxDestroy)(cuda_context) == CUDA_SUCCESS);
     emm_context *context = nullptr;
     CHECK(emm_context_from(cuda_context, &context) == EMM_E_RETIRED);
@@ -278,7 +270,7 @@ TEST_CASE("a dead context is not made current, its frees are late, and it can be
     Recorder::the().table.capabilities = EMM_PLUGIN_NEEDS_CURRENT;
     REQUIRE(emm_set_plugin_entry(&Recorder::entry, nullptr) == EMM_OK);
     const CUcontext cuda_context = new_context();
-    emm_context *context = from(cuda_context);
+    emm_context *context = context_from(cuda_context);
     REQUIRE(CU(cuCtxDestroy)(cuda_context) == CUDA_SUCCESS);
     emm_deviceptr ptr = 7;
     CHECK(emm_memfree(context, 0x1000, 64, EMM_STREAM_UNORDERED) == EMM_OK);

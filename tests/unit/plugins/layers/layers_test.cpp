@@ -11,25 +11,18 @@ namespace {
 std::string &log_text = *new std::string; // count logs when the process ends
 
 emm_context *on(const char *spec) {
-    const emm_status chosen = emm_set_plugin(spec);
-    INFO(emm_last_error()->text);
-    REQUIRE(chosen == EMM_OK);
+    expect_ok(emm_set_plugin(spec));
     REQUIRE(emm_set_log_callback(
                 EMM_LOG_INFO,
                 [](int32_t, const char *text, void *) { log_text += std::string(text) + "\n"; },
                 nullptr) == EMM_OK);
-    emm_context *context = nullptr;
-    REQUIRE(emm_context_for_device(0, &context) == EMM_OK);
+    emm_context *context = context_for_device();
     log_text.clear();
     return context;
 }
 
 emm_deviceptr alloc(emm_context *context, size_t size) {
-    emm_deviceptr ptr = 0;
-    const emm_status got = emm_memalloc(context, size, EMM_STREAM_LEGACY, &ptr);
-    INFO(emm_last_error()->text);
-    REQUIRE(got == EMM_OK);
-    return ptr;
+    return allocate_in(context, size, EMM_STREAM_LEGACY);
 }
 
 emm_status free(emm_context *context, emm_deviceptr ptr, size_t size) {
@@ -130,8 +123,7 @@ TEST_CASE("a fault that never happens fails nothing") {
 
 TEST_CASE("fault fails a share of the requests, the same ones for the same seed") {
     emm_context *const context = on("fault:share=0.5,seed=7+passthrough");
-    emm_context *again = nullptr;
-    REQUIRE(emm_context_named(context, "again", nullptr, &again) == EMM_OK);
+    emm_context *again = context_named(context, "again");
     const std::vector<bool> told = served(context);
     CHECK(told == served(again));
     CHECK(std::count(told.begin(), told.end(), true) > 3);

@@ -13,9 +13,7 @@
 #define CU(name) reinterpret_cast<decltype(&::name)>(emm_driver_entry(#name, 12000))
 
 inline emm_context *gpu() {
-    emm_context *context = nullptr;
-    REQUIRE(emm_context_for_device(0, &context) == EMM_OK);
-    return context;
+    return context_for_device();
 }
 
 inline void make_current() {

@@ -32,8 +32,7 @@ TEST_CASE("PyTorch's functions for a named pool allocate there, the same for the
     free(nullptr, 0, 0, nullptr); // makes no context
     void *ptr = malloc(1 << 20, 0, nullptr);
     REQUIRE(ptr != nullptr);
-    emm_context *pool = nullptr;
-    REQUIRE(emm_context_named(gpu(), "kv-cache", nullptr, &pool) == EMM_OK);
+    emm_context *pool = context_named(gpu(), "kv-cache");
     CHECK(stats_of(pool).live_bytes == 1 << 20);
     CHECK(stats().live_bytes == 0);
     free(ptr, 1 << 20, 0, nullptr);
