@@ -93,7 +93,7 @@ TEST_CASE("a refusal of options that gives no reason, and an exception, name the
     CHECK(thrown.stage == "validate");
     CHECK_THAT(thrown.text,
                ContainsSubstring("check_options failed: expected a status, found a C++ "
-                                 "exception: thrown by check_options"));
+                                 "exception: no GPU of the right colour"));
 }
 
 TEST_CASE("a size is below 2^63, to the byte") {
