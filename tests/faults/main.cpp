@@ -236,22 +236,11 @@ unsigned long run_and_tell(const char *plugin, const Workload &workload, Kind ki
     using Clock = std::chrono::steady_clock;
     const Clock::time_point begin = Clock::now();
     *report = {};
-    std::fflush(nullptr);
-    const pid_t child = fork();
-    if (child == 0) {
+    const auto run = [&] {
         prctl(PR_SET_NAME, workload.name);
         run_workload(plugin, workload, kind);
-        std::fflush(nullptr);
-        std::exit(0);
-    }
-    int status = 0;
-    waitpid(child, &status, 0);
-    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
-        ++report->complaints;
-        std::fprintf(stderr, "%s, %s, %s: the process %s %d\n", plugin, workload.name,
-                     report->doing, WIFSIGNALED(status) ? "died of signal" : "ended with",
-                     WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
-    }
+    };
+    in_child(run, plugin, workload);
     std::string text = report->refused ? " not supported" : "";
     unsigned long sum = 0;
     for (int way = 0; way < ways; ++way) {
