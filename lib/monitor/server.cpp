@@ -25,8 +25,6 @@
 #include "sockets/server.h"
 #include "sockets/socket.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cerrno>

@@ -6,11 +6,9 @@
 #include "observe/events/rows.h"
 
 #include <algorithm>
-#include <cstring>
 #include <fstream>
 #include <string>
 #include <string_view>
-#include <sys/stat.h>
 #include <unistd.h>
 
 using namespace emm;

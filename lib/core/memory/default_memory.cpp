@@ -6,7 +6,6 @@
 #include "observe/error.h"
 
 #include <memory>
-#include <string>
 
 namespace emm::core {
 namespace {

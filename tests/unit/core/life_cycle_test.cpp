@@ -5,7 +5,6 @@
 #include "recorder.h"
 
 #include <cstdlib>
-#include <thread>
 
 namespace {
 

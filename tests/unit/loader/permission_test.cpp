@@ -3,7 +3,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <cstdio>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <thread>

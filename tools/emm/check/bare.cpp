@@ -4,7 +4,6 @@
 #include "check/stack.h"
 #include "check/traffic.h"
 
-#include <algorithm>
 #include <cstring>
 #include <dlfcn.h>
 #include <emm/emm.h>

@@ -8,7 +8,6 @@
 #include "driver.h"
 #include "problem.h"
 
-#include <cstring>
 #include <nlohmann/json.hpp>
 
 namespace emm::tool {

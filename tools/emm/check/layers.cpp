@@ -7,7 +7,6 @@
 #include "driver.h"
 #include "loader/plugin.h"
 
-#include <algorithm>
 #include <mutex>
 #include <set>
 #include <utility>

@@ -7,7 +7,6 @@
 
 #include <atomic>
 #include <cstdlib>
-#include <cstring>
 #include <nlohmann/json.hpp>
 #include <sys/wait.h>
 #include <thread>

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <map>
 #include <set>

@@ -8,7 +8,6 @@
 #include <climits>
 #include <cstdlib>
 #include <dlfcn.h>
-#include <fcntl.h>
 #include <link.h>
 #include <sstream>
 #include <unistd.h>

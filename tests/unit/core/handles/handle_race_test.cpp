@@ -12,7 +12,6 @@
 #include <cstdlib>
 #include <memory>
 #include <mutex>
-#include <random>
 #include <thread>
 #include <vector>
 

@@ -2,7 +2,6 @@
 #include "gpu.h"
 
 #include <algorithm>
-#include <cstring>
 #include <string>
 #include <vector>
 

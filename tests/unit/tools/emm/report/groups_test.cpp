@@ -3,7 +3,6 @@
 #include "catch.h"
 #include "recorded.h"
 
-#include <algorithm>
 #include <numeric>
 
 using namespace emm::tool;
