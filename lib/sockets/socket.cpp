@@ -5,9 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstddef>
 #include <cstring>
-#include <ctime>
 #include <pthread.h>
 #include <sys/time.h>
 #include <unistd.h>
@@ -39,21 +37,6 @@ int make_listening(const Address &address, int backlog) noexcept {
 }
 
 } // namespace
-
-int64_t now() noexcept {
-    timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return time.tv_sec * INT64_C(1'000'000'000) + time.tv_nsec;
-}
-
-Address address_of(std::string_view name) noexcept {
-    Address address;
-    address.address.sun_family = AF_UNIX;
-    const size_t size = std::min(name.size(), sizeof address.address.sun_path - 1);
-    std::memcpy(address.address.sun_path + 1, name.data(), size); // the first byte is 0
-    address.length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + size);
-    return address;
-}
 
 int connect_within(int socket, const Address &address, int64_t &left) noexcept {
     int error = EINTR;

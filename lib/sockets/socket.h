@@ -7,25 +7,11 @@
 // a random number, which others cannot read before the name is bound.
 #pragma once
 
+#include "sockets/address.h"
+
 #include <atomic>
-#include <cstdint>
-#include <string_view>
-#include <sys/socket.h>
-#include <sys/un.h>
 
 namespace emm::sockets {
-
-// CLOCK_MONOTONIC, nanoseconds.
-int64_t now() noexcept;
-
-struct Address {
-    sockaddr_un address = {};
-    socklen_t length = 0;
-    const sockaddr *get() const { return reinterpret_cast<const sockaddr *>(&address); }
-};
-
-// The address of an abstract name, of which at most 107 bytes count.
-Address address_of(std::string_view name) noexcept;
 
 // Connects a blocking socket. A full queue may be any user's: this waits up to `left` nanoseconds
 // for a place in it, and subtracts the time taken. Returns 0, or an errno.

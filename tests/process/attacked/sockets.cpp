@@ -1,11 +1,10 @@
 #include "sockets.h"
 
 #include "parts.h"
+#include "sockets/address.h"
 
-#include <cstddef>
 #include <cstring>
 #include <fstream>
-#include <sys/un.h>
 #include <unistd.h>
 
 namespace attacked {
@@ -19,14 +18,6 @@ std::string prefix_of(const emm_ipc_handle &handle) {
         text += two;
     }
     return text;
-}
-
-sockaddr_un address_for(const std::string &name, socklen_t &ret_length) {
-    sockaddr_un address = {};
-    address.sun_family = AF_UNIX;
-    std::memcpy(address.sun_path + 1, name.data(), name.size());
-    ret_length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-    return address;
 }
 
 } // namespace
@@ -44,11 +35,9 @@ std::vector<std::string> names_of(const emm_ipc_handle &handle) {
 }
 
 int listen_at(const std::string &name, int backlog) {
-    socklen_t length = 0;
-    const sockaddr_un address = address_for(name, length);
+    const emm::sockets::Address address = emm::sockets::address_of(name);
     const int made = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-    if (bind(made, reinterpret_cast<const sockaddr *>(&address), length) != 0 ||
-        listen(made, backlog) != 0) {
+    if (bind(made, address.get(), address.length) != 0 || listen(made, backlog) != 0) {
         close(made);
         return -1;
     }
@@ -56,10 +45,9 @@ int listen_at(const std::string &name, int backlog) {
 }
 
 int connect_at(const std::string &name) {
-    socklen_t length = 0;
-    const sockaddr_un address = address_for(name, length);
+    const emm::sockets::Address address = emm::sockets::address_of(name);
     const int made = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (made >= 0 && connect(made, reinterpret_cast<const sockaddr *>(&address), length) != 0) {
+    if (made >= 0 && connect(made, address.get(), address.length) != 0) {
         close(made);
         return -1;
     }

@@ -2,26 +2,23 @@
 
 #include "observe/read_write.h"
 #include "problem.h"
+#include "sockets/address.h"
 #include "sockets/user.h"
 #include "top/process.h"
 
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
-#include <cstddef>
 #include <cstring>
-#include <ctime>
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 namespace emm::tool::top {
 namespace {
 
-using monitor::RequestKind;
+using monitor::RequestKind, sockets::now;
 
 // The longest waits in nanoseconds, beyond the time that a process gives its plugin: for all
 // processes, and for a single one.
@@ -30,25 +27,15 @@ constexpr size_t most_at_once = 512;
 
 const char *const hung_up = "it hung up";
 
-int64_t now() {
-    timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return time.tv_sec * INT64_C(1'000'000'000) + time.tv_nsec;
-}
-
 double seconds(int64_t nanoseconds) {
     return static_cast<double>(nanoseconds) / 1e9;
 }
 
 // -1 with errno. Nothing here waits.
 int connect_socket(const std::string &name) {
-    sockaddr_un address = {};
-    address.sun_family = AF_UNIX;
-    std::memcpy(address.sun_path + 1, name.data(),
-                std::min(name.size(), sizeof address.sun_path - 1));
-    const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+    const sockets::Address address = sockets::address_of(name);
     const int made = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (made >= 0 && connect(made, reinterpret_cast<const sockaddr *>(&address), length) != 0) {
+    if (made >= 0 && connect(made, address.get(), address.length) != 0) {
         const int error = errno;
         ::close(made);
         errno = error;
