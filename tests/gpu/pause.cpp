@@ -15,7 +15,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <dirent.h>
+#include <filesystem>
+#include <iterator>
 #include <string>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -221,14 +222,7 @@ size_t resident_kib() {
 }
 
 size_t descriptors() {
-    size_t count = 0;
-    if (DIR *const folder = opendir("/proc/self/fd")) {
-        while (readdir(folder)) {
-            count++;
-        }
-        closedir(folder);
-    }
-    return count;
+    return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});
 }
 
 void cycles(emm_context *pool, int count) {

@@ -9,8 +9,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <dirent.h>
 #include <fcntl.h>
+#include <filesystem>
+#include <iterator>
 #include <map>
 #include <poll.h>
 #include <spawn.h>
@@ -151,13 +152,7 @@ bool open_and_close_at_once(const CUipcMemHandle &handle) {
 }
 
 uint64_t count_descriptors() {
-    uint64_t count = 0;
-    DIR *folder = opendir("/proc/self/fd");
-    while (readdir(folder)) {
-        ++count;
-    }
-    closedir(folder);
-    return count;
+    return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});
 }
 
 bool reaches(unsigned other) {

@@ -4,8 +4,9 @@
 #include <cstddef>
 #include <cstring>
 #include <cuda.h>
-#include <dirent.h>
 #include <fcntl.h>
+#include <filesystem>
+#include <iterator>
 #include <map>
 #include <poll.h>
 #include <sched.h>
@@ -43,13 +44,7 @@ std::vector<size_t> samples_of(size_t size) {
 }
 
 uint64_t entries_of(const char *path) {
-    uint64_t count = 0;
-    DIR *folder = opendir(path);
-    while (readdir(folder)) {
-        ++count;
-    }
-    closedir(folder);
-    return count - 2; // . and ..
+    return std::distance(std::filesystem::directory_iterator(path), {});
 }
 
 // --- the peer

@@ -30,8 +30,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <dirent.h>
 #include <fcntl.h>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <string>
 #include <thread>
 #include <unistd.h>
@@ -185,32 +187,14 @@ void replace_descriptors() {
     }
 }
 
-int entries_of(const char *folder) {
-    int count = 0;
-    DIR *const opened = opendir(folder);
-    require(opened != nullptr, folder);
-    while (const dirent *entry = readdir(opened)) {
-        count += entry->d_name[0] != '.';
-    }
-    closedir(opened);
-    return count;
-}
-
 // Another test's tool may be asking this process.
 int threads() {
     int count = 0;
-    DIR *const opened = opendir("/proc/self/task");
-    require(opened != nullptr, "/proc/self/task");
-    while (const dirent *entry = readdir(opened)) {
-        const std::string path = std::string("/proc/self/task/") + entry->d_name + "/comm";
-        char name[32] = "";
-        const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-        if (entry->d_name[0] != '.' && read(file, name, sizeof name - 1) > 0) {
-            count += std::strcmp(name, "emm-top-ask\n") != 0;
-        }
-        close(file);
+    for (const auto &thread : std::filesystem::directory_iterator("/proc/self/task")) {
+        std::ifstream file(thread.path() / "comm"); // empty: the thread has ended
+        std::string name;
+        count += std::getline(file, name) && name != "emm-top-ask";
     }
-    closedir(opened);
     return count;
 }
 
@@ -271,7 +255,8 @@ void carry_out(const std::string &step) {
     } else if (what == "threads") {
         std::printf("threads %d\n", threads());
     } else if (what == "descriptors") {
-        std::printf("descriptors %d\n", entries_of("/proc/self/fd") - 1);
+        std::printf("descriptors %td\n",
+                    std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {}) - 1);
     } else if (what == "exit") {
         std::exit(0);
     } else if (what == "ready") {

@@ -8,13 +8,12 @@
 
 #include <cstddef>
 #include <cstring>
-#include <dirent.h>
-#include <fmt/format.h>
+#include <filesystem>
 #include <functional>
+#include <iterator>
 #include <poll.h>
 #include <string>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <thread>
 #include <unistd.h>
 
@@ -69,13 +68,7 @@ std::string said() {
 }
 
 size_t descriptors() {
-    size_t count = 0;
-    DIR *folder = opendir("/proc/self/fd");
-    while (readdir(folder)) {
-        ++count;
-    }
-    closedir(folder);
-    return count;
+    return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});
 }
 
 // The exporter of a made-up handle, at its liveness socket: for each request it sends the reply
@@ -85,17 +78,9 @@ public:
     using Answer = std::function<void(int peer, const HandleRequest &request)>;
 
     Exporter(const emm_ipc_handle &handle, Answer answer) : answer_(std::move(answer)) {
-        sockaddr_un address = {};
-        address.sun_family = AF_UNIX;
-        std::string name = "emm-ipc-";
-        for (size_t i = 0; i < 8; ++i) {
-            name += fmt::format("{:02x}", handle.nonce[i]);
-        }
-        name.copy(address.sun_path + 1, name.size());
-        const auto length =
-            static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+        const Address address = address_of(socket_name(handle.nonce));
         REQUIRE(listening_ >= 0);
-        REQUIRE(bind(listening_, reinterpret_cast<sockaddr *>(&address), length) == 0);
+        REQUIRE(bind(listening_, address.get(), address.length) == 0);
         REQUIRE(listen(listening_, 8) == 0);
         REQUIRE(pipe(end_) == 0);
         thread_ = std::thread([this] { serve(); });
