@@ -29,18 +29,18 @@ bool is_digit(char c) {
     return c >= '0' && c <= '9';
 }
 
+bool all_digits(std::string_view text) {
+    return !text.empty() && std::all_of(text.begin(), text.end(), is_digit);
+}
+
 bool is_count(std::string_view text) {
-    // 18 digits always fit in 64 bits.
-    return !text.empty() && text.size() <= 18 && std::all_of(text.begin(), text.end(), is_digit);
+    return all_digits(text) && text.size() <= 18; // 18 digits always fit in 64 bits
 }
 
 bool is_number(std::string_view text) {
     const size_t point = text.find('.');
-    const auto digits = [](std::string_view part) {
-        return !part.empty() && std::all_of(part.begin(), part.end(), is_digit);
-    };
-    return digits(text.substr(0, point)) &&
-           (point == std::string_view::npos || digits(text.substr(point + 1)));
+    return all_digits(text.substr(0, point)) &&
+           (point == std::string_view::npos || all_digits(text.substr(point + 1)));
 }
 
 // The value of a text that is_count or is_number accepts. Unlike strtod, the function knows no
@@ -191,10 +191,6 @@ emm_status find_option(const Plugin &plugin, const std::string &key, size_t &ret
         }
     }
     return refuse_unknown(plugin, key);
-}
-
-bool all_digits(std::string_view text) {
-    return !text.empty() && std::all_of(text.begin(), text.end(), is_digit);
 }
 
 // Whether the value is a number of the right form that the host cannot pass on.
