@@ -25,6 +25,12 @@ inline CUgraph end(CUstream stream) {
     return graph;
 }
 
+inline CUgraphExec instantiate(CUgraph graph, unsigned flags = 0) {
+    CUgraphExec executable = nullptr;
+    REQUIRE(cu().cuGraphInstantiate(&executable, graph, flags) == CUDA_SUCCESS);
+    return executable;
+}
+
 // Gives the graph an object that calls `destroy` at its end.
 inline void retain(CUgraph graph, CUhostFn destroy) {
     CUuserObject object = nullptr;

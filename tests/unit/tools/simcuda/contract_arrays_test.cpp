@@ -1,5 +1,5 @@
 // Behaviour: CUDA's promises about arrays: the same on real hardware and simulated.
-#include "cuda_driver.h"
+#include "captures.h"
 
 namespace {
 
@@ -79,7 +79,6 @@ TEST_CASE("a graph's nodes allocate at an address that is known at once, and fre
     const Device device;
     const Stream stream;
     CUgraph graph = nullptr;
-    CUgraphExec executable = nullptr;
     CUgraphNode allocates = nullptr, frees = nullptr;
     CUDA_MEM_ALLOC_NODE_PARAMS params = {};
     params.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
@@ -91,7 +90,7 @@ TEST_CASE("a graph's nodes allocate at an address that is known at once, and fre
     REQUIRE(cu().cuGraphAddMemFreeNode(&frees, graph, &allocates, 1, params.dptr) == CUDA_SUCCESS);
     CHECK(cu().cuGraphAddMemFreeNode(&frees, graph, &allocates, 1, params.dptr) ==
           CUDA_ERROR_INVALID_VALUE);
-    REQUIRE(cu().cuGraphInstantiate(&executable, graph, 0) == CUDA_SUCCESS);
+    const CUgraphExec executable = instantiate(graph);
     CHECK(cu().cuGraphLaunch(executable, stream) == CUDA_SUCCESS);
     CHECK(cu().cuGraphLaunch(executable, stream) == CUDA_SUCCESS);
     CHECK(cu().cuStreamSynchronize(stream) == CUDA_SUCCESS);

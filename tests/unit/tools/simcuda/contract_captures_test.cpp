@@ -31,7 +31,6 @@ TEST_CASE("captured work runs at each launch, and not before") {
     const Device device;
     const Stream stream;
     const Block block(4096);
-    CUgraphExec executable = nullptr;
     int runs = 0;
     REQUIRE(cu().cuMemsetD8(block, 1, 4096) == CUDA_SUCCESS);
     REQUIRE(cu().cuCtxSynchronize() == CUDA_SUCCESS);
@@ -43,7 +42,7 @@ TEST_CASE("captured work runs at each launch, and not before") {
     CHECK(cu().cuGraphGetNodes(graph, nullptr, &nodes) == CUDA_SUCCESS);
     CHECK(nodes == 2);
     CHECK(byte_at(block) == 1);
-    REQUIRE(cu().cuGraphInstantiate(&executable, graph, 0) == CUDA_SUCCESS);
+    const CUgraphExec executable = instantiate(graph);
     REQUIRE(cu().cuGraphDestroy(graph) == CUDA_SUCCESS);
     REQUIRE(cu().cuGraphLaunch(executable, stream) == CUDA_SUCCESS);
     REQUIRE(cu().cuGraphLaunch(executable, stream) == CUDA_SUCCESS);
@@ -225,12 +224,11 @@ TEST_CASE("what a graph retains is destroyed after the last that holds it") {
     const Stream stream;
     static std::atomic<int> destroyed;
     const auto destroy = [](void *) { ++destroyed; };
-    CUgraphExec executable = nullptr;
     destroyed = 0;
     begin(stream);
     const CUgraph graph = end(stream);
     retain(graph, destroy);
-    REQUIRE(cu().cuGraphInstantiate(&executable, graph, 0) == CUDA_SUCCESS);
+    const CUgraphExec executable = instantiate(graph);
     REQUIRE(cu().cuGraphDestroy(graph) == CUDA_SUCCESS);
     CHECK(destroyed == 0);
     REQUIRE(cu().cuGraphLaunch(executable, stream) == CUDA_SUCCESS);
@@ -250,14 +248,13 @@ TEST_CASE("what a graph retains is not destroyed before its last run is over") {
     };
     const auto destroy = [](void *) { runs_before_the_end = runs.load(); };
     for (const bool graph_goes_first : {true, false}) {
-        CUgraphExec executable = nullptr;
         runs = 0;
         runs_before_the_end = -1;
         begin(stream);
         REQUIRE(cu().cuLaunchHostFunc(stream, run, nullptr) == CUDA_SUCCESS);
         const CUgraph graph = end(stream);
         retain(graph, destroy);
-        REQUIRE(cu().cuGraphInstantiate(&executable, graph, 0) == CUDA_SUCCESS);
+        const CUgraphExec executable = instantiate(graph);
         if (graph_goes_first) {
             REQUIRE(cu().cuGraphDestroy(graph) == CUDA_SUCCESS);
         }
@@ -279,10 +276,9 @@ TEST_CASE("a stream's work is waited for behind a graph that has nothing to do")
     const Stream stream;
     static std::atomic<int> runs;
     CUgraph graph = nullptr;
-    CUgraphExec executable = nullptr;
     runs = 0;
     REQUIRE(cu().cuGraphCreate(&graph, 0) == CUDA_SUCCESS);
-    REQUIRE(cu().cuGraphInstantiate(&executable, graph, 0) == CUDA_SUCCESS);
+    const CUgraphExec executable = instantiate(graph);
     REQUIRE(cu().cuLaunchHostFunc(
                 stream, [](void *) { ++runs; }, nullptr) == CUDA_SUCCESS);
     REQUIRE(cu().cuGraphLaunch(executable, stream) == CUDA_SUCCESS);
@@ -374,7 +370,6 @@ TEST_CASE("captures into a graph of the program's add to it, after the nodes tha
     const Stream stream;
     const Block block(4096);
     CUgraph graph = nullptr;
-    CUgraphExec executable = nullptr;
     REQUIRE(cu().cuGraphCreate(&graph, 0) == CUDA_SUCCESS);
     REQUIRE(begin_into(stream, graph, nullptr, nullptr, 0, CU_STREAM_CAPTURE_MODE_GLOBAL) ==
             CUDA_SUCCESS);
@@ -387,7 +382,7 @@ TEST_CASE("captures into a graph of the program's add to it, after the nodes tha
     REQUIRE(cu().cuMemsetD8Async(block, 2, 4096, stream) == CUDA_SUCCESS);
     CHECK(end(stream) == graph);
     CHECK(nodes_of(graph) == 2);
-    REQUIRE(cu().cuGraphInstantiate(&executable, graph, 0) == CUDA_SUCCESS);
+    const CUgraphExec executable = instantiate(graph);
     REQUIRE(cu().cuGraphDestroy(graph) == CUDA_SUCCESS);
     REQUIRE(cu().cuGraphLaunch(executable, stream) == CUDA_SUCCESS);
     REQUIRE(cu().cuStreamSynchronize(stream) == CUDA_SUCCESS);
@@ -461,13 +456,12 @@ TEST_CASE("a graph with memory of its own may go while it runs") {
     const Device device;
     const Stream stream;
     CUdeviceptr address = 0;
-    CUgraphExec executable = nullptr;
     begin(stream);
     REQUIRE(cu().cuMemAllocAsync(&address, 4096, stream) == CUDA_SUCCESS);
     REQUIRE(cu().cuMemsetD8Async(address, 1, 4096, stream) == CUDA_SUCCESS);
     REQUIRE(cu().cuMemFreeAsync(address, stream) == CUDA_SUCCESS);
     const CUgraph graph = end(stream);
-    REQUIRE(cu().cuGraphInstantiate(&executable, graph, 0) == CUDA_SUCCESS);
+    const CUgraphExec executable = instantiate(graph);
     REQUIRE(cu().cuGraphDestroy(graph) == CUDA_SUCCESS);
     REQUIRE(cu().cuGraphLaunch(executable, stream) == CUDA_SUCCESS);
     CHECK(cu().cuGraphExecDestroy(executable) == CUDA_SUCCESS);

@@ -15,12 +15,6 @@ CUgraph memsets(CUdeviceptr address, const std::vector<unsigned char> &values, C
     return end(stream);
 }
 
-CUgraphExec instantiate(CUgraph graph) {
-    CUgraphExec executable = nullptr;
-    REQUIRE(cu().cuGraphInstantiate(&executable, graph, 0) == CUDA_SUCCESS);
-    return executable;
-}
-
 // The value that a launch leaves at the address.
 int launch_and_look(CUgraphExec executable, CUdeviceptr address, CUstream stream) {
     REQUIRE(cu().cuGraphLaunch(executable, stream) == CUDA_SUCCESS);

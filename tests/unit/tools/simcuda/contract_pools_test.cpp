@@ -1,4 +1,5 @@
 // Behaviour: CUDA's promises about stream-ordered pools: the same on real hardware and simulated.
+#include "captures.h"
 #include "pending_work.h"
 
 namespace {
@@ -159,15 +160,13 @@ TEST_CASE("a captured allocation has its address at once and belongs to the grap
     const Stream stream;
     const Block result(4096);
     CUdeviceptr address = 0;
-    CUgraph graph = nullptr;
-    CUgraphExec executable = nullptr;
-    REQUIRE(cu().cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL) == CUDA_SUCCESS);
+    begin(stream);
     REQUIRE(cu().cuMemAllocAsync(&address, 4096, stream) == CUDA_SUCCESS);
     REQUIRE(cu().cuMemsetD8Async(address, 6, 4096, stream) == CUDA_SUCCESS);
     REQUIRE(cu().cuMemcpyDtoDAsync(result, address, 4096, stream) == CUDA_SUCCESS);
     REQUIRE(cu().cuMemFreeAsync(address, stream) == CUDA_SUCCESS);
-    REQUIRE(cu().cuStreamEndCapture(stream, &graph) == CUDA_SUCCESS);
-    REQUIRE(cu().cuGraphInstantiate(&executable, graph, 0) == CUDA_SUCCESS);
+    const CUgraph graph = end(stream);
+    const CUgraphExec executable = instantiate(graph);
     REQUIRE(cu().cuGraphLaunch(executable, stream) == CUDA_SUCCESS);
     REQUIRE(cu().cuStreamSynchronize(stream) == CUDA_SUCCESS);
     CHECK(byte_at(result) == 6);
@@ -180,12 +179,11 @@ namespace {
 // A graph that allocates 4096 bytes, and leaves them to the program that launches it.
 struct Leaving {
     explicit Leaving(CUstream stream, unsigned flags = 0) {
-        CUgraph graph = nullptr;
-        REQUIRE(cu().cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL) == CUDA_SUCCESS);
+        begin(stream);
         REQUIRE(cu().cuMemAllocAsync(&address, 4096, stream) == CUDA_SUCCESS);
         REQUIRE(cu().cuMemsetD8Async(address, 7, 4096, stream) == CUDA_SUCCESS);
-        REQUIRE(cu().cuStreamEndCapture(stream, &graph) == CUDA_SUCCESS);
-        REQUIRE(cu().cuGraphInstantiate(&executable, graph, flags) == CUDA_SUCCESS);
+        const CUgraph graph = ::end(stream);
+        executable = instantiate(graph, flags);
         REQUIRE(cu().cuGraphDestroy(graph) == CUDA_SUCCESS);
     }
     void end() { REQUIRE(cu().cuGraphExecDestroy(executable) == CUDA_SUCCESS); }
@@ -195,12 +193,10 @@ struct Leaving {
 };
 
 CUgraphExec freeing(CUdeviceptr address, CUstream stream) {
-    CUgraph graph = nullptr;
-    CUgraphExec executable = nullptr;
-    REQUIRE(cu().cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL) == CUDA_SUCCESS);
+    begin(stream);
     REQUIRE(cu().cuMemFreeAsync(address, stream) == CUDA_SUCCESS);
-    REQUIRE(cu().cuStreamEndCapture(stream, &graph) == CUDA_SUCCESS);
-    REQUIRE(cu().cuGraphInstantiate(&executable, graph, 0) == CUDA_SUCCESS);
+    const CUgraph graph = end(stream);
+    const CUgraphExec executable = instantiate(graph);
     REQUIRE(cu().cuGraphDestroy(graph) == CUDA_SUCCESS);
     return executable;
 }

@@ -1,5 +1,5 @@
 // Unordered uses of memory are reported, and ordered ones are not.
-#include "cuda_driver.h"
+#include "captures.h"
 #include "in_child.h"
 
 #include <memory>
@@ -258,9 +258,7 @@ TEST_CASE("a graph's parallel branches race, and its chains do not") {
     const Stream one, two;
     const Block block(4096);
     const Event fork, join;
-    CUgraph graph = nullptr;
-    CUgraphExec executable = nullptr;
-    REQUIRE(cu().cuStreamBeginCapture(one, CU_STREAM_CAPTURE_MODE_GLOBAL) == CUDA_SUCCESS);
+    begin(one);
     write(block, 100, one);
     write(block, 100, one);
     REQUIRE(cu().cuEventRecord(fork, one) == CUDA_SUCCESS);
@@ -269,9 +267,9 @@ TEST_CASE("a graph's parallel branches race, and its chains do not") {
     write(block + 250, 100, two);
     REQUIRE(cu().cuEventRecord(join, two) == CUDA_SUCCESS);
     REQUIRE(cu().cuStreamWaitEvent(one, join, 0) == CUDA_SUCCESS);
-    REQUIRE(cu().cuStreamEndCapture(one, &graph) == CUDA_SUCCESS);
+    const CUgraph graph = end(one);
     CHECK(races() == 0);
-    REQUIRE(cu().cuGraphInstantiate(&executable, graph, 0) == CUDA_SUCCESS);
+    const CUgraphExec executable = instantiate(graph);
     REQUIRE(cu().cuGraphLaunch(executable, one) == CUDA_SUCCESS);
     CHECK(races() == 1);
     write(block, 4096, one);
@@ -387,15 +385,13 @@ TEST_CASE("a programmatic launch in a graph misses what the node before it write
     const Stream stream;
     const TwoPlaces places;
     const auto [first, second] = std::pair(places.first, places.second);
-    CUgraph graph = nullptr;
-    CUgraphExec executable = nullptr;
     launch(cu().launch, second, 100, stream);
-    REQUIRE(cu().cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL) == CUDA_SUCCESS);
+    begin(stream);
     launch(cu().launch_programmatic, first, 100, stream); // a graph begins behind all earlier work
     launch(cu().launch, second, 100, stream);
     launch(cu().launch_programmatic, first, 100, stream);
-    REQUIRE(cu().cuStreamEndCapture(stream, &graph) == CUDA_SUCCESS);
-    REQUIRE(cu().cuGraphInstantiate(&executable, graph, 0) == CUDA_SUCCESS);
+    const CUgraph graph = end(stream);
+    const CUgraphExec executable = instantiate(graph);
     REQUIRE(cu().cuGraphLaunch(executable, stream) == CUDA_SUCCESS);
     CHECK(races() == 1);
     launch(cu().launch_programmatic, second, 100, stream); // and ends before all later work
