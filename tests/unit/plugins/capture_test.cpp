@@ -27,6 +27,18 @@ CUgraphExec instantiate(CUgraph graph) {
     return exec;
 }
 
+// Only the graph has the MiB at `scratch`, which it fills with nines.
+void expect_kept(const Gpu &gpu, CUgraphExec exec, emm_deviceptr scratch, CUstream stream) {
+    for (int i = 0; i < 15; i++) { // a long queue, which would be flushed
+        const emm_deviceptr ptr = gpu.allocate(1 << 20, stream);
+        CHECK(ptr != scratch);
+        CHECK(gpu.free(ptr, 1 << 20, stream) == EMM_OK);
+    }
+    REQUIRE(CU(cuGraphLaunch)(exec, stream) == CUDA_SUCCESS);
+    synchronize(stream);
+    CHECK(last_word(scratch, 1 << 20) == 9);
+}
+
 } // namespace
 
 TEST_CASE("allocating and freeing on other streams leaves a capture whole") {
@@ -90,14 +102,7 @@ TEST_CASE("memory freed on a capturing stream stays until the graph and its inst
     const CUgraph graph = capture.end();
     const CUgraphExec exec = instantiate(graph);
     REQUIRE(CU(cuGraphDestroy)(graph) == CUDA_SUCCESS);
-    for (int i = 0; i < 15; i++) { // a long queue, which would be flushed
-        const emm_deviceptr ptr = gpu.allocate(1 << 20, stream);
-        CHECK(ptr != scratch);
-        CHECK(gpu.free(ptr, 1 << 20, stream) == EMM_OK);
-    }
-    REQUIRE(CU(cuGraphLaunch)(exec, stream) == CUDA_SUCCESS);
-    synchronize(stream);
-    CHECK(last_word(scratch, 1 << 20) == 9);
+    expect_kept(gpu, exec, scratch, stream);
     CHECK(gpu.stats().pending_bytes >= size_t(1) << 20);
     REQUIRE(CU(cuGraphExecDestroy)(exec) == CUDA_SUCCESS);
     // The driver reports it later, and pool looks for it only when it next runs short.
@@ -125,14 +130,7 @@ TEST_CASE("an executable graph keeps what the graph of its last update frees") {
     REQUIRE(CU(cuGraphDestroy)(was) == CUDA_SUCCESS);
     REQUIRE(CU(cuGraphExecUpdate)(exec, is, &info) == CUDA_SUCCESS);
     REQUIRE(CU(cuGraphDestroy)(is) == CUDA_SUCCESS);
-    for (int i = 0; i < 15; i++) {
-        const emm_deviceptr ptr = gpu.allocate(1 << 20, stream);
-        CHECK(ptr != second);
-        CHECK(gpu.free(ptr, 1 << 20, stream) == EMM_OK);
-    }
-    REQUIRE(CU(cuGraphLaunch)(exec, stream) == CUDA_SUCCESS);
-    synchronize(stream);
-    CHECK(last_word(second, 1 << 20) == 9);
+    expect_kept(gpu, exec, second, stream);
     REQUIRE(CU(cuGraphExecDestroy)(exec) == CUDA_SUCCESS);
     CHECK(races() == before);
 }
@@ -150,14 +148,7 @@ TEST_CASE("memory that other streams have used stays the graph's when it is free
     const CUgraph graph = capture.end();
     const CUgraphExec exec = instantiate(graph);
     REQUIRE(CU(cuGraphDestroy)(graph) == CUDA_SUCCESS);
-    for (int i = 0; i < 15; i++) {
-        const emm_deviceptr ptr = gpu.allocate(1 << 20, stream);
-        CHECK(ptr != scratch);
-        CHECK(gpu.free(ptr, 1 << 20, stream) == EMM_OK);
-    }
-    REQUIRE(CU(cuGraphLaunch)(exec, stream) == CUDA_SUCCESS);
-    synchronize(stream);
-    CHECK(last_word(scratch, 1 << 20) == 9);
+    expect_kept(gpu, exec, scratch, stream);
     REQUIRE(CU(cuGraphExecDestroy)(exec) == CUDA_SUCCESS);
     CHECK(races() == before);
 }
