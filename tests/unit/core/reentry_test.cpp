@@ -38,13 +38,14 @@ void call_emm() {
 }
 
 // The primary context is current, so that emm_context_current finds it too.
-void call_emm_with_it_current() {
+emm_status call_emm_with_it_current() {
     emm_context *context = nullptr;
     REQUIRE(CU(cuCtxPushCurrent)(cuda_context) == CUDA_SUCCESS);
     call_emm();
     answers.push_back(emm_context_current(&context));
     REQUIRE(CU(cuCtxPopCurrent)(&cuda_context) == CUDA_SUCCESS);
     CHECK(context == nullptr);
+    return EMM_OK;
 }
 
 void make_served() {
@@ -71,39 +72,27 @@ void check_answers() {
 
 TEST_CASE("from within create, during a reset, no call for the context is served") {
     make_served();
-    Recorder::the().on_create = [] {
-        call_emm_with_it_current();
-        return EMM_OK;
-    };
+    Recorder::the().on_create = call_emm_with_it_current;
     CHECK(emm_context_reset(served) == EMM_OK);
     check_answers();
 }
 
 TEST_CASE("from within initialize, during a reset, no call for the context is served") {
     make_served();
-    Recorder::the().on_initialize = [] {
-        call_emm_with_it_current();
-        return EMM_OK;
-    };
+    Recorder::the().on_initialize = call_emm_with_it_current;
     CHECK(emm_context_reset(served) == EMM_OK);
     check_answers();
 }
 
 TEST_CASE("from within destroy, during a reset, no call for the context is served") {
-    Recorder::the().table.destroy = [](emm_manager *) -> emm_status {
-        call_emm_with_it_current();
-        return EMM_OK;
-    };
+    Recorder::the().table.destroy = [](emm_manager *) { return call_emm_with_it_current(); };
     make_served();
     CHECK(emm_context_reset(served) == EMM_OK);
     check_answers();
 }
 
 TEST_CASE("from within a reset slot no call for the context is served") {
-    Recorder::the().table.reset = [](emm_manager *) -> emm_status {
-        call_emm_with_it_current();
-        return EMM_OK;
-    };
+    Recorder::the().table.reset = [](emm_manager *) { return call_emm_with_it_current(); };
     make_served();
     CHECK(emm_context_reset(served) == EMM_OK);
     check_answers();
