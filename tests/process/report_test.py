@@ -7,9 +7,9 @@ import pathlib
 import pickle
 import re
 import subprocess
-import tempfile
 import unittest
 
+import exchange_samples
 from emm_program import EMM, HEADER, answer, run
 from exchange_samples import event, snapshot
 from report_sample import DROPPING, HOSTILE, LOG_HEADER, counted, dropping_log, events_of, random_log, row
@@ -65,29 +65,16 @@ def figures_peak(path):
     return counted(path)[0]["peak_live_bytes"]
 
 
-class Case(unittest.TestCase):
+class Case(exchange_samples.Case):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
+        super().setUp()
         self.page = self.folder / "page.html"
-
-    def file(self, name, content):
-        path = self.folder / name
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
-        return path
 
     def figures(self, *words, status=0, **variables):
         return answer("report", *words, "-o", self.page, status=status, **variables)
 
     def refusal(self, *words, status=2):
-        before = sorted(self.folder.iterdir())
-        done = run("report", *words)
-        self.assertEqual((done.returncode, done.stdout), (status, ""), done.stderr)
-        self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
-        self.assertFalse(any(ord(letter) < 32 and letter != "\n" for letter in done.stderr), done.stderr)
-        self.assertEqual(sorted(self.folder.iterdir()), before)
-        return done.stderr
+        return super().refusal("report", *words, status=status)
 
     def check(self, path, figures):
         expected, at_peak, lifetimes = counted(path)
