@@ -32,3 +32,7 @@ class AskedProcess:
         self.process.stdin.write(word + "\n")
         self.process.stdin.flush()
         return self.answer()
+
+    def end(self):
+        self.process.stdin.close()
+        self.process.wait()

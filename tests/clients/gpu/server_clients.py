@@ -243,10 +243,6 @@ class Asked(AskedProcess):
         self.good &= all(said[key] == self.said[key] for key in ("tokens", "bits"))
         return taken
 
-    def end(self):
-        self.process.stdin.close()
-        self.process.wait()
-
 
 def take_turns(engines, sleeps, free):
     """Each engine serves once after each of so many sleeps. The least share of an engine's bytes that a wake-up took:

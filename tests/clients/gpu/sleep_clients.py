@@ -171,10 +171,6 @@ class Asked(AskedProcess):
         self.found["resume"].append(self.ask("resume"))
         self.found["good"] &= self.ask("check")["good"]
 
-    def end(self):
-        self.process.stdin.close()
-        self.process.wait()
-
 
 def host_bytes():
     """The memory that the host has free, according to the kernel and the control group."""
