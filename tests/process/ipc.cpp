@@ -15,7 +15,8 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
-using share::address_of, share::changed, share::live_bytes, share::open_descriptors;
+using share::address_of, share::changed, share::fill, share::holds, share::live_bytes,
+    share::open_descriptors;
 
 namespace {
 
@@ -57,26 +58,6 @@ emm_context *device_context(int device) {
     return context;
 }
 
-void fill(emm_deviceptr address, int value, size_t size) {
-    const auto set = reinterpret_cast<CUresult (*)(CUdeviceptr, unsigned char, size_t)>(
-        emm_driver_entry("cuMemsetD8", 12000));
-    const auto wait = reinterpret_cast<CUresult (*)()>(emm_driver_entry("cuCtxSynchronize", 12000));
-    CHECK(set(address, static_cast<unsigned char>(value), size) == CUDA_SUCCESS);
-    CHECK(wait() == CUDA_SUCCESS);
-}
-
-bool holds(emm_deviceptr address, int value, size_t size) {
-    const auto copy = reinterpret_cast<CUresult (*)(void *, CUdeviceptr, size_t)>(
-        emm_driver_entry("cuMemcpyDtoH", 12000));
-    std::string bytes(size, 0);
-    const CUresult result = copy(bytes.data(), address, size);
-    if (result != CUDA_SUCCESS) {
-        std::fprintf(stderr, "%d: cuMemcpyDtoH: CUDA error %d\n", getpid(), int(result));
-    }
-    CHECK(result == CUDA_SUCCESS);
-    return bytes == std::string(size, static_cast<char>(value));
-}
-
 uint64_t driver_calls() {
     // Once: looking it up is a driver call.
     static const auto get = reinterpret_cast<decltype(&simcuda_get_counters)>(
@@ -97,20 +78,21 @@ uint64_t openings() {
 // --- memory with a part that is exported
 
 struct Exported {
+    emm_context *const context;
     emm_memory *memory = nullptr, *view = nullptr;
     emm_ipc_handle handle = {};
 
-    Exported(emm_context *context, int value) {
+    Exported(emm_context *its_context, int value) : context(its_context) {
         CHECK(emm_memory_alloc(context, whole, EMM_STREAM_LEGACY, &memory) == EMM_OK);
         CHECK(emm_memory_view(memory, start, start + part, &view) == EMM_OK);
-        fill(address_of(memory), value, whole);
+        fill(context, address_of(memory), whole, value);
         CHECK(emm_memory_export(view, &handle) == EMM_OK);
     }
     void check_rest(int value) const {
-        CHECK(holds(address_of(memory), value, start));
-        CHECK(holds(address_of(memory) + start + part, value, whole - start - part));
+        CHECK(holds(context, address_of(memory), start, value));
+        CHECK(holds(context, address_of(memory) + start + part, whole - start - part, value));
     }
-    void give_up(emm_context *context) const {
+    void give_up() const {
         CHECK(emm_memory_free(memory) == EMM_E_BUSY);
         CHECK(emm_release_ipc_handle(context, &handle) == EMM_OK);
         CHECK(emm_release_ipc_handle(context, &handle) == EMM_E_NOT_OWNED);
@@ -196,8 +178,8 @@ void serve_import(int socket, emm_context *context, const emm_ipc_handle &handle
     emm_memory *opened = nullptr;
     CHECK(emm_memory_open_ipc(context, &handle, &opened) == EMM_OK);
     send(socket, {'o', 0, {}});
-    CHECK(holds(address_of(opened), 7, part));
-    fill(address_of(opened), 9, part);
+    CHECK(holds(context, address_of(opened), part, 7));
+    fill(context, address_of(opened), part, 9);
     send(socket, {'u', 0, {}});
     CHECK(emm_memory_release(opened) == EMM_OK);
     send(socket, {'c', 0, {}});
@@ -224,9 +206,9 @@ int be_peer(int socket, int device) {
             const Exported exported(context, 5);
             send(socket, {'e', 0, exported.handle});
             if (receive(socket, message)) {
-                CHECK(message.what == 'r' && holds(address_of(exported.view), 6, part));
+                CHECK(message.what == 'r' && holds(context, address_of(exported.view), part, 6));
                 exported.check_rest(5);
-                exported.give_up(context);
+                exported.give_up();
                 send(socket, {'r', 0, {}});
             }
             break;
@@ -280,7 +262,7 @@ void keep_rules(emm_context *context) {
     CHECK(std::strstr(emm_last_error()->text, "exported by this process"));
     send(peer.socket, {'d', 0, exported.handle});
     expect(peer.socket, 'd');
-    exported.give_up(context);
+    exported.give_up();
     send(peer.socket, {'s', 0, exported.handle});
     Message answer;
     CHECK(receive(peer.socket, answer) && answer.status == EMM_E_NOT_OWNED);
@@ -288,7 +270,7 @@ void keep_rules(emm_context *context) {
     const Exported again(context, 7);
     send(peer.socket, {'s', 0, exported.handle});
     CHECK(receive(peer.socket, answer) && answer.status == EMM_E_NOT_OWNED);
-    again.give_up(context);
+    again.give_up();
 }
 
 // Steps: 0 exported, 1 opened, 2 in use, 3 closed, 4 no process is killed.
@@ -305,8 +287,8 @@ void export_to_victim(emm_context *context, int step, int delay) {
         peer.kill();
     }
     exported.check_rest(7);
-    CHECK(step < 2 || holds(address_of(exported.view), 9, part));
-    exported.give_up(context);
+    CHECK(step < 2 || holds(context, address_of(exported.view), part, 9));
+    exported.give_up();
 }
 
 void import_from_victim(emm_context *context, int step) {
@@ -327,12 +309,12 @@ void import_from_victim(emm_context *context, int step) {
     if (step == 1) {
         peer.kill();
     }
-    CHECK(holds(address_of(opened), 5, part));
-    fill(address_of(opened), 6, part);
+    CHECK(holds(context, address_of(opened), part, 5));
+    fill(context, address_of(opened), part, 6);
     if (step == 2) {
         peer.kill();
     }
-    CHECK(holds(address_of(opened), 6, part));
+    CHECK(holds(context, address_of(opened), part, 6));
     CHECK(emm_memory_release(opened) == EMM_OK);
     if (step == 4) {
         send(peer.socket, {'r', 0, {}});
