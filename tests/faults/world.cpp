@@ -1,5 +1,6 @@
 #include "world.h"
 
+#include "../parts/sized.h"
 #include "fault.h"
 
 #include <cstdio>
@@ -60,8 +61,7 @@ std::string text_of(const Holdings &holdings) {
 
 int64_t uncounted_bytes() {
     uint64_t counted = 0;
-    emm_device_account account = {};
-    account.struct_size = sizeof account;
+    auto account = sized<emm_device_account>();
     for (int device = 0; emm_get_device_account(device, &account) == EMM_OK; device++) {
         if (account.limit_bytes == 0) {
             return 0;

@@ -80,11 +80,9 @@ TEST_CASE("a plugin that writes more than it is asked for is told so, and harms 
         return EMM_OK;
     };
     emm_context *context = recorded_context();
-    emm_stats stats = {};
-    emm_block_info info = {};
+    auto stats = sized<emm_stats>();
+    auto info = sized<emm_block_info>();
     emm_ipc_handle handle = {};
-    stats.struct_size = sizeof stats;
-    info.struct_size = sizeof info;
     CHECK(emm_get_stats(context, &stats) == EMM_E_PLUGIN_FAILED);
     CHECK_THAT(emm_last_error()->text,
                ContainsSubstring("plugin recorder, get_stats: it wrote past the " +

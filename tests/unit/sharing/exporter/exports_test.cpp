@@ -30,8 +30,7 @@ emm_status allocate_block(emm_manager *, size_t, emm_stream, emm_deviceptr *ret_
 
 emm_status serve(emm_manager *, emm_deviceptr, size_t size, emm_ipc_handle *ret_handle) {
     const emm_ipc_part part = {1, size};
-    emm_ipc_source source = {};
-    source.struct_size = sizeof source;
+    auto source = sized<emm_ipc_source>();
     source.kind = EMM_IPC_FILE_DESCRIPTOR;
     source.parts = &part;
     source.part_count = 1;

@@ -41,4 +41,5 @@ struct Block {
 };
 
 unsigned char byte_at(CUdeviceptr address);
+simcuda_counters counters(); // of the simulated driver
 uint64_t context_id(CUcontext context);

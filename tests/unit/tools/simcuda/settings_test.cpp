@@ -20,13 +20,6 @@ void configure(const char *options) {
     REQUIRE(cu().configure(options) == CUDA_SUCCESS);
 }
 
-simcuda_counters counters() {
-    simcuda_counters found = {};
-    found.struct_size = sizeof found;
-    cu().get_counters(&found);
-    return found;
-}
-
 } // namespace
 
 TEST_CASE("eager work runs at once") {
