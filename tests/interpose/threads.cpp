@@ -1,10 +1,9 @@
+#include "../parts/threads.h"
 #include "cases.h"
 #include "objects.h"
 
 #include <deque>
 #include <mutex>
-#include <thread>
-#include <vector>
 
 namespace {
 
@@ -96,14 +95,9 @@ void threads_case() {
     const Primary primary;
     Inbox inboxes[threads];
     Count counts[threads], all;
-    std::vector<std::thread> running;
-    for (int number = 0; number < threads; ++number) {
-        running.emplace_back(
-            [&, number] { Worker(number, primary.context, inboxes, &counts[number]).run(); });
-    }
-    for (std::thread &thread : running) {
-        thread.join();
-    }
+    in_threads(threads, [&](size_t number) {
+        Worker(int(number), primary.context, inboxes, &counts[number]).run();
+    });
     const Stream stream;
     for (int number = 0; number < threads; ++number) {
         Worker(number, primary.context, inboxes, &counts[number]).empty_inbox(stream);

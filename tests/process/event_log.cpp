@@ -2,6 +2,7 @@
 // EMM_EVENT_LOG set or not. Its plugin gives out numbers: a number that one thread frees goes to
 // the next thread that asks.
 #include "../parts/sized.h"
+#include "../parts/threads.h"
 
 #include <emm/emm.h>
 
@@ -14,7 +15,6 @@
 #include <mutex>
 #include <sys/resource.h>
 #include <sys/wait.h>
-#include <thread>
 #include <unistd.h>
 #include <vector>
 
@@ -102,14 +102,8 @@ void churn(int pairs) {
     }
 }
 
-void on_threads(int count, int pairs) {
-    std::vector<std::thread> threads;
-    for (int i = 0; i < count; ++i) {
-        threads.emplace_back(churn, pairs);
-    }
-    for (std::thread &thread : threads) {
-        thread.join();
-    }
+void on_threads(size_t count, int pairs) {
+    in_threads(count, [=](size_t) { churn(pairs); });
 }
 
 void one_of_each() {

@@ -1,5 +1,6 @@
 // Behaviour: the hook that a program sets is told of each allocation and free.
 #include "catch.h"
+#include "parts/threads.h"
 #include "recorder.h"
 
 #include <atomic>
@@ -168,30 +169,37 @@ TEST_CASE("a free after shutdown is still told") {
     CHECK(seen.events.size() == 1);
 }
 
+namespace {
+
+// Carries out the work while 4 threads allocate and free.
+void beside_allocations(emm_context *context, const std::function<void()> &work) {
+    std::atomic<bool> stop{false};
+    const auto allocate = [&](size_t) {
+        while (!stop) {
+            emm_deviceptr ptr = 0;
+            emm_memalloc(context, 64, EMM_STREAM_LEGACY, &ptr);
+            emm_memfree(context, ptr, 64, EMM_STREAM_LEGACY);
+        }
+    };
+    in_threads(4, allocate, [&] {
+        work();
+        stop = true;
+    });
+}
+
+} // namespace
+
 TEST_CASE("hooks come and go while 4 threads allocate") {
     emm_context *context = recorded_context();
     static std::atomic<uint64_t> told{0};
-    std::atomic<bool> stop{false};
-    std::vector<std::thread> threads;
-    for (int i = 0; i < 4; ++i) {
-        threads.emplace_back([&] {
-            while (!stop) {
-                emm_deviceptr ptr = 0;
-                emm_memalloc(context, 64, EMM_STREAM_LEGACY, &ptr);
-                emm_memfree(context, ptr, 64, EMM_STREAM_LEGACY);
-            }
-        });
-    }
     const emm_event_hook hook = [](const emm_event *, void *) { ++told; };
-    while (told < 1000) {
-        emm_set_event_hook(hook, nullptr, nullptr);
-        std::this_thread::yield();
-        emm_set_event_hook(nullptr, nullptr, nullptr);
-    }
-    stop = true;
-    for (std::thread &thread : threads) {
-        thread.join();
-    }
+    beside_allocations(context, [&] {
+        while (told < 1000) {
+            emm_set_event_hook(hook, nullptr, nullptr);
+            std::this_thread::yield();
+            emm_set_event_hook(nullptr, nullptr, nullptr);
+        }
+    });
     const uint64_t before = told;
     emm_deviceptr ptr = 0;
     emm_memalloc(context, 64, EMM_STREAM_LEGACY, &ptr);
@@ -222,24 +230,11 @@ TEST_CASE("a hook is always called with its own user data, however often others 
         ++told;
         mistaken += user_data != &data[1];
     };
-    std::atomic<bool> stop{false};
-    std::vector<std::thread> threads;
-    for (int i = 0; i < 4; ++i) {
-        threads.emplace_back([&] {
-            while (!stop) {
-                emm_deviceptr ptr = 0;
-                emm_memalloc(context, 64, EMM_STREAM_LEGACY, &ptr);
-                emm_memfree(context, ptr, 64, EMM_STREAM_LEGACY);
-            }
-        });
-    }
-    while (told < 10'000) {
-        emm_set_event_hook(first, &data[0], nullptr);
-        emm_set_event_hook(second, &data[1], nullptr);
-    }
-    stop = true;
-    for (std::thread &thread : threads) {
-        thread.join();
-    }
+    beside_allocations(context, [&] {
+        while (told < 10'000) {
+            emm_set_event_hook(first, &data[0], nullptr);
+            emm_set_event_hook(second, &data[1], nullptr);
+        }
+    });
     CHECK(mistaken == 0);
 }

@@ -1,10 +1,9 @@
 #include "driver/shared_budget.h"
 
 #include "catch.h"
+#include "parts/threads.h"
 
 #include <memory>
-#include <thread>
-#include <vector>
 
 using namespace emm::driver;
 
@@ -98,22 +97,16 @@ TEST_CASE("a slot that has a new owner is not taken back from it") {
 
 TEST_CASE("counts are exact after changes of many threads at once") {
     const Group group;
-    std::vector<std::thread> threads;
     std::atomic<bool> was_above{false};
-    for (unsigned member = 0; member < 4; member++) {
-        threads.emplace_back([&, member] {
-            for (unsigned i = 0; i < 20'000; i++) {
-                hold(group.device, member, (i * 7 + member) % 400, 1000);
-                was_above = was_above || units_taken(group.device) > 1000;
-                if (i % 3 == 0) {
-                    give_back(group.device, member, units_held(group.device, member));
-                }
+    in_threads(4, [&](size_t member) {
+        for (unsigned i = 0; i < 20'000; i++) {
+            hold(group.device, member, (i * 7 + member) % 400, 1000);
+            was_above = was_above || units_taken(group.device) > 1000;
+            if (i % 3 == 0) {
+                give_back(group.device, member, units_held(group.device, member));
             }
-        });
-    }
-    for (std::thread &thread : threads) {
-        thread.join();
-    }
+        }
+    });
     CHECK_FALSE(was_above);
     CHECK(group.held_by_all() == units_taken(group.device));
 }

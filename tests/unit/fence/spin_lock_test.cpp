@@ -1,30 +1,24 @@
 #include "fence/spin_lock.h"
 
 #include "catch.h"
+#include "parts/threads.h"
 
 #include <chrono>
 #include <mutex>
 #include <pthread.h>
 #include <thread>
-#include <vector>
 
 using emm::SpinLock;
 
 TEST_CASE("a spin lock lets one thread in at a time") {
     SpinLock lock;
     uint64_t count = 0;
-    std::vector<std::thread> threads;
-    for (int number = 0; number < 4; number++) {
-        threads.emplace_back([&] {
-            for (int i = 0; i < 20'000; i++) {
-                const std::lock_guard guard(lock);
-                count++;
-            }
-        });
-    }
-    for (std::thread &thread : threads) {
-        thread.join();
-    }
+    in_threads(4, [&](size_t) {
+        for (int i = 0; i < 20'000; i++) {
+            const std::lock_guard guard(lock);
+            count++;
+        }
+    });
     CHECK(count == 80'000);
 }
 

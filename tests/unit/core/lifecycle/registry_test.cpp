@@ -4,6 +4,7 @@
 #include "../recorder.h"
 #include "catch.h"
 #include "core/record/context.h"
+#include "parts/threads.h"
 
 #include <atomic>
 #include <chrono>
@@ -310,14 +311,9 @@ TEST_CASE("a plugin that asks for a pool while it makes one gets an error") {
 
 TEST_CASE("16 threads that ask for one name make one pool") {
     emm_context *const context = own();
-    std::vector<std::thread> threads;
     std::vector<emm_context *> got(16, nullptr);
-    for (emm_context *&one : got) {
-        threads.emplace_back([&] { emm_context_named(context, "kv-cache", nullptr, &one); });
-    }
-    for (std::thread &thread : threads) {
-        thread.join();
-    }
+    in_threads(got.size(),
+               [&](size_t i) { emm_context_named(context, "kv-cache", nullptr, &got[i]); });
     CHECK(Pools::the().made.size() == 2);
     CHECK(got == std::vector<emm_context *>(16, context_named(context, "kv-cache")));
 }

@@ -2,6 +2,7 @@
 #include "../recorder.h"
 #include "catch.h"
 #include "fence/asymmetric_fence.h"
+#include "parts/threads.h"
 
 #include <atomic>
 #include <chrono>
@@ -10,7 +11,6 @@
 #include <iterator>
 #include <string>
 #include <thread>
-#include <vector>
 
 namespace {
 
@@ -179,14 +179,7 @@ const emm_plugin *entry_that_chooses_itself(const emm_host *host) {
 
 TEST_CASE("threads that race for a plugin call its entry once, and all have it") {
     std::atomic<int> chosen{0};
-    std::vector<std::thread> threads;
-    for (int i = 0; i < 8; ++i) {
-        threads.emplace_back(
-            [&chosen] { chosen += emm_set_plugin_entry(&slow_entry, nullptr) == EMM_OK; });
-    }
-    for (std::thread &thread : threads) {
-        thread.join();
-    }
+    in_threads(8, [&](size_t) { chosen += emm_set_plugin_entry(&slow_entry, nullptr) == EMM_OK; });
     CHECK(chosen == 8);
     CHECK(calls_of_entry == 1);
 }

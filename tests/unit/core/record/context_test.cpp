@@ -2,6 +2,7 @@
 #include "../recorder.h"
 #include "catch.h"
 #include "core/record/context.h"
+#include "parts/threads.h"
 
 #include <atomic>
 #include <sys/wait.h>
@@ -54,22 +55,16 @@ TEST_CASE("16 racing threads make one manager") {
         return EMM_OK;
     };
     REQUIRE(emm_set_plugin_entry(&Recorder::entry, nullptr) == EMM_OK);
-    std::vector<std::thread> threads;
     std::atomic<emm_context *> seen{nullptr};
     std::atomic<int> same{0};
-    for (int i = 0; i < 16; ++i) {
-        threads.emplace_back([&] {
-            emm_context *context = nullptr;
-            emm_context *none = nullptr;
-            if (emm_context_for_device(0, &context) == EMM_OK) {
-                seen.compare_exchange_strong(none, context);
-                same += seen == context;
-            }
-        });
-    }
-    for (std::thread &thread : threads) {
-        thread.join();
-    }
+    in_threads(16, [&](size_t) {
+        emm_context *context = nullptr;
+        emm_context *none = nullptr;
+        if (emm_context_for_device(0, &context) == EMM_OK) {
+            seen.compare_exchange_strong(none, context);
+            same += seen == context;
+        }
+    });
     CHECK(made == 1);
     CHECK(same == 16);
 }

@@ -2,11 +2,11 @@
 #include "../recorder.h"
 #include "catch.h"
 #include "core/record/deferred.h"
+#include "parts/threads.h"
 
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
-#include <thread>
 
 using emm::core::DeferredLimits;
 using emm::core::PendingDeallocations;
@@ -158,23 +158,17 @@ TEST_CASE("limits that make no sense leave the defaults in force") {
 TEST_CASE("frees that race from 16 threads all run, each once") {
     emm_context *context = recorded_context();
     static std::atomic<int> ran[16 * 500] = {};
-    std::vector<std::thread> threads;
-    for (int i = 0; i < 16; ++i) {
-        threads.emplace_back([context, i] {
-            for (int k = 0; k < 500; ++k) {
-                if (k % 100 == i) {
-                    emm_defer_cleanup_begin(context);
-                }
-                Recorder::the().host->defer(context, &count_run, &ran[i * 500 + k], 1);
-                if (k % 100 == i + 20) {
-                    emm_defer_cleanup_end(context);
-                }
+    in_threads(16, [&](size_t i) {
+        for (size_t k = 0; k < 500; ++k) {
+            if (k % 100 == i) {
+                emm_defer_cleanup_begin(context);
             }
-        });
-    }
-    for (std::thread &thread : threads) {
-        thread.join();
-    }
+            Recorder::the().host->defer(context, &count_run, &ran[i * 500 + k], 1);
+            if (k % 100 == i + 20) {
+                emm_defer_cleanup_end(context);
+            }
+        }
+    });
     REQUIRE(emm_context_retire(context) == EMM_OK);
     CHECK(
         std::all_of(std::begin(ran), std::end(ran), [](const auto &times) { return times == 1; }));

@@ -6,6 +6,7 @@
 #include "catch.h"
 
 #include "observe/process.h"
+#include "parts/threads.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -353,17 +354,11 @@ TEST_CASE("of a deep stack the innermost 64 calls are told") {
 
 TEST_CASE("threads that come by the same path share its stack") {
     emm_context *context = tracked_context("stack");
-    std::vector<std::thread> threads;
-    for (int number = 0; number < 4; number++) {
-        threads.emplace_back([&] {
-            for (int depth = 0; depth < 200; depth++) {
-                deep(context, depth % 20);
-            }
-        });
-    }
-    for (std::thread &thread : threads) {
-        thread.join();
-    }
+    in_threads(4, [&](size_t) {
+        for (int depth = 0; depth < 200; depth++) {
+            deep(context, depth % 20);
+        }
+    });
     std::map<const emm_frame *, int> uses;
     for (const auto &[ptr, allocation] : live(context)) {
         REQUIRE(allocation.frame_count > 0);

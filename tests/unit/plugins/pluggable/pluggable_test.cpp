@@ -1,9 +1,8 @@
 // pluggable alone: the libraries that it refuses, the texts, and its calls.
 #include "../gpu.h"
+#include "parts/threads.h"
 
 #include <string>
-#include <thread>
-#include <vector>
 
 namespace {
 
@@ -152,17 +151,11 @@ TEST_CASE("no thread allocates before init has returned") {
     const std::string options =
         "lib=" + file("plain") + ",alloc=alloc_if_initialized,free=my_free,init=slow_init";
     emm_status answers[2] = {};
-    std::vector<std::thread> threads;
-    for (int device = 0; device < 2; device++) {
-        threads.emplace_back([&, device] {
-            emm_context *pool = nullptr;
-            answers[device] = emm_context_named(contexts[device], "late", options.c_str(), &pool);
-            answers[device] = answers[device] >= EMM_OK ? request(pool).status : answers[device];
-        });
-    }
-    for (std::thread &thread : threads) {
-        thread.join();
-    }
+    in_threads(2, [&](size_t device) {
+        emm_context *pool = nullptr;
+        answers[device] = emm_context_named(contexts[device], "late", options.c_str(), &pool);
+        answers[device] = answers[device] >= EMM_OK ? request(pool).status : answers[device];
+    });
     CHECK(answers[0] == EMM_OK);
     CHECK(answers[1] == EMM_OK);
 }

@@ -1,9 +1,9 @@
 #include "serve/allocations.h"
 
 #include "catch.h"
+#include "parts/threads.h"
 
 #include <set>
-#include <thread>
 
 using namespace emm::run;
 
@@ -246,18 +246,12 @@ TEST_CASE("with a context goes all that is in it, but not the program's own memo
 TEST_CASE("threads insert and take at the same time") {
     Allocations allocations;
     std::atomic<int> wrong{0};
-    std::vector<std::thread> threads;
-    for (uint64_t number = 0; number < 4; number++) {
-        threads.emplace_back([&, number] {
-            for (uint64_t i = 1; i <= 5000; i++) {
-                const uint64_t address = (i * 4 + number) * 256;
-                wrong += !allocations.insert(made_at(address, i));
-                wrong += i > 10 && allocations.take(address - 10 * 1024, on_device).size != i - 10;
-            }
-        });
-    }
-    for (std::thread &thread : threads) {
-        thread.join();
-    }
+    in_threads(4, [&](size_t number) {
+        for (uint64_t i = 1; i <= 5000; i++) {
+            const uint64_t address = (i * 4 + number) * 256;
+            wrong += !allocations.insert(made_at(address, i));
+            wrong += i > 10 && allocations.take(address - 10 * 1024, on_device).size != i - 10;
+        }
+    });
     CHECK(wrong == 0);
 }

@@ -1,10 +1,9 @@
 #include "serve/driver_regions.h"
 
 #include "catch.h"
+#include "parts/threads.h"
 
 #include <memory>
-#include <thread>
-#include <vector>
 
 using namespace emm::run;
 
@@ -69,17 +68,11 @@ TEST_CASE("memory of no bytes is where it begins") {
 TEST_CASE("of what threads are given in one region the latest counts") {
     const auto regions = std::make_unique<DriverRegions>();
     constexpr uint64_t rounds = 10000;
-    std::vector<std::thread> threads;
-    for (int i = 0; i < 2; i++) {
-        threads.emplace_back([&] {
-            for (uint64_t round = 0; round < rounds; round++) {
-                regions->add(region, 256);
-            }
-        });
-    }
-    for (std::thread &thread : threads) {
-        thread.join();
-    }
+    in_threads(2, [&](size_t) {
+        for (uint64_t round = 0; round < rounds; round++) {
+            regions->add(region, 256);
+        }
+    });
     CHECK(regions->now() == 2 * rounds);
     CHECK(regions->is_given_since(2 * rounds - 1, region));
     CHECK_FALSE(regions->is_given_since(2 * rounds, region));

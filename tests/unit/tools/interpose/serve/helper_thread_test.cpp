@@ -1,6 +1,7 @@
 #include "serve/helper_thread.h"
 
 #include "catch.h"
+#include "parts/threads.h"
 
 #include <atomic>
 #include <future>
@@ -63,13 +64,7 @@ TEST_CASE("work is done with the lock held, and waited for") {
 TEST_CASE("each of several callers has its work done") {
     HelperThread &thread = helper(long_time);
     std::atomic<int> done{0}, began{0};
-    std::vector<std::thread> callers;
-    for (int i = 0; i < 8; i++) {
-        callers.emplace_back([&] { began += thread.run([&] { done++; }); });
-    }
-    for (std::thread &caller : callers) {
-        caller.join();
-    }
+    in_threads(8, [&](size_t) { began += thread.run([&] { done++; }); });
     CHECK(done == 8);
     CHECK(began == 8);
 }
