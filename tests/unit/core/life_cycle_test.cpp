@@ -19,13 +19,7 @@ uint32_t state_of(emm_memory *memory) {
 }
 
 void defer(emm_context *context) {
-    REQUIRE(Recorder::the().host->defer(
-                context,
-                [](void *, uint32_t what) -> emm_status {
-                    Recorder::the().note(what == EMM_DEFERRED_RUN ? "run" : "drop");
-                    return EMM_OK;
-                },
-                nullptr, 1) == EMM_OK);
+    REQUIRE(Recorder::the().host->defer(context, &note_run, nullptr, 1) == EMM_OK);
 }
 
 void make_current(emm_context *context) {

@@ -104,3 +104,9 @@ inline emm_context *recorded_context(const char *options = nullptr) {
     expect_ok(emm_set_plugin_entry(&Recorder::entry, options));
     return context_for_device();
 }
+
+// A deferred function.
+inline emm_status note_run(void *, uint32_t what) {
+    Recorder::the().note(what == EMM_DEFERRED_RUN ? "run" : "drop");
+    return EMM_OK;
+}

@@ -9,15 +9,6 @@
 #include <thread>
 #include <unistd.h>
 
-namespace {
-
-emm_status note_run(void *, uint32_t what) {
-    Recorder::the().note(what == EMM_DEFERRED_RUN ? "run" : "drop");
-    return EMM_OK;
-}
-
-} // namespace
-
 TEST_CASE("a thread without a context is told so") {
     REQUIRE(emm_set_plugin_entry(&Recorder::entry, nullptr) == EMM_OK);
     emm_context *context = nullptr;

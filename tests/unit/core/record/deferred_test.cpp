@@ -17,11 +17,6 @@ const PendingDeallocations::Entry of_bytes(uint64_t bytes) {
     return {nullptr, nullptr, bytes};
 }
 
-emm_status note_run(void *, uint32_t what) {
-    Recorder::the().note(what == EMM_DEFERRED_RUN ? "run" : "drop");
-    return EMM_OK;
-}
-
 emm_status count_run(void *times, uint32_t) {
     ++*static_cast<std::atomic<int> *>(times);
     return EMM_OK;
