@@ -29,20 +29,14 @@ emm_status free(emm_context *context, emm_deviceptr ptr, size_t size) {
 }
 
 bool is_mapped(emm_deviceptr ptr) {
-    const auto range = reinterpret_cast<decltype(&cuMemGetAddressRange)>(
-        emm_driver_entry("cuMemGetAddressRange", 12000));
     CUdeviceptr base = 0;
     size_t size = 0;
-    return range(&base, &size, ptr) == CUDA_SUCCESS;
+    return CU(cuMemGetAddressRange)(&base, &size, ptr) == CUDA_SUCCESS;
 }
 
 void write_byte(emm_context *context, emm_deviceptr ptr, unsigned char value) {
-    const auto enter =
-        reinterpret_cast<decltype(&cuCtxSetCurrent)>(emm_driver_entry("cuCtxSetCurrent", 12000));
-    REQUIRE(enter(info_of(context).cuda_context) == CUDA_SUCCESS);
-    const auto copy =
-        reinterpret_cast<decltype(&cuMemcpyHtoD)>(emm_driver_entry("cuMemcpyHtoD", 12000));
-    REQUIRE(copy(ptr, &value, 1) == CUDA_SUCCESS);
+    REQUIRE(CU(cuCtxSetCurrent)(info_of(context).cuda_context) == CUDA_SUCCESS);
+    REQUIRE(CU(cuMemcpyHtoD)(ptr, &value, 1) == CUDA_SUCCESS);
 }
 
 CUgraph graph_that_frees(const Gpu &gpu, emm_deviceptr ptr, size_t size, CUstream stream) {
