@@ -56,6 +56,12 @@ std::string lines_at(const Json &object, const char *key) {
     return text;
 }
 
+// The elements of a list; empty if there is no list.
+Json list_at(const Json &object, const char *key) {
+    const Json *const value = member(object, key);
+    return value && value->is_array() ? *value : Json::array();
+}
+
 std::optional<emm_stats> stats_at(const Json &object) {
     const Json *const value = member(object, "stats");
     if (!value || !value->is_object()) {
@@ -82,9 +88,7 @@ std::optional<emm_stats> stats_at(const Json &object) {
 
 std::vector<OldAllocation> oldest_at(const Json &object) {
     std::vector<OldAllocation> oldest;
-    const Json *const list = member(object, "oldest");
-    for (size_t i = 0; list && list->is_array() && i < list->size(); ++i) {
-        const Json &each = (*list)[i];
+    for (const Json &each : list_at(object, "oldest")) {
         if (each.is_object()) {
             oldest.push_back({number_at(each, "size"), signed_at(each, "age_ns"),
                               text_at(each, "module"), text_at(each, "caller")});
@@ -127,9 +131,7 @@ Context context_from(const Json &json) {
 
 std::vector<PausedPool> pools_at(const Json &object) {
     std::vector<PausedPool> pools;
-    const Json *const list = member(object, "pause_pools");
-    for (size_t i = 0; list && list->is_array() && i < list->size(); ++i) {
-        const Json &each = (*list)[i];
+    for (const Json &each : list_at(object, "pause_pools")) {
         if (each.is_object()) {
             pools.push_back({signed_at(each, "device"), number_at(each, "context"),
                              text_at(each, "pool"), number_at(each, "bytes"),
@@ -149,12 +151,6 @@ std::string text_in(const Json &list, size_t at) {
     return list.is_array() && at < list.size() && list[at].is_string()
                ? observe::one_line(list[at].get_ref<const std::string &>())
                : "";
-}
-
-// The elements of a list; empty if there is no list.
-Json list_at(const Json &object, const char *key) {
-    const Json *const value = member(object, key);
-    return value && value->is_array() ? *value : Json::array();
 }
 
 std::optional<LiveProfile> profile_at(const Json &object) {
