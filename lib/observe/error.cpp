@@ -187,13 +187,34 @@ ErrorDetail last_detail() {
     return of_thread.record ? of_thread.record->detail : ErrorDetail{};
 }
 
-Preserved::Preserved() noexcept {
+Preserved::Preserved() noexcept : by_plugin_(take_plugin_word()) {
     if (Record *const record = of_thread.record) {
         std::swap(detail_, record->detail);
         record->show(no_error);
     } else if (!of_thread.has_ended) {
         detail_.code = std::exchange(of_thread.bare, no_error).code;
     }
+}
+
+Preserved::~Preserved() {
+    fail(std::move(detail_));
+    if (by_plugin_) {
+        make_plugin_word();
+    }
+}
+
+PreservedFailure::PreservedFailure(emm_status status) noexcept {
+    if (status >= EMM_OK) {
+        return;
+    }
+    ErrorDetail seen;
+    try {
+        seen = last_detail();
+    } catch (const std::bad_alloc &) {
+        // The code sees no error.
+    }
+    said_.emplace();
+    fail(std::move(seen));
 }
 
 emm_status fail_by_plugin(emm_status code, int32_t driver_result, const char *text) noexcept {

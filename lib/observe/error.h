@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <new>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -73,13 +74,24 @@ ErrorDetail last_detail();
 class Preserved {
 public:
     Preserved() noexcept;
-    ~Preserved() { fail(std::move(detail_)); }
+    ~Preserved();
     Preserved(const Preserved &) = delete;
     Preserved &operator=(const Preserved &) = delete;
     emm_status code() const { return detail_.code; }
 
 private:
     ErrorDetail detail_;
+    const bool by_plugin_;
+};
+
+// For a scope that runs code of the program, in a call whose result so far is `status`. If this is
+// a failure, the code sees its description, but cannot replace it.
+class PreservedFailure {
+public:
+    explicit PreservedFailure(emm_status status) noexcept;
+
+private:
+    std::optional<Preserved> said_;
 };
 
 // Implements emm_host.fail: the same, marked as the plugin's word on the error that it is about to

@@ -118,12 +118,14 @@ emm_status give_back(emm_memory &memory, const void *caller) {
     return EMM_OK;
 }
 
-void finalize(const emm_memory &memory) noexcept {
+// `status` is the result of freeing the memory.
+void finalize(const emm_memory &memory, emm_status status) noexcept {
     if (!memory.finalizer) {
         return;
     }
     const Uncancelled uncancelled;
     try {
+        const observe::PreservedFailure said(status);
         const observe::ProgramCode program_code;
         memory.finalizer(memory.owner);
     } catch (...) {
@@ -189,7 +191,7 @@ void keep_unfinished(emm_memory &memory) noexcept {
 
 // Ends a reference in `unfinished`.
 void end(emm_memory &memory) noexcept {
-    finalize(memory);
+    finalize(memory, EMM_OK);
     if (drop_reference(memory)) {
         delete &memory;
     }
@@ -205,7 +207,7 @@ emm_status give_up(Owned memory, const void *caller) {
         memory->references.store(1, std::memory_order_relaxed);
         keep_unfinished(*memory.release());
     } else {
-        finalize(*memory);
+        finalize(*memory, status);
     }
     return status;
 }
@@ -400,7 +402,7 @@ emm_status free_now(emm_memory &memory, const void *caller) {
         memory.references.fetch_add(1, std::memory_order_relaxed);
         keep_unfinished(memory);
     } else {
-        finalize(memory);
+        finalize(memory, status);
     }
     return status;
 }

@@ -226,6 +226,7 @@ size_t press(emm_context &context, size_t bytes) noexcept {
     pressing = true;
     size_t given_back = 0;
     try {
+        const observe::PreservedFailure said(EMM_E_OUT_OF_MEMORY);
         const observe::ProgramCode program_code;
         given_back = current.callback(&context, bytes, current.user_data);
     } catch (...) {

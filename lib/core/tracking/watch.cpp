@@ -93,6 +93,7 @@ void call_hook(const emm_event &event) noexcept {
     const Uncancelled uncancelled;
     inside_hook = true;
     try {
+        const observe::PreservedFailure said(event.status);
         const observe::ProgramCode program_code;
         current.hook(&event, current.user_data);
     } catch (...) {

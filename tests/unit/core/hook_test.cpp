@@ -238,3 +238,23 @@ TEST_CASE("a hook is always called with its own user data, however often others 
     });
     CHECK(mistaken == 0);
 }
+
+TEST_CASE("a hook sees the error of a failed call, and its own failures leave that error") {
+    static std::string seen;
+    emm_context *context = recorded_context();
+    Recorder::the().on_memalloc = [](size_t) {
+        return Recorder::the().host->fail(EMM_E_DRIVER, 999, "the driver is tired");
+    };
+    REQUIRE(emm_set_event_hook(
+                [](const emm_event *, void *) {
+                    seen = emm_last_error()->text;
+                    CHECK(emm_memory_free(nullptr) == EMM_E_INVALID_VALUE);
+                },
+                nullptr, nullptr) == EMM_OK);
+    emm_deviceptr ptr = 0;
+    CHECK(emm_memalloc(context, 64, EMM_STREAM_LEGACY, &ptr) == EMM_E_DRIVER);
+    CHECK(seen == "the driver is tired");
+    CHECK(emm_last_error()->code == EMM_E_DRIVER);
+    CHECK(emm_last_error()->driver_result == 999);
+    CHECK(emm_last_error()->text == seen);
+}

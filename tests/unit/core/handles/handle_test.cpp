@@ -225,6 +225,19 @@ TEST_CASE("an exception out of a finalizer goes no further") {
     CHECK(emm_memory_release(memory) == EMM_OK);
 }
 
+TEST_CASE("failures of a finalizer leave the error of the free") {
+    emm_context *context = recorded_context();
+    alignas(4096) static char range[4096];
+    emm_memory *memory = nullptr;
+    REQUIRE(emm_memory_pin(
+                context, range, sizeof range, 0, nullptr,
+                [](void *) { CHECK(emm_memory_free(nullptr) == EMM_E_INVALID_VALUE); },
+                &memory) == EMM_OK);
+    REQUIRE(emm_memunpin(context, range, sizeof range) == EMM_OK);
+    CHECK(emm_memory_release(memory) == EMM_E_NOT_OWNED);
+    CHECK(emm_last_error()->code == EMM_E_NOT_OWNED);
+}
+
 #if EMM_TEST_FAILS_ALLOCATIONS
 TEST_CASE("a handle for which there is no host memory is no failure of the driver") {
     emm_context *context = recorded_context();

@@ -198,3 +198,34 @@ TEST_CASE("what the application gave back to its plugin makes room for memory pa
     CHECK(emm_take_driver_memory(&memory, &taken) == EMM_OK);
     CHECK(Recorder::the().count("press") == 1);
 }
+
+TEST_CASE("failures of the pressure callback leave the plugin's words on the failed request") {
+    emm_context *context = recorded_context();
+    Recorder::the().on_memalloc = [](size_t) {
+        return Recorder::the().host->fail(EMM_E_OUT_OF_MEMORY, 2, "the plugin is full");
+    };
+    emm_set_pressure_callback(
+        [](emm_context *, size_t, void *) -> size_t {
+            CHECK(emm_memory_free(nullptr) == EMM_E_INVALID_VALUE);
+            return 0;
+        },
+        nullptr);
+    emm_deviceptr ptr = 0;
+    CHECK(emm_memalloc(context, 64, EMM_STREAM_LEGACY, &ptr) == EMM_E_OUT_OF_MEMORY);
+    CHECK(emm_last_error()->driver_result == 2);
+    CHECK_THAT(emm_last_error()->text, Catch::Matchers::EndsWith("; the plugin is full"));
+}
+
+TEST_CASE("a plugin may describe its failure before it asks the application for memory") {
+    emm_context *context = recorded_context();
+    Recorder::the().on_memalloc = [](size_t size) {
+        const emm_host &host = *Recorder::the().host;
+        const emm_status status = host.fail(EMM_E_DRIVER, 999, "the driver is tired");
+        host.pressure(Recorder::the().context, size);
+        return status;
+    };
+    emm_set_pressure_callback([](emm_context *, size_t, void *) -> size_t { return 0; }, nullptr);
+    emm_deviceptr ptr = 0;
+    CHECK(emm_memalloc(context, 64, EMM_STREAM_LEGACY, &ptr) == EMM_E_DRIVER);
+    CHECK(emm_last_error()->text == std::string("the driver is tired"));
+}
