@@ -264,7 +264,11 @@ protected:
 };
 
 template <class Function> void *address_of(Function &function) noexcept {
-    return const_cast<void *>(static_cast<const void *>(std::addressof(function)));
+    if constexpr (std::is_function_v<Function>) {
+        return reinterpret_cast<void *>(&function);
+    } else {
+        return const_cast<void *>(static_cast<const void *>(std::addressof(function)));
+    }
 }
 
 inline void put_back_pressure(const emm_pressure_callback_info &previous) {
@@ -289,7 +293,7 @@ public:
     explicit PressureCallback(Function &give_back) {
         check(emm_exchange_pressure_callback(
             [](emm_context *context, size_t bytes, void *function) noexcept -> size_t {
-                return (*static_cast<Function *>(function))(context, bytes);
+                return (*reinterpret_cast<Function *>(function))(context, bytes);
             },
             detail::address_of(give_back), &previous_));
         in_force_ = true;
@@ -304,7 +308,7 @@ public:
     explicit EventHook(Function &hook) {
         check(emm_set_event_hook(
             [](const emm_event *event, void *function) noexcept {
-                (*static_cast<Function *>(function))(*event);
+                (*reinterpret_cast<Function *>(function))(*event);
             },
             detail::address_of(hook), &previous_));
         in_force_ = true;
@@ -421,8 +425,8 @@ protected:
 class MemoryPointer : public Memory {
 public:
     MemoryPointer() noexcept = default;
-    // Takes over a reference of the C interface. Here and below, the constructor refuses memory of
-    // another kind than the class is for, and gives the reference back.
+    // Takes over a reference of the C interface. Here and below, the constructor refuses memory
+    // without an address that the class needs, and gives the reference back.
     explicit MemoryPointer(emm_memory *handle) : Memory(handle) { require_device_address(); }
     MemoryPointer(emm_context *context, size_t size, emm_stream stream = EMM_STREAM_UNORDERED)
         : Memory(detail::made_by<emm_memory *>(emm_memory_alloc, context, size, stream)) {}
@@ -782,8 +786,9 @@ public:
         }
     }
 
-    friend bool operator==(const DeviceAllocator &a, const DeviceAllocator &b) noexcept {
-        return a.context_ == b.context_ && a.stream_ == b.stream_;
+    template <class U, class OtherPointer>
+    bool operator==(const DeviceAllocator<U, OtherPointer> &other) const noexcept {
+        return context_ == other.context() && stream_ == other.stream();
     }
 
 private:

@@ -135,6 +135,16 @@ TEST_CASE("a device allocator counts in elements and speaks any pointer") {
     CHECK(bytes != Bytes(gpu()));
 }
 
+TEST_CASE("device allocators of different elements are equal if one can free for the other") {
+    const emm::DeviceAllocator<int> ints(gpu());
+    const emm::DeviceAllocator<double, DevicePointer<double>> doubles(gpu());
+    const emm::DeviceAllocator<char> elsewhere(gpu(), EMM_STREAM_LEGACY);
+    CHECK(ints == emm::DeviceAllocator<int>(gpu()));
+    CHECK(ints == doubles);
+    CHECK(doubles == ints);
+    CHECK(ints != elsewhere);
+}
+
 TEST_CASE("more elements than there are bytes are refused before the plugin is asked") {
     emm::DeviceAllocator<double> allocator(gpu());
     CHECK_THROWS_AS(allocator.allocate(SIZE_MAX / 4), std::bad_array_new_length);

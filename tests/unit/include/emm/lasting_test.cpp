@@ -35,6 +35,30 @@ TEST_CASE("event hooks are called while they live, and the one before is back af
     CHECK(inner.size() == 2);
 }
 
+namespace {
+
+int plain_calls = 0;
+void note_plainly(const emm_event &) {
+    plain_calls++;
+}
+size_t give_nothing(emm_context *, size_t) {
+    plain_calls++;
+    return 0;
+}
+
+} // namespace
+
+TEST_CASE("a hook and a pressure callback may be plain functions") {
+    const emm::EventHook hook(note_plainly);
+    const emm::PressureCallback callback(give_nothing);
+    size_t total = 0, free = 0;
+    REQUIRE(emm_get_memory_info(gpu(), &free, &total) == EMM_OK);
+    const emm::MemoryPointer needed(gpu(), 1 << 20);
+    CHECK(plain_calls == 1);
+    CHECK_THROWS_AS(emm::MemoryPointer(gpu(), total), emm::OutOfMemory);
+    CHECK(plain_calls == 3);
+}
+
 TEST_CASE("tags name what is allocated while they live") {
     std::vector<std::string> tags;
     const auto note = [&](const emm_event &event) { tags.push_back(event.tag ? event.tag : ""); };
