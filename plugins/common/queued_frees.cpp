@@ -168,6 +168,13 @@ void QueuedFrees::drop_all() noexcept {
     }
 }
 
+// Nothing is cached. emm runs the queue after this call.
+emm_status QueuedFrees::trim(size_t, size_t *ret_released) {
+    queue_what_can_go();
+    *ret_released = 0;
+    return EMM_OK;
+}
+
 emm_status QueuedFrees::query(emm_deviceptr ptr, emm_block_info *ret_info) {
     const emm_block_info info = state_->allocations.at(ptr, name_, device_);
     emm_copy_sized(ret_info, &info);

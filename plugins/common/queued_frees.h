@@ -28,6 +28,7 @@ class QueuedFrees {
 public:
     emm_status memfree(emm_deviceptr ptr, size_t size, emm_stream stream);
     emm_status reset();
+    emm_status trim(size_t keep_bytes, size_t *ret_released);
     emm_status query(emm_deviceptr ptr, emm_block_info *ret_info);
     emm_status record_use(emm_deviceptr ptr, size_t size, emm_stream stream);
     emm_status get_stats(emm_stats *ret_stats);

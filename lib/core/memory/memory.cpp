@@ -119,6 +119,9 @@ emm_status trim_manager(emm_context &context, size_t keep_bytes, size_t *ret_rel
         defaults_of(context).retry_all();
     }
     const emm_status status = EMM_CALL(context, trim, keep_bytes, &released);
+    if (status >= EMM_OK && !context.pending.in_section()) {
+        flush(context); // frees that the trim has put on the queue
+    }
     if (status >= EMM_OK && ret_released) {
         *ret_released = released;
     }

@@ -52,7 +52,7 @@ std::string free_of_total(const emm_context &context) {
                   : ", free memory not known";
 }
 
-// Flushes pending deallocations and trims the plugin's cache.
+// Flushes pending deallocations, and trims the plugin's cache. The trim may put frees on the queue.
 void return_to_driver(emm_context &context) noexcept {
     if (context.pending.in_section() || has_died(context)) {
         return;
@@ -61,6 +61,7 @@ void return_to_driver(emm_context &context) noexcept {
     flush(context);
     size_t released = 0;
     EMM_CALL(context, trim, size_t(0), &released);
+    flush(context); // frees that the trim has put on the queue
 }
 
 // The same, and waits for memory that other threads are giving back.

@@ -112,6 +112,22 @@ TEST_CASE("memory freed on a capturing stream stays until the graph and its inst
     CHECK(races() == before);
 }
 
+TEST_CASE("a trim gives back what was freed in a capture, once the graph is gone", "[sim]") {
+    const Gpu gpu;
+    const CUstream stream = gpu.make_stream();
+    const uint64_t before = device_bytes();
+    const emm_deviceptr ptr = gpu.allocate(64 << 20, stream);
+    const Capture capture(stream);
+    CHECK(gpu.free(ptr, 64 << 20, stream) == EMM_OK);
+    const CUgraph graph = capture.end();
+    CHECK(emm_trim(gpu.emm(), 0, nullptr) == EMM_OK);
+    CHECK(device_bytes() >= before + (64 << 20));
+    CHECK(CU(cuGraphDestroy)(graph) == CUDA_SUCCESS);
+    CHECK(emm_trim(gpu.emm(), 0, nullptr) == EMM_OK);
+    CHECK(device_bytes() < before + (64 << 20));
+    CHECK(gpu.stats().pending_bytes == 0);
+}
+
 TEST_CASE("an executable graph keeps what the graph of its last update frees") {
     const Gpu gpu;
     const CUstream stream = gpu.make_stream();

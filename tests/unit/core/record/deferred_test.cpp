@@ -99,6 +99,22 @@ TEST_CASE("nothing is flushed inside a section, not even on out of memory") {
     CHECK(emm_defer_cleanup_end(context) == EMM_E_INVALID_VALUE);
 }
 
+TEST_CASE("frees that a trim puts on the queue run before the trim returns") {
+    Recorder::the().table.trim = [](emm_manager *, size_t, size_t *) {
+        defer(Recorder::the().context, 1);
+        return EMM_OK;
+    };
+    emm_context *context = recorded_context();
+    Recorder::the().clear();
+    CHECK(emm_trim(context, 0, nullptr) == EMM_OK);
+    CHECK(Recorder::the().calls() == std::vector<std::string>{"run"});
+    Recorder::the().on_memalloc = [](size_t) {
+        return Recorder::the().count("run") < 2 ? EMM_E_OUT_OF_MEMORY : EMM_OK;
+    };
+    emm_deviceptr ptr = 0;
+    CHECK(emm_memalloc(context, 64, EMM_STREAM_LEGACY, &ptr) == EMM_OK);
+}
+
 TEST_CASE("an announced capture holds flushes back") {
     emm_context *context = recorded_context();
     Recorder::the().clear();
