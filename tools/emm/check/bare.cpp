@@ -148,6 +148,13 @@ void forget_said() {
     said = Said();
 }
 
+void expect_described(const std::string &slot, emm_status status) {
+    expect(status >= EMM_E_PAUSED, "{} returns {}, which is no code of emm/status.h", slot, status);
+    expect(said.code == status && !said.text.empty(),
+           "{} returns {} and did not say why: expected host->fail with that code before it", slot,
+           status);
+}
+
 void set_defer(Defer how) {
     const std::lock_guard lock(mutex);
     defer_how = how;

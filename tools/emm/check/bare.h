@@ -21,6 +21,8 @@ struct Said {
 };
 const Said &last_said(); // by the calling thread
 void forget_said();
+// `slot` has failed: its code must be known, and said before.
+void expect_described(const std::string &slot, emm_status status);
 
 enum class Defer { queue, at_once, refuse };
 void set_defer(Defer how);

@@ -57,8 +57,12 @@ void fail_each(const Bare &bare, const Prepare &prepare, const Operation &operat
         bool happened = false;
         {
             const Fault fault(what);
+            forget_said();
             step.status = operation(manager, state);
             happened = fault.happened();
+        }
+        if (step.status < EMM_OK) {
+            expect_described("after " + what + " the function", step.status);
         }
         afterwards(manager, state, step);
         manager.destroy();

@@ -121,6 +121,7 @@ State ask_meanwhile(const BareManager &manager, CUcontext context) {
     waiter.emplace(context, [&, half] {
         emm_deviceptr next = 0;
         EMM_SLOT(manager, memfree, half, 160 * mib, busy.get());
+        run_deferred(EMM_DEFERRED_RUN);
         EMM_SLOT(manager, memalloc, 160 * mib, hungry.get(), &next);
     });
     if (outcome_of(*waiter, 0) != State::in_driver) {
