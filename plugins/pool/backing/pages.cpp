@@ -244,7 +244,8 @@ FillPlan Pages::plan_for(const Heap::Room &room, bool may_grow,
         const uint64_t least = new_bytes(options_.segment, allowed, options_.slack);
         request.growth = std::max(growth_bytes(room.missing, allowed), least);
     }
-    request.piece = piece_bytes(std::max(room.missing, request.growth), allowed);
+    request.priced = piece_bytes(std::max(room.missing, request.growth), allowed);
+    request.piece = piece_near_limit(request.priced, allowed);
     try {
         std::vector<IdlePiece> idle;
         if (request.fresh < room.missing) {

@@ -30,6 +30,7 @@ constexpr uint64_t pieces_of_all = 128;
 constexpr uint64_t part_freed_filling = 1024;
 constexpr uint64_t pieces_of_all_filling = 32;
 constexpr uint64_t least_pieces = 4096;
+constexpr uint64_t least_pieces_near_limit = 8192;
 constexpr size_t pieces_to_try = 32;
 
 constexpr uint64_t least_addresses = uint64_t(4) << 30;
@@ -82,6 +83,12 @@ uint64_t piece_bytes(uint64_t missing, const Allowance &allowance) {
     const uint64_t wanted =
         std::max({missing / pieces_a_request, least, std::min(missing, filling)});
     return piece(std::min(wanted, allowance.limit / least_pieces));
+}
+
+uint64_t piece_near_limit(uint64_t piece, const Allowance &allowance) {
+    const bool is_near = allowance.claimed > allowance.limit / 2;
+    const uint64_t most = std::bit_floor(allowance.limit / least_pieces_near_limit);
+    return is_near ? std::min(piece, std::max(page_bytes, most)) : piece;
 }
 
 uint64_t growth_bytes(uint64_t missing, const Allowance &allowance) {

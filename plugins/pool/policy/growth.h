@@ -77,6 +77,10 @@ bool is_filling(uint64_t requested, uint64_t live);
 // - Without slack, each piece is a page.
 uint64_t piece_bytes(uint64_t missing, const Allowance &allowance);
 
+// The size of those pieces once more than half of the limit is held: at most 1/8192 of it. Such a
+// program may need the last bytes, too, and of them least is lost in pieces that cannot move.
+uint64_t piece_near_limit(uint64_t piece, const Allowance &allowance);
+
 // The largest piece that a resume makes of neighbours within one block: 256 MiB, and at most 1/256
 // of the limit. This is more than piece_bytes allows, because such a block mostly stays, and the
 // program frees all of it together. Without slack, a resume joins nothing.

@@ -82,7 +82,8 @@ void add_new_pieces(const FillRequest &request, FillPlan &plan) {
         plan.created = std::max(plan.created, std::min(request.growth, request.room));
     }
     plan.mapped = moved + plan.created;
-    plan.growth_ns = pieces_in(request.missing, request.piece) * (create_ns + map_ns);
+    const uint64_t priced = std::max(request.piece, request.priced);
+    plan.growth_ns = pieces_in(request.missing, priced) * (create_ns + map_ns);
     plan.sizes.assign(plan.created / request.piece, request.piece);
     if (plan.created % request.piece != 0) {
         plan.sizes.push_back(plan.created % request.piece);

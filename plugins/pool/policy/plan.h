@@ -32,6 +32,7 @@ struct FillRequest {
     uint64_t piece = 0;   // the size of new pieces; the remainder is one more piece
     uint64_t growth = 0;  // bytes to take if all of it is new memory
     bool keeps = false;   // whether nothing may go back to the driver: pieces move or stay
+    uint64_t priced = 0;  // if larger than `piece`, the size of pieces for the price of growth
 };
 
 // `idle` may be reordered. Throws std::bad_alloc.

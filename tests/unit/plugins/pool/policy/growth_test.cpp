@@ -89,6 +89,17 @@ TEST_CASE("no piece is more than 1/4096 of the limit, and all are pages where no
     CHECK(piece_bytes(gib, held(0, gib, UINT64_MAX, 0)) == page_bytes);
 }
 
+TEST_CASE("once half of the limit is held, no piece is more than 1/8192 of it") {
+    const auto near_limit = [](uint64_t piece, uint64_t claimed, uint64_t limit) {
+        return piece_near_limit(piece, held(claimed, claimed, limit));
+    };
+    CHECK(near_limit(16 * mib, 40 * gib, 80 * gib) == 16 * mib);
+    CHECK(near_limit(16 * mib, 40 * gib + 1, 80 * gib) == 8 * mib);
+    CHECK(near_limit(4 * mib, 60 * gib, 80 * gib) == 4 * mib);
+    CHECK(near_limit(8 * mib, 9 * gib, 16 * gib) == page_bytes);
+    CHECK(near_limit(8 * mib, gib, gib) == page_bytes);
+}
+
 TEST_CASE("growth takes a whole piece while the free slack has room for it") {
     CHECK(growth_bytes(2 * mib, held(1 * gib, 2 * gib)) == 8 * mib);
     CHECK(growth_bytes(64 * mib, held(1 * gib, 2 * gib)) == 64 * mib);

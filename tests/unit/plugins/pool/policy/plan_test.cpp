@@ -37,6 +37,14 @@ uint64_t bytes_of(const std::vector<IdlePiece> &pieces) {
 
 } // namespace
 
+TEST_CASE("smaller pieces near a limit make no move cheaper") {
+    std::vector<IdlePiece> idle = idle_of({8, 8}), same = idle;
+    FillRequest small = missing(16 * mib), usual = small;
+    usual.piece = small.priced = 16 * mib;
+    small.piece = 2 * mib;
+    CHECK(plan_fill(small, idle).growth_ns == plan_fill(usual, same).growth_ns);
+}
+
 TEST_CASE("what may be new memory is new memory") {
     auto idle = idle_of({64, 64});
     const FillPlan plan = plan_fill(missing(20 * mib, 20 * mib), idle);
