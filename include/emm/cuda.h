@@ -267,19 +267,21 @@ private:
  * memory to free is device memory, or pinned memory if the device is full.
  */
 template <class Driver> CUresult wait_beside_captures(const Driver &driver) noexcept {
-    const auto twice = [](auto free) {
-        const CUresult result = free();
-        return result == CUDA_SUCCESS ? result : free();
-    };
     CUdeviceptr device = 0;
     if (driver.cuMemAlloc(&device, 1) == CUDA_SUCCESS) {
-        return twice([&] { return driver.cuMemFree(device); });
+        const CUresult result = driver.cuMemFree(device);
+        return result == CUDA_SUCCESS ? result : driver.cuMemFree(device);
+    }
+    if (!driver.cuMemHostAlloc || !driver.cuMemFreeHost) {
+        return CUDA_ERROR_NOT_SUPPORTED;
     }
     void *host = nullptr;
-    const CUresult result = driver.cuMemHostAlloc && driver.cuMemFreeHost
-                                ? driver.cuMemHostAlloc(&host, 1, 0)
-                                : CUDA_ERROR_NOT_SUPPORTED;
-    return result == CUDA_SUCCESS ? twice([&] { return driver.cuMemFreeHost(host); }) : result;
+    CUresult result = driver.cuMemHostAlloc(&host, 1, 0);
+    if (result == CUDA_SUCCESS) {
+        result = driver.cuMemFreeHost(host);
+        result = result == CUDA_SUCCESS ? result : driver.cuMemFreeHost(host);
+    }
+    return result;
 }
 
 } // namespace cuda

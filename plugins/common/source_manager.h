@@ -90,7 +90,8 @@ public:
             *ret_released = 0;
             return EMM_OK;
         }
-        const bool are_under_way = release_postponed() | release_beside_captures();
+        bool are_under_way = release_postponed();
+        are_under_way = release_beside_captures() || are_under_way;
         const RelaxedCapture relaxed(driver_);
         if (are_under_way) {
             driver_.cuStreamSynchronize(returns_); // so that the trim finds this memory free
