@@ -61,7 +61,9 @@ void return_to_driver(emm_context &context) noexcept {
     flush(context);
     size_t released = 0;
     EMM_CALL(context, trim, size_t(0), &released);
-    flush(context); // frees that the trim has put on the queue
+    if (!context.pending.in_section()) { // one may have begun
+        flush(context);
+    }
 }
 
 // The same, and waits for memory that other threads are giving back.
