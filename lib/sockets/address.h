@@ -1,3 +1,4 @@
+// Addresses of sockets, and the clock of their time-outs. The tool uses them and links no libemm.
 #pragma once
 
 #include <algorithm>

@@ -39,7 +39,7 @@ struct ServedExports {
 
 constexpr auto &served_exports = observe::immortal<ServedExports>;
 
-// Returns the end of the map if there is none. The mutex is held.
+// The result is the end of the map if no export matches. The caller holds the mutex.
 ServedByGeneration::iterator find(const uint8_t (&handle)[64], uint64_t generation) noexcept {
     const auto [begin, end] = served_exports().all.equal_range(generation);
     const auto found = std::find_if(begin, end, [&](const auto &each) {
